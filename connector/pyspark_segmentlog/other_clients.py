@@ -109,7 +109,6 @@ class _Finder(importlib.abc.MetaPathFinder):
         self._is_known = is_known
 
     def change_loaded(self) -> None:
-        """Change the classes of all clients that are loaded."""
         in_c: dict[int, type] = {}
         for package, names in _CLIENTS.items():
             for _, members in _members(package):
@@ -143,7 +142,6 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def _follow(loader: Any, act: Callable[[], None]) -> None:  # noqa: ANN401
-    """Act when a loader has executed its module."""
     execute = loader.exec_module
 
     def execute_and_act(module: ModuleType) -> None:

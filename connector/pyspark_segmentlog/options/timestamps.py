@@ -83,7 +83,6 @@ class TimestampBound:
 
 
 def _timestamp(value: object) -> int:
-    """Epoch milliseconds of a value in JSON."""
     if isinstance(value, str) and not value.strip().isdecimal():
         return parse_time(value)
     if type(value) is not int:

@@ -49,7 +49,6 @@ def read_slice(
 
 
 def _rest(options: ReadOptions, log_slice: LogSlice, change: LogChangedError) -> list[LogSlice]:
-    """The rest of a slice after its deleted records."""
     asked = OffsetRange(change.next_offset, log_slice.end_offset)
     log = _log(options, log_slice, asked)
     if log is None:

@@ -62,7 +62,6 @@ def _session_of(builder: Builder) -> Any:  # noqa: ANN401
 
 
 def _given(builder: Builder) -> dict[str, str]:
-    """The options of a builder, by lower-cased names."""
     found: dict[str, str] = builder.__dict__.setdefault("_kafka_options", {})
     return found
 
@@ -238,7 +237,6 @@ def _save(
 
 
 def _append(rows: Any, directory: str, given: Mapping[str, str]) -> None:  # noqa: ANN401
-    """Append rows to a directory, if Spark's sink takes them."""
     sent = sent_rows(rows, given, check_columns(rows.schema, given))
     if type(sent).__module__.startswith("pyspark.sql.connect") and _has_sail():
         sent = sent.coalesce(1)  # Sail 0.7 counts the tasks of some plans wrongly, and then fails

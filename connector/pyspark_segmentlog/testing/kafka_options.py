@@ -205,7 +205,6 @@ def _json(value: str, example: str) -> dict[str, dict[str, int]]:
 
 
 def _number(text: str) -> int:
-    """A number, as Java parses it."""
     if re.fullmatch(r"[+-]?[0-9]+", text) is None:
         raise NumberFormatException(f'For input string: "{text}"')
     return int(text)

@@ -122,7 +122,6 @@ def _metrics(source: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _of_java(number: float) -> str:
-    """A number as Java shows it."""
     _, digits, exponent = Decimal(repr(number)).normalize().as_tuple()
     if number < 10_000_000:
         return repr(number)

@@ -101,7 +101,6 @@ def _warn_of_columns_left_out(job: WriteJob, schema: StructType) -> None:
 
 
 def _check_mode(*, overwrite: bool, deletes_records: bool) -> None:
-    """Refuse a mode that contradicts the option ``deleteRecords``."""
     if overwrite == deletes_records:
         return
     if overwrite:

@@ -44,7 +44,6 @@ class _Latest:
         self._n_bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take the next rows."""
         self._added.append(batch)
         self._n_bytes += batch.nbytes
         if self._n_bytes >= max(self._last.nbytes, _LEAST_BYTES):

@@ -390,7 +390,6 @@ def _make(
 
 
 def _partition_of(batch: pa.RecordBatch) -> TopicPartition:
-    """The partition of rows that belong to one."""
     return TopicPartition(batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py())
 
 

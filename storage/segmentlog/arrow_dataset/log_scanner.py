@@ -102,7 +102,6 @@ def _named_in(schema: pa.Schema, expressions: Sequence[pc.Expression]) -> set[st
 
 
 def _binds(schema: pa.Schema, expression: pc.Expression) -> Any:  # noqa: ANN401
-    """Evaluate an expression over no rows."""
     source = acero.TableSourceNodeOptions(pa.Table.from_batches([], schema))
     project = acero.ProjectNodeOptions([expression], ["it"])
     steps = [acero.Declaration("table_source", source), acero.Declaration("project", project)]
@@ -180,7 +179,6 @@ class LogScanner:
             yield from read_in_order(reads, n_threads)
 
     def _read(self, log_slice: LogSlice, memory: ReadMemory) -> Iterator[pa.RecordBatch]:
-        """Rows of one slice that are kept."""
         columns, policy = self._projection.needed, self._policy
         for scanned in scan_slice(log_slice, columns=columns, policy=policy, memory=memory):
             for batch in self._projection.apply(scanned):

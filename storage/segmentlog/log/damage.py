@@ -95,7 +95,6 @@ def _first(
 
 
 def _found(file: ReadableFile, at: int, next_offset: int) -> GoodBatch:
-    """The good batch at byte `at`."""
     head = file.read(at, layout.HEADER_BYTES)
     first = first_offset(file, at, parse_header(head.ljust(layout.HEADER_BYTES, b"\0")))
     return GoodBatch(at, max(first, next_offset))
@@ -312,7 +311,6 @@ class _Walk:
         )
 
     def pass_over(self, error: CorruptLogError | UnsupportedFormatError) -> None:
-        """Leave out the batch of an error."""
         if self._last is not None and error.position == self._last.position:
             self._position, self._last = self._last.end, None
             return

@@ -162,7 +162,6 @@ def list_segments(partition_path: str) -> ListedFiles:
 
 
 def _measure(partition_path: str, names: Sequence[str], *, passes_over_gone: bool) -> ListedFiles:
-    """The segments among `names`, with their sizes."""
     if passes_over_gone:
         names = [name for name in names if _is_there(partition_path, name)]
     logs = _usual(names)

@@ -83,7 +83,6 @@ class SparseIndex(Closing):
         return low
 
     def _stored(self, slot: int) -> int:
-        """The sort key of entry `slot`, as the file has it."""
         key = self._file.read(slot * self.entry_bytes, self.key_bytes)
         return int.from_bytes(key, "big", signed=True)
 

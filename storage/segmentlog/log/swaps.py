@@ -220,6 +220,5 @@ def _remove_end(path: str, first: int, cut: tuple[int, int, int] | None) -> None
 
 
 def _parsed(path: str) -> dict[str, SegmentFileName]:
-    """The parsed names of a partition's files; other names are left out."""
     found = {name: parse_segment_file(name) for name in list_names(path)}
     return {name: each for name, each in found.items() if each is not None}

@@ -198,7 +198,6 @@ def parent_of(path: str) -> Iterator[tuple[int, str]]:
 
 
 def _open_directory(path: str) -> int:
-    """Open a directory."""
     # A link to it is followed if it belongs to root, to this user or to the owner of the
     # directory: nobody else may choose where this user writes.
     flags = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -81,7 +81,6 @@ def _stamp(path: str) -> tuple[_Stamp, bool]:
 
 
 def _step_ns(stamp: _Stamp) -> int:
-    """Longest step of the clock that has set these times."""
     return _STEP_NS if stamp[2] % _SECOND_NS else _COARSE_STEP_NS
 
 

@@ -83,7 +83,6 @@ def _text(message: Mapping[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - a field has any type
-    """A field as JSON has it."""
     if isinstance(value, Mapping):
         return {_camel_case(str(name)): _plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):

@@ -420,7 +420,6 @@ class TextColumns:
 
 
 def _is_utf8(value: bytes | None) -> bool:
-    """Whether a value is null or text."""
     try:
         return value is None or value.decode() is not None
     except UnicodeDecodeError:

@@ -271,7 +271,6 @@ class RecordDecoder:
             begin = until
 
     def _rows(self, n_rows: int, timestamp_type: TimestampType) -> Iterator[pa.RecordBatch]:
-        """`n_rows` whose columns all have one value."""
         while n_rows:
             n_next = min(n_rows, self._n_rows)
             yield self._constants.record_batch(self._schema, n_next, timestamp_type)
@@ -327,7 +326,6 @@ class RecordDecoder:
 
 
 def _timestamp_type(attributes: int) -> TimestampType:
-    """Timestamp type of a row of the table of headers."""
     if attributes & layout.NO_TIMESTAMP_MASK:
         return TimestampType.NO_TIMESTAMP_TYPE
     return TimestampType(int(bool(attributes & layout.TIMESTAMP_TYPE_MASK)))

@@ -228,7 +228,6 @@ class _Rows(NamedTuple):
     append_time_ms: int
 
     def part(self, begin: int, end: int) -> "_Rows":
-        """The rows from `begin` to `end`."""
         return self._replace(rows=self.rows[begin:end], offsets=self.offsets[begin:end])
 
     def most_bytes(self, batch_size: int) -> tuple[int, int]:

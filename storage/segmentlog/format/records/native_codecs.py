@@ -76,7 +76,6 @@ def _value(pointer: ctypes.c_void_p) -> int:
 
 
 def _library(module: str) -> ctypes.CDLL:
-    """The shared library that is a Python module."""
     found = importlib.util.find_spec(module)
     if found is None or found.origin is None:
         message = f"there is no module {module}"

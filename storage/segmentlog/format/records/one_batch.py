@@ -123,7 +123,6 @@ def read_timestamps(batch: bytes, path: str, position: int) -> tuple[Int64s, Int
 
 
 def _scan_one(path: str, buf: Bytes, n_bytes: int, position: int) -> ScannedBatches:
-    """The batch that is the first `n_bytes` of `buf`."""
     batches = BatchScanner(path, ALL_OFFSETS.start_offset).scan(buf, 0, n_bytes, position)
     if not len(batches.headers):
         base_offset = parse_header(buf[: min(n_bytes, layout.HEADER_BYTES)].tobytes()).base_offset

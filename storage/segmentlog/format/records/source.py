@@ -152,7 +152,6 @@ def _n_wide_rows(column: BinaryArrays) -> int:
 
 
 def _n_below(ends: Ends, limit: int) -> int:
-    """The number of rows that end at `limit` or before."""
     # The limit has the type of the bounds, or numpy would convert all bounds.
     after = np.searchsorted(ends, ends.dtype.type(limit), side="right")
     return max(0, int(after) - 1)

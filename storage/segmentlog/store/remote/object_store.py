@@ -179,7 +179,6 @@ class _Object:
         return self.open_now()
 
     def open_now(self) -> Opened:
-        """The object as it is now."""
         return request(self.path, "opening", lambda: self._store.open(self._key))
 
     @property
@@ -188,8 +187,6 @@ class _Object:
         return self._listed if self._listed is not None else self.opened().facts
 
     def begin(self, opened: Opened, position: int, n_bytes: int) -> Pending:
-        """Request a range."""
-
         def fetch() -> bytes:
             found = opened.fetch(position, n_bytes)
             if len(found) != n_bytes:  # the connection ended early, or the object is shorter now
@@ -301,7 +298,6 @@ class _Survey:
         self.kept = KeptRanges(_KEPT_BYTES)
 
     def covers(self, key: str) -> bool:
-        """Whether a file or directory is in it."""
         return not self.key or key == self.key or key.startswith(f"{self.key}/")
 
     def add(self, key: str, facts: Facts) -> None:
@@ -371,7 +367,6 @@ class RemoteDisk:
         return next((each for each in self._surveys if each.covers(key)), None)
 
     def _in_directory(self, path: str) -> dict[str, Facts]:
-        """Names and facts in a directory."""
         key = self._key(path)
         survey = self._survey_of(key)
         if survey is None:

@@ -53,7 +53,6 @@ class _Threads:
         self._lock = threading.Lock()
 
     def submit(self, work: Callable[[], _T]) -> "Future[_T]":
-        """Run `work` in one of the threads."""
         future: Future[_T] = Future()
         with self._lock:
             if self.is_ending:

@@ -279,7 +279,6 @@ def _of_arrow(location: Location) -> Store:
 
 
 def _url(location: Location) -> str:
-    """The URL of the root, with credentials."""
     user = quote(location.user, "")
     if location.password:
         user += ":" + quote(location.password, "")
