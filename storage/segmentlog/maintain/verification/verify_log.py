@@ -216,7 +216,7 @@ class _LogCheck:
             if is_zeros:
                 kind = FindingKind.ZEROS_AT_THE_END
                 message = f"{end - at} bytes of zeros follow the last batch: preallocated"
-            else:
+            elif not self._is_promised():  # otherwise a read of these records fails, too
                 kind = FindingKind.TORN_TAIL
                 message = f"{end - at} bytes after the last whole batch: a write was cut short"
         else:
@@ -275,6 +275,13 @@ class _LogCheck:
                 "segmentlog recover, or the next start of a broker removes it",
                 offset=base_offset,
             )  # fmt: skip
+
+    def _is_promised(self) -> bool:
+        """Whether the high watermark is beyond the log end: the last bytes were whole batches."""
+        try:
+            return (self._log.high_watermark_checkpoint or 0) > self._log.log_end_offset
+        except CorruptCheckpointError:  # the findings about the log directory name the file
+            return False
 
     def _high_watermark(self) -> Iterator[Finding]:
         """Compare the checkpointed high watermark with the end of the log."""

@@ -9,6 +9,7 @@ import pytest
 import segmentlog
 from segmentlog import Finding, FindingKind, Severity
 from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
+from segmentlog.format.names import CLEAN_SHUTDOWN_FILE, HIGH_WATERMARK_CHECKPOINT
 
 
 @pytest.fixture
@@ -66,7 +67,31 @@ def test_records_that_are_replaced_meanwhile_end_the_check_of_their_log_alone(
     note, *others = segmentlog.verify(opened)
 
     assert (Severity.NOTE, "a") == (note.severity, note.topic)
-    assert ("b", FindingKind.TORN_TAIL) in [(each.topic, each.kind) for each in others]
+    assert ("b", FindingKind.CORRUPT_BATCH) in [(each.topic, each.kind) for each in others]
+
+
+@pytest.mark.parametrize("is_promised", [True, False])
+def test_a_bad_last_batch_is_damage_if_the_high_watermark_promises_it(
+    tmp_path: Path, *, is_promised: bool
+) -> None:
+    """As for a read, which fails there; otherwise a write was cut short, and nothing is lost."""
+    with segmentlog.open_writer(tmp_path, "t") as writer:
+        writer.append(pa.table({"value": ["v"]}))
+    (tmp_path / CLEAN_SHUTDOWN_FILE).unlink()
+    if not is_promised:
+        (tmp_path / HIGH_WATERMARK_CHECKPOINT).write_text("0\n1\nt 0 0\n")
+    flip(tmp_path / "t-0" / f"{0:020d}.log", 65)
+    found = [
+        (each.severity, each.kind)
+        for each in segmentlog.verify(tmp_path)
+        if each.kind in {FindingKind.CORRUPT_BATCH, FindingKind.TORN_TAIL}
+    ]
+
+    assert found == [
+        (Severity.ERROR, FindingKind.CORRUPT_BATCH)
+        if is_promised
+        else (Severity.WARNING, FindingKind.TORN_TAIL)
+    ]
 
 
 def test_damage_is_found_in_the_chosen_partitions_alone(directory: Path) -> None:
