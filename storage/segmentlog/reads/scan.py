@@ -272,11 +272,13 @@ def scan_slice(
     policy: ScanPolicy | None = None,
     memory: ReadMemory | None = None,
     see: See | None = None,
+    one_pass: Callable[..., OnePassDecoder] = OnePassDecoder,
 ) -> Generator[pa.RecordBatch, None, None]:
     """Records of a slice in the order of their offsets, control records left out.
 
-    `memory`: of the read that the slice is a part of, if there are more slices.  `see`: is shown
-    all bytes that are read; after a change of files, or damage, it may see the same batches again.
+    `memory`: of the read that the slice is a part of, if there are more slices.  `one_pass`: makes
+    what takes the usual batches.  `see`: is shown all bytes that this does not take; after a
+    change of files, or damage, it may see the same batches again.
 
     Batches have at most 50,000 rows and about 32 MiB; the first one is smaller.  Raises
     `LogChangedError` if records that planning promised are gone.
@@ -298,7 +300,7 @@ def scan_slice(
         memory.workspace() as workspace,
     ):
         while True:
-            reader = _SliceReader(log_slice, schema, policy, memory, workspace, see)
+            reader = _SliceReader(log_slice, schema, policy, memory, workspace, see, one_pass)
             try:
                 for batch in reader.batches():
                     yield text.convert(batch, topic_partition)
@@ -346,7 +348,8 @@ class _SliceReader:
         policy: ScanPolicy,
         memory: ReadMemory,
         workspace: Workspace,
-        see: See | None = None,
+        see: See | None,
+        one_pass: Callable[..., OnePassDecoder],
     ) -> None:
         self._slice, self._policy, self._workspace = log_slice, policy, workspace
         self._see = see
@@ -366,7 +369,7 @@ class _SliceReader:
         self._one_pass: OnePassDecoder | None = None
         is_plain = self._committed is None and not skips
         if is_plain and OnePassDecoder.suits(schema):
-            self._one_pass = OnePassDecoder(
+            self._one_pass = one_pass(
                 log_slice.topic_partition, schema, log_slice.offsets,
                 policy.max_inflated_batch_bytes, policy.timestamps, memory, workspace,
             )  # fmt: skip
@@ -417,12 +420,13 @@ class _SliceReader:
         planned, end_offset = file.planned, self._slice.end_offset
         overlaps = self._reached > planned.first_offset
         one_pass = None if overlaps else self._one_pass
-        descriptor = file.descriptor if self._see is None else None
+        if one_pass is not None:
+            one_pass.path = planned.path
         windows = self._windows.windows(
-            file.read_into, planned.path, position, planned.end, descriptor=descriptor
+            file.read_into, planned.path, position, planned.end, descriptor=file.descriptor
         )
         for window in windows:
-            if self._see is not None:
+            if self._see is not None and one_pass is None:
                 self._see(planned.path, window.buf, window.begin, window.end, window.file_position)
             while window.begin < window.end:
                 most = _MOST_BATCHES
@@ -437,6 +441,10 @@ class _SliceReader:
                 )
                 if not len(scanned.headers):
                     break
+                if self._see is not None and one_pass is not None:
+                    self._see(
+                        planned.path, window.buf, window.begin, scanned.end, window.file_position
+                    )
                 self._careful_bytes = scanned.end - window.begin
                 window.begin = scanned.end
                 self._scanned_to = window.file_position + scanned.end

@@ -53,7 +53,7 @@ class OnePassDecoder:
     `timestamps`: batches that cannot have records of these times are skipped.  `position`,
     `next_offset`: byte of the buffer, and offset, after the last batch taken.  `flushed_offset`:
     offset after the last batch whose rows were yielded.  `stop`: why the last call of `decode`
-    ended.
+    ended.  `path`: the file of the bytes, for errors.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class OnePassDecoder:
         memory: ReadMemory | None = None,
         workspace: Workspace | None = None,
     ) -> None:
-        self._offsets = offsets
+        self._topic_partition, self._offsets = topic_partition, offsets
         self._memory = memory or ReadMemory()
         self._workspace = workspace or Workspace()
         first_ms, end_ms = timestamps or (_SMALLEST, _LARGEST + 1)
@@ -81,7 +81,7 @@ class OnePassDecoder:
         is_awaited = self._memory.are_first and not self._memory.are_ahead
         self._n_rows = FIRST_ROWS if is_awaited else MOST_ROWS
         self._room_bytes = min(self._memory.batch_bytes, _ROOM_BYTES)
-        self.position = 0
+        self.path, self.position = "", 0
         self.next_offset = self.flushed_offset = ALL_OFFSETS.start_offset
         self.stop = Stop.END
 
