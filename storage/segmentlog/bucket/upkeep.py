@@ -125,8 +125,7 @@ def sweep_objects(
     if state.left and now_ms - state.time_ms > FORGOTTEN_AFTER_MS and not dry_run:
         # Ages are not known: one of the two clocks is wrong, or nobody has written for so long.
         # From this commit on, they count by the clock of now.
-        sequence.append(_commit_after)
-        state = sequence.refresh()
+        state = sequence.append(_commit_after)
     left = forget_old(state.left, state.time_ms, now_ms)
     used = state.objects()
     youngest: dict[str, int] = {}
@@ -149,10 +148,9 @@ def sweep_objects(
             left = [job for job in retired if job not in state.ended]
             return replace(_commit_after(state), retired=left) if left else None
 
-        sequence.append(make)
         # A job of them may have committed before it was ended.
         # Its objects may even have left the log again, and readers may still need them.
-        state = sequence.refresh()
+        state = sequence.append(make)
         used = state.objects()
         gone = [
             key
