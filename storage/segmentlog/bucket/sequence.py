@@ -20,13 +20,7 @@ from collections.abc import Callable
 from hashlib import blake2b
 
 from segmentlog.bucket.commits import Commit, State
-from segmentlog.bucket.objects import (
-    MARKER,
-    MOST_WHOLE_BYTES,
-    Objects,
-    check_conditional,
-    objects_at,
-)
+from segmentlog.bucket.objects import CLOCK, MARKER, MOST_WHOLE_BYTES, Objects, objects_at
 from segmentlog.errors import (
     CommitInDoubtError,
     CorruptCheckpointError,
@@ -56,7 +50,8 @@ _RECENT_SECONDS = 2.0
 #: Commits that a new reader asks for at once.
 _AT_ONCE = 8
 
-_LAYOUT = b'{"format":1,"layout":"segmentlog bucket"}'
+_FORMAT = 1  #: of the layout: which objects there are, and what their keys mean
+_LAYOUT = b'{"format":%d,"layout":"segmentlog bucket"}' % _FORMAT
 
 #: Seconds that a writer asks what became of its commit.
 SETTLE_SECONDS = 120.0
@@ -96,8 +91,30 @@ class Sequence:
         return self._state or self.refresh()
 
     def is_made(self) -> bool:
-        """Whether there is a log."""
-        return self._state is not None or self.objects.get(MARKER) is not None
+        """Whether there is a log; raises `LogDirectoryError` if its layout is not known here."""
+        return self._state is not None or self._marker() is not None
+
+    def _marker(self) -> bytes | None:
+        """The marker, or None if there is no log.
+
+        Raises `LogDirectoryError` if a later version has made it: each user looks at it first.
+        """
+        data = self.objects.get(MARKER)
+        if data is None:
+            return None
+        try:
+            found = json.loads(data)
+            number = found["format"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            number = None
+        if type(number) is not int or number != _FORMAT:
+            reason = (
+                f"the log has a layout that this version of segmentlog does not know: expected "
+                f"format {_FORMAT} in {MARKER}, found {data[:80]!r}; update segmentlog here, or "
+                "restore the object if it is damaged"
+            )
+            raise LogDirectoryError(str(self.location), reason)
+        return data
 
     def recent(self) -> State | None:
         """The newest state as this process has seen it a moment ago; None if it has not."""
@@ -113,7 +130,7 @@ class Sequence:
         with self._turn:
             state, at_once = self._state, 1
             if state is None:
-                if self.objects.get(MARKER) is None:
+                if self._marker() is None:
                     raise LogDirectoryError(str(self.location), "there is no log at this place")
                 state, at_once = self._last_checkpoint(), _AT_ONCE
             self._state = self._followed(state, at_once)
@@ -121,7 +138,7 @@ class Sequence:
             return self._state
 
     def _followed(self, state: State, at_once: int) -> State:
-        """The state after all commits that are there; it asks for `at_once` of them, and then more."""
+        """The state after all commits that are there; it asks for `at_once`, and then for more."""
         while True:
             numbers = range(state.number + 1, state.number + 1 + at_once)
             keys = [commit_key(number) for number in numbers]
@@ -188,17 +205,27 @@ class Sequence:
         """
         if self._is_checked:
             return
-        if self.objects.get(MARKER) is None:
-            other = next(iter(self.objects.list("")), None)
+        marker = self._marker()
+        if marker is None:
+            keys = (each.key for each in self.objects.list(""))
+            other = next((key for key in keys if not key.startswith(CLOCK)), None)
             # Asked again: another writer may have made the log, and written to it, since.
-            if other is not None and self.objects.get(MARKER) is None:
+            if other is not None and self._marker() is None:
                 reason = (
-                    f"holds other objects, such as {other.key}, and no log that can be appended "
+                    f"holds other objects, such as {other}, and no log that can be appended "
                     "to: give an empty place"
                 )
                 raise LogDirectoryError(str(self.location), reason)
             self.objects.create(MARKER, _LAYOUT)
-        check_conditional(self.objects, self.location)
+            marker = self._marker()
+        # The same bytes: a store that ignores the condition is none the worse for it.
+        if marker is not None and self.objects.create(MARKER, marker):
+            reason = (
+                "the store has replaced an object that was to be created only if there was none: "
+                "it has no conditional writes (If-None-Match), and commits of two writers would "
+                "be lost; use another store, or another version of this one"
+            )
+            raise LogDirectoryError(str(self.location), reason)
         self._is_checked = True
 
     def append(self, make: "Callable[[State], Commit | None]") -> State:

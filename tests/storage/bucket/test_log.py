@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -200,7 +201,7 @@ def test_who_was_slower_reads_what_has_come_meanwhile() -> None:
 def test_rows_are_not_left_out_for_what_was_known_before() -> None:
     """A version counts no more once its topic is gone, and only the newest commit shows that."""
     found = _Processes()
-    numbered = {"txn_app_id": "load", "txn_version": 0}
+    numbered: dict[str, Any] = {"txn_app_id": "load", "txn_version": 0}
     _write(found.first, ["b"], **numbered)
     segmentlog.delete_topic(found.second, "orders")
     with pytest.raises(LogDirectoryError, match="run the job again"):
