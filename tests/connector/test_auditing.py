@@ -53,7 +53,7 @@ def sorted_rows(found: DataFrame | pa.RecordBatchReader, *by: str) -> list[Any]:
     return rows.sort_by([(each, "ascending") for each in by]).to_pylist()
 
 
-@pytest.mark.parametrize("n_offsets", [25, 1000], ids=["many parts", "a part a partition"])
+@pytest.mark.parametrize("n_offsets", [50, 1000], ids=["many parts", "a part a partition"])
 def test_as_in_plain_python(
     any_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_offsets: int
 ) -> None:

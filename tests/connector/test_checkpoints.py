@@ -53,28 +53,28 @@ def rows(path: str, **options: str) -> dict[TopicPartition, list[int]]:
 
 
 @pytest.mark.needs_spark("Sail runs no streams of Python data sources")
+@pytest.mark.parametrize("version", [pytest.param("1", marks=pytest.mark.slow), "2"])
 def test_a_real_checkpoint_is_read(
-    streams: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
+    streams: SparkSession, tmp_path: Path, request: pytest.FixtureRequest, version: str
 ) -> None:
     """Spark writes both versions of its offset log; a failed batch is planned, not committed."""
     versions = "spark.sql.streaming.offsetLog.formatVersion"
     request.addfinalizer(lambda: streams.conf.unset(versions))
     lines = streams.readStream.text(str(tmp_path)).selectExpr("length(value) number")
-    for version in ("1", "2"):
-        streams.conf.set(versions, version)
-        path = tmp_path / "checkpoints" / version
-        frame = streams.readStream.format("kafka_like").option("fails_after", 10)
-        with pytest.raises(StreamingQueryException, match="the batch fails"):
-            run(frame.option("end", 23).load().union(lines), path)
-        found = read_stream_checkpoint(path)
+    streams.conf.set(versions, version)
+    path = tmp_path / "checkpoints"
+    frame = streams.readStream.format("kafka_like").option("fails_after", 10)
+    with pytest.raises(StreamingQueryException, match="the batch fails"):
+        run(frame.option("end", 23).load().union(lines), path)
+    found = read_stream_checkpoint(path)
 
-        assert (1, 2) == (found.batch, found.planned_batch)
-        assert "0" in found.sources
-        assert {0: 10, 2: 20, 10: 7} == {
-            each.partition: offset for each, offset in found.offsets().items()
-        }
-        written = (path / "offsets" / "1").read_text()
-        assert written.startswith(f"v{version}\n")
+    assert (1, 2) == (found.batch, found.planned_batch)
+    assert "0" in found.sources
+    assert {0: 10, 2: 20, 10: 7} == {
+        each.partition: offset for each, offset in found.offsets().items()
+    }
+    written = (path / "offsets" / "1").read_text()
+    assert written.startswith(f"v{version}\n")
 
 
 @pytest.mark.thorough

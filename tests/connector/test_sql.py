@@ -118,6 +118,7 @@ def test_options_of_a_table_do_not_follow_its_schema(sql: SparkSession, logs: st
     assert N_ROWS == sql.read.schema(schema).format("segmentlog").load(logs).count()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("clauses", "says"),
     [

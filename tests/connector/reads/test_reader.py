@@ -388,7 +388,7 @@ def test_a_data_frame_that_is_bound_late_sees_new_records(
     assert 10 == spark.table("late").count()
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_data_frame_joined_with_itself_and_in_a_union(
     spark: SparkSession, example_data: str
 ) -> None:
@@ -488,7 +488,7 @@ class HeapReader(DataSourceReader):
         yield (gc.get_freeze_count(),)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_garbage_collection_after_a_task_leaves_the_modules_alone(
     spark: SparkSession, example_data: str
 ) -> None:

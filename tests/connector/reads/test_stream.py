@@ -323,7 +323,7 @@ def test_progress_is_tracked_asynchronously(query: Query) -> None:
         running.stop()
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_many_micro_batches_give_the_rows_of_a_batch_query(
     spark: SparkSession, example_data: str, tmp_path: Path
 ) -> None:

@@ -175,6 +175,7 @@ def test_the_progress_is_that_of_sparks_source(
             assert n_rows == document["sink"]["numOutputRows"]
 
 
+@pytest.mark.slow
 def test_a_stream_in_the_update_mode_is_written(
     spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any, tmp_path: Path
 ) -> None:
@@ -235,7 +236,7 @@ def start_offsets(checkpoint: Path) -> dict:
     return json.loads((checkpoint / "sources" / "0" / "0").read_bytes().split(b"\n")[1])
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_queries_of_one_dataframe_have_separate_starts(
     spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any, tmp_path: Path
 ) -> None:
@@ -367,6 +368,7 @@ def test_other_formats_are_as_before(
     assert 4 == spark.read.options(header=True, sep=",").load(path, format="csv").count()
 
 
+@pytest.mark.slow
 def test_streams_of_other_formats_are_as_before(
     spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any, tmp_path: Path
 ) -> None:
@@ -480,6 +482,7 @@ def of_kafka(builder: Any, **options: Any) -> Any:
     return builder.format("kafka").options(**given)
 
 
+@pytest.mark.slow
 def test_threads_of_a_job_read_and_write(
     spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any, tmp_path: Path
 ) -> None:
@@ -557,6 +560,7 @@ def test_a_sink_needs_a_checkpoint(
         of_kafka(rows.writeStream, topic="out").outputMode(mode).start()
 
 
+@pytest.mark.slow
 def test_rows_come_again_after_a_rolled_back_checkpoint(
     spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any, tmp_path: Path
 ) -> None:

@@ -198,6 +198,7 @@ def test_options_without_effect_are_named_once(caplog: pytest.LogCaptureFixture)
     assert [expected] == [each.getMessage() for each in caplog.records]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.needs_spark("models Spark's own producers")
 def test_a_record_that_a_producer_refuses_fails_the_write(

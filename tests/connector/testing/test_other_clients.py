@@ -137,7 +137,7 @@ def ways(send: Callable[..., Any]) -> dict[str, Callable[[DataFrame], Any]]:
 
 
 @pytest.mark.spark
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_client_in_a_task_is_refused(
     spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any
 ) -> None:

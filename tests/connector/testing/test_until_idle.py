@@ -42,6 +42,7 @@ def start(
     return begin
 
 
+@pytest.mark.slow
 def test_a_job_that_waits_for_ever_ends_with_all_rows(
     spark: SparkSession, kafka_log: KafkaLog, start: Any, run_until_idle: Any
 ) -> None:

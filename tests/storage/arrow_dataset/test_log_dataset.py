@@ -397,7 +397,7 @@ def test_other_methods_of_pyarrow_work_too(example_data: str) -> None:
 
 
 def test_arrow_writes_a_dataset(example_data: str, tmp_path: Path) -> None:
-    """The files have the rows of the dataset, or of a query of it, in its order if that is asked."""
+    """The files have the rows of the dataset, or of a query, in its order if asked."""
     dataset = segmentlog.dataset(example_data, "orders")
     query = dataset.scanner(["partition", "offset"], pc.field("offset") > 300)
     for i, data in enumerate((dataset, query, query.to_reader())):

@@ -379,6 +379,7 @@ def test_a_dump_of_nothing_says_so(run: Run, example_data: str) -> None:
     assert "nothing is selected" not in something.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output_format", ["parquet", "arrow", "json", "table"])
 def test_an_interrupted_dump_leaves_nothing_and_says_nothing(
     tmp_path: Path, example_data: str, output_format: str

@@ -223,6 +223,7 @@ is_read.wait()
 """
 
 
+@pytest.mark.slow
 def test_a_process_ends_while_rows_are_held_and_dropped(tmp_path: Path) -> None:
     """Arrow frees some rows after the interpreter has ended, when nothing can be given back.
 

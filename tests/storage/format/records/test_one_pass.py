@@ -213,8 +213,9 @@ def test_rows_of_several_buffers_come_in_one_arrow_batch() -> None:
     """
     one_pass = OnePassDecoder(WHERE, record_schema(["offset"]))
     sizes = []
+    first = batch(0, 500)
     for base in range(0, 200_000, 500):
-        data = batch(base, 500)
+        data = base.to_bytes(8, "big") + first[8:]  # no checksum covers the base offset
         found = one_pass.decode(with_slack(data), 0, len(data), base)
         sizes += [each.num_rows for each in found]
     sizes += [each.num_rows for each in one_pass.flush()]

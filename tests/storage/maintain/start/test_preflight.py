@@ -32,7 +32,13 @@ def harm(steps: list[StartStep]) -> list[tuple[StartAction, str, str]]:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param(each, marks=[pytest.mark.slow] if i % 3 else [])
+        for i, each in enumerate(FILES)
+    ],
+)
 def test_each_damaged_file_has_the_outcome_that_a_broker_gave_it(
     tmp_path: Path, file: str
 ) -> None:
