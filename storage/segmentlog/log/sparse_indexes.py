@@ -120,14 +120,13 @@ class IndexFile(Closing):
     @property
     def is_mapped(self) -> bool:
         """Whether the file is memory-mapped."""
-        return isinstance(self._map, mmap.mmap)
+        return self._map is not None and not isinstance(self._map, bytes)
 
     def close(self) -> None:
         """Close the file; later reads give zeros."""
-        if self._map is not None:
-            if isinstance(self._map, mmap.mmap):
-                self._map.close()
-            self._map = None
+        if self._map is not None and not isinstance(self._map, bytes):
+            self._map.close()
+        self._map = None
         if self._file is not None:
             self._file.close()
             self._file = None
