@@ -28,9 +28,9 @@ An entry means: `timestamp` is the largest up to and including the batch that en
 """
 
 import logging
-import mmap
 import struct
 from collections.abc import Iterator
+from mmap import mmap
 from typing import NamedTuple
 
 import numpy as np
@@ -68,7 +68,7 @@ class IndexFile(Closing):
     def __init__(self, path: str, *, mapped: bool, file: ReadableFile | None = None) -> None:
         self.size = 0
         self.path = path
-        self._map: mmap.mmap | bytes | None = None
+        self._map: mmap | bytes | None = None
         self._file: ReadableFile | None = None
         self._block: tuple[int, bytes] | None = None  # the last one, and its first byte
         try:
