@@ -128,7 +128,7 @@ def cut_slices(
     base_offsets, sizes = files.paths.base_offsets, files.sizes
     pieces = _Pieces(files, start_offset)
     last = len(files) - 1
-    first = listed.index_of(start_offset)
+    first = listed.files.index_of(start_offset)
     # No index is asked about segments that are read whole, as most are.
     whole = first + (base_offsets[first] < start_offset)
     limit = max(whole, min(bisect_right(base_offsets, end_offset) - 1, last))
@@ -287,7 +287,7 @@ def find_again(log_slice: LogSlice, partition: Partition, next_offset: int) -> L
     listed = ListedSegments(Listing(files))
     if listed.end.offset < log_slice.end_offset:
         return None
-    i = listed.index_of(next_offset)
+    i = listed.files.index_of(next_offset)
     begins = next((each.base_offset for each in files if each.base_offset > next_offset), -1)
     end = listed.end_of(i) if begins >= 0 else None
     if end is not None and end <= next_offset:

@@ -257,10 +257,9 @@ class Deletion(NamedTuple):
 
 def decode_deletions(found: Sequence[Sequence[Any]]) -> tuple[Deletion, ...]:
     """The deletions in a file; raises `TypeError` if `found` is malformed."""
-    deletions = tuple(Deletion(*each) for each in found)
-    if any([type(field) for field in each] != [str, str, int] for each in deletions):
-        raise TypeError(f"expected topic, token and time; found {str(found)[:80]!r}")
-    return deletions
+    for each in found:
+        check_types(each, (str, str, int))
+    return tuple(Deletion(*each) for each in found)
 
 
 STATE_FILE = "segmentlog.state"
