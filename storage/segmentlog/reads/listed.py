@@ -426,13 +426,11 @@ class Partition(NamedTuple):
 
 
 def open_planned(file: SliceFile) -> ReadableFile:
-    """A file of a slice, opened, even if retention or compaction has just put it aside.
-
-    Compaction puts another file under the name: `FileChangedError`.  That file cannot replace the
-    planned one.  A record that was the last of its key when the read was planned may be missing,
-    because of a record after the end of the read.  And if the planned range ends between two
-    batches of the new file, records after that end would be lost without an error.
-    """
+    """A file of a slice, opened, also if it was just put aside; or `FileChangedError`."""
+    # Compaction puts another file under the name, which cannot replace the planned one. A record
+    # that was the last of its key when the read was planned may be missing, because of a record
+    # after the end of the read. And if the planned range ends between two batches of the new file,
+    # records after that end would be lost without an error.
     missing: dict[str, FileNotFoundError] = {}
     for path in (file.path, *names_aside(file.path, file.inode)):
         try:

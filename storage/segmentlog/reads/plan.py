@@ -242,13 +242,11 @@ def _cut_piece(
 
 
 def _batch_at(opened: OpenSegment, entry: OffsetPosition) -> tuple[BatchHeader | None, int]:
-    """Header of the batch at an index entry, and the offset at which a slice may begin there.
-
-    It is the batch's base offset, or, for a wrapper, whose header has only its last offset, the
-    least possible one.  None and -1 if the batch does not fit: it must begin after the batch
-    before it, and end at or before the entry.  No checksum covers base offsets, and a wrong one
-    would hide rows of the slice before.
-    """
+    """Header of the batch at an index entry, and the offset at which a slice may begin there."""
+    # It is the batch's base offset, or, for a wrapper, whose header has only its last offset, the
+    # least possible one. None and -1 if the batch does not fit: it must begin after the batch
+    # before it, and end at or before the entry. No checksum covers base offsets, and a wrong one
+    # would hide rows of the slice before.
     header = opened.header_at(entry.position, up_to_offset=entry.offset)
     if header is None or header.last_offset > entry.offset:
         return None, -1
