@@ -44,47 +44,41 @@ from segmentlog.txn.unfinished import topics_taken_out
 _HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
 
 
-class Synonym(NamedTuple):
-    """A broker's name of a topic's setting; its value times `factor` is the topic's."""
-
-    name: str
-    factor: int = 1
-
-
-_SYNONYMS: Mapping[str, tuple[Synonym, ...]] = {
-    "segment.bytes": (Synonym("log.segment.bytes"),),
-    "segment.ms": (Synonym("log.roll.ms"), Synonym("log.roll.hours", _HOUR_MS)),
-    "segment.index.bytes": (Synonym("log.index.size.max.bytes"),),
-    "index.interval.bytes": (Synonym("log.index.interval.bytes"),),
-    "max.message.bytes": (Synonym("message.max.bytes"),),
-    "message.timestamp.type": (Synonym("log.message.timestamp.type"),),
-    "compression.type": (Synonym("compression.type"),),
-    "flush.messages": (Synonym("log.flush.interval.messages"),),
-    "cleanup.policy": (Synonym("log.cleanup.policy"),),
-    "retention.ms": (
-        Synonym("log.retention.ms"),
-        Synonym("log.retention.minutes", _MINUTE_MS),
-        Synonym("log.retention.hours", _HOUR_MS),
-    ),
-    "retention.bytes": (Synonym("log.retention.bytes"),),
-    "file.delete.delay.ms": (Synonym("log.segment.delete.delay.ms"),),
-    "delete.retention.ms": (Synonym("log.cleaner.delete.retention.ms"),),
-    "min.cleanable.dirty.ratio": (Synonym("log.cleaner.min.cleanable.ratio"),),
-    "min.compaction.lag.ms": (Synonym("log.cleaner.min.compaction.lag.ms"),),
-    "max.compaction.lag.ms": (Synonym("log.cleaner.max.compaction.lag.ms"),),
-}
+#: A broker's names of a topic's settings, the first of which counts; its value times the factor
+#: is the topic's.
+_SYNONYMS: Mapping[str, Mapping[str, int]] = {
+    "segment.bytes": {"log.segment.bytes": 1},
+    "segment.ms": {"log.roll.ms": 1, "log.roll.hours": _HOUR_MS},
+    "segment.index.bytes": {"log.index.size.max.bytes": 1},
+    "index.interval.bytes": {"log.index.interval.bytes": 1},
+    "max.message.bytes": {"message.max.bytes": 1},
+    "message.timestamp.type": {"log.message.timestamp.type": 1},
+    "compression.type": {"compression.type": 1},
+    "flush.messages": {"log.flush.interval.messages": 1},
+    "cleanup.policy": {"log.cleanup.policy": 1},
+    "retention.ms": {
+        "log.retention.ms": 1, "log.retention.minutes": _MINUTE_MS,
+        "log.retention.hours": _HOUR_MS,
+    },
+    "retention.bytes": {"log.retention.bytes": 1},
+    "file.delete.delay.ms": {"log.segment.delete.delay.ms": 1},
+    "delete.retention.ms": {"log.cleaner.delete.retention.ms": 1},
+    "min.cleanable.dirty.ratio": {"log.cleaner.min.cleanable.ratio": 1},
+    "min.compaction.lag.ms": {"log.cleaner.min.compaction.lag.ms": 1},
+    "max.compaction.lag.ms": {"log.cleaner.max.compaction.lag.ms": 1},
+}  # fmt: skip
 
 
 def topic_defaults(broker: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     """Defaults of topics that a broker's settings give: name, value, and the broker's name."""
     for name, synonyms in _SYNONYMS.items():
-        for synonym in synonyms:
-            text = broker.get(synonym.name, "").strip()
+        for broker_name, factor in synonyms.items():
+            text = broker.get(broker_name, "").strip()
             if not text:
                 continue
-            if synonym.factor > 1 and text.lstrip("-").isdecimal():
-                text = "-1" if int(text) < 0 else str(int(text) * synonym.factor)
-            yield name, text, synonym.name
+            if factor > 1 and text.lstrip("-").isdecimal():
+                text = "-1" if int(text) < 0 else str(int(text) * factor)
+            yield name, text, broker_name
             break
 
 
@@ -279,7 +273,6 @@ class DirectorySettings:
         return None if is_set or self._kafka_defaults else limit
 
     def config(self, topic: str | None) -> TopicConfig:
-        """The settings of a topic as a `TopicConfig`."""
         if topic not in self._configs:
             settings = {name: each.value for name, each in self.of(topic).items()}
             self._configs[topic] = TopicConfig.parse(settings)

@@ -244,7 +244,6 @@ class _Commits(NamedTuple):
 
 
 def _commits(source: Source, log: Log, fates: Fates) -> Iterator[_Commits]:
-    """Records of commits."""
     for batch in source.scan(log, _SCANNED):
         types = record_types(batch["key"])
         is_commit = (types == _OLD) | (types == _NEW)

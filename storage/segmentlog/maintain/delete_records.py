@@ -7,7 +7,7 @@ active segment stays, and its records below the start are hidden.
 
 import os
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 from segmentlog.arguments import LEAST_LONG, instance_of, whole_number
@@ -107,11 +107,11 @@ def delete_records(
     directory = log_directory(path)
     TopicConfig.parse(settings or {})
 
-    @cache  # called under the lock: another process may change settings while this one waits
-    def known() -> DirectorySettings:
-        return DirectorySettings.read(
-            directory, settings, is_optional=True, topics=topic, purge=purge
-        )
+    # Called under the lock: another process may change settings while this one waits.
+    known = cache(partial(
+        DirectorySettings.read, directory, settings,
+        is_optional=True, topics=topic, purge=purge,
+    ))  # fmt: skip
 
     def planned() -> int:
         start = _new_start(open_log_dir(directory).log(topic, partition), offset, before_ms)

@@ -86,7 +86,6 @@ class Command(NamedTuple):
     examples: Sequence[str]  # command lines, at the end of its help
 
     def add_to(self, app: typer.Typer) -> None:
-        """Add it to the command line."""
         epilog = "\n\n".join(["Examples:", *self.examples])
         name = self.run.__name__.replace("_", "-")
         app.command(name, cls=_Parsed, rich_help_panel=self.group, epilog=epilog)(self.run)

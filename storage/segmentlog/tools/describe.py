@@ -186,7 +186,6 @@ class _Seen:
         self.last_ms: int | None = None
 
     def add(self, header: BatchHeader) -> None:
-        """Take one header into account."""
         self.batches += 1
         self.formats.add(header.magic)
         if header.records_count:  # compaction leaves empty batches without a codec

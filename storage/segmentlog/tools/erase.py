@@ -175,7 +175,6 @@ def _size(found: Sequence[ErasedPartition]) -> str:
 
 
 def _write_partitions(found: Sequence[ErasedPartition]) -> None:
-    """The line of each partition."""
     for each in found:
         if not each.records:
             continue

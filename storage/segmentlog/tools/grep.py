@@ -160,7 +160,6 @@ class Pattern:
             raise OptionError("PATTERN", text, accepted) from None
 
     def rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that match."""
         masks = [
             self._in_headers(rows.column(name))
             if name == "headers"

@@ -233,7 +233,6 @@ class _Rows:
         self._empty_is_null = empty_is_null
 
     def of(self, values: pa.Array, *, has_keys: bool) -> pa.RecordBatch:
-        """The rows of some texts."""
         keys = pa.nulls(len(values), _BYTES)
         if self._key_delimiter and has_keys:
             keys, values = self._keys_and_values(values, self._key_delimiter)

@@ -181,7 +181,6 @@ class CountingSink:
         self.entries += 1
 
     def close(self) -> None:
-        """Close the wrapped sink."""
         self._sink.close()
 
     def _take(self, n: int) -> None:

@@ -180,7 +180,6 @@ def _segments(removed: Sequence[RemovedSegment]) -> str:
 
 
 def _why(segment: RemovedSegment) -> str:
-    """The reason in words."""
     if segment.reason is Reason.START:
         return "below the log start"
     if segment.reason is Reason.SIZE:
@@ -300,7 +299,6 @@ def _why_none(
 
 
 def _write_compacted(found: Sequence[CompactedPartition]) -> None:
-    """The line of each partition."""
     for each in found:
         where = f"{escape(each.topic)}-{each.partition}"
         dirty = f"dirty from offset {each.first_dirty_offset}, {each.dirty_ratio:.0%} of its bytes"
@@ -397,7 +395,6 @@ def delete_records(
 
 
 def _write_deleted(done: DeletedRecords, *, dry_run: bool = False, as_json: bool = False) -> None:
-    """The line of a partition."""
     if as_json:
         write_json({**json_fields(done), "dryRun": dry_run})
         return

@@ -153,7 +153,14 @@ def restored(topic: str, rows: pa.RecordBatch, config: ProducerConfig, times: In
         offsets = _numbers(topic, rows, "offset")
     if config.use_timestamp_types:
         kinds = _numbers(topic, rows, "timestampType")
-        _check_kinds(topic, kinds)
+        unknown = (kinds < -1) | (kinds > 1)
+        if unknown.any():
+            row = int(np.argmax(unknown))
+            reason = (
+                f"its timestampType is {kinds[row]}: it has to be 0 for CreateTime, 1 for "
+                "LogAppendTime, or -1 for none"
+            )
+            raise InvalidRecordError(topic, -1, row, reason)
         append_times = np.where(kinds == 1, times, -1)
     return Restored(offsets, append_times)
 
@@ -201,17 +208,6 @@ def _check_not_null(topic: str, rows: pa.RecordBatch, name: str) -> None:
     if column.null_count:
         row = pc.index(column.is_null(), True).as_py()
         raise InvalidRecordError(topic, -1, row, f"its {name} is null")
-
-
-def _check_kinds(topic: str, kinds: NDArray[np.int64]) -> None:
-    unknown = (kinds < -1) | (kinds > 1)
-    if unknown.any():
-        row = int(np.argmax(unknown))
-        reason = (
-            f"its timestampType is {kinds[row]}: it has to be 0 for CreateTime, 1 for "
-            "LogAppendTime, or -1 for none"
-        )
-        raise InvalidRecordError(topic, -1, row, reason)
 
 
 def _numbers(topic: str, rows: pa.RecordBatch, name: str) -> NDArray[np.int64]:

@@ -204,7 +204,6 @@ class SegmentCleaner:
 
     @property
     def counts(self) -> Counts:
-        """The counts so far."""
         return Counts(*self._counts.tolist())
 
     def count(self, segment: Segment, end_offset: int) -> Counts:

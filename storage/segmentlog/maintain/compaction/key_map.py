@@ -51,7 +51,6 @@ class OffsetMap:
 
     @property
     def n_keys(self) -> int:
-        """Number of keys."""
         return int(self.state[offset_map.N_KEYS])
 
     @property

@@ -10,7 +10,6 @@ the new log it is ``target_offset + max(offset - source_offset, 0)``, and in the
 ``target_offset``: an offset without a record becomes that of the next record.
 """
 
-from types import TracebackType
 from typing import BinaryIO, Self
 
 import numpy as np
@@ -90,12 +89,7 @@ class OffsetMap:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
             self._writer.close()
         except OSError:
