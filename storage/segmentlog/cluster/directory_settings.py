@@ -21,6 +21,7 @@ If several names of a setting are set, the one with the finest unit counts.
 import os
 from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
+from functools import partial
 from typing import NamedTuple
 
 from segmentlog.arguments import instance_of, texts
@@ -192,14 +193,14 @@ class DirectorySettings:
         static: Mapping[str, str] = {}
         if server_properties is not None:
             static, kafka_defaults = read_properties(local_path(server_properties)), True
+        settings = partial(
+            cls, given, server_properties=static, kafka_defaults=kafka_defaults, topics=topics,
+            purge=purge,
+        )  # fmt: skip
         if not is_of_a_broker(directory):
             # Before the settings: a guard that is gone by now has left them without its topic.
             gone = topics_taken_out(directory)
-            file = SettingsFile.read(directory).without(gone)
-            return cls(
-                given, server_properties=static, file=file, kafka_defaults=kafka_defaults,
-                topics=topics, purge=purge,
-            )  # fmt: skip
+            return settings(file=SettingsFile.read(directory).without(gone))
         place = directory if metadata is None else local_path(metadata)
         path, cluster = metadata_path(place), None
         if path is not None:
@@ -215,11 +216,7 @@ class DirectorySettings:
             raise OptionError("metadata", "", accepted)
         properties = read_meta_properties(directory)
         node_id = properties.get("node.id") or properties.get("broker.id") or ""
-        return cls(
-            given, cluster=cluster, node_id=node_id, server_properties=static,
-            is_unseen=not kafka_defaults, kafka_defaults=kafka_defaults, topics=topics,
-            purge=purge,
-        )  # fmt: skip
+        return settings(cluster=cluster, node_id=node_id, is_unseen=not kafka_defaults)
 
     @property
     def metadata_level(self) -> int | None:

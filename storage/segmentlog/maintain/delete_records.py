@@ -85,10 +85,8 @@ def delete_records(
     CommitInDoubtError, SyncFailedError, StorageError
         If the disk is full or fails, or if this user lacks a permission.
     """
-    from segmentlog.maintain.move_log_starts import (
-        LogStartMove,
-        first_kept,
-    )  # the compiled kernels load here
+    # The compiled kernels load here.
+    from segmentlog.maintain.move_log_starts import LogStartMove, first_kept
 
     if (offset is None) == (before is None):
         given = "" if offset is None else "given together with before"

@@ -450,9 +450,8 @@ def _newest_offset(segment: Segment) -> int:
         header = placed.header
         if header.records_count <= 1:
             return header.last_offset
-        from segmentlog.format.records.one_batch import (
-            read_timestamps,  # the compiled kernels load here
-        )
+        # The compiled kernels load here.
+        from segmentlog.format.records.one_batch import read_timestamps
 
         batch = opened.file.read(placed.position, header.size_in_bytes)
         try:

@@ -302,9 +302,8 @@ class WriteJob:
         `numbers`: the sequences of an idempotent producer, if the rows have one.  `commits_here`:
         whether this process commits the job, so that batches may stay in its memory.
         """
-        from segmentlog.writes.staged_files import (
-            TaskStage,  # the compiled kernels load in the task
-        )
+        # The compiled kernels load in the task.
+        from segmentlog.writes.staged_files import TaskStage
         from segmentlog.writes.stager import RowStager
 
         self.check_begun()

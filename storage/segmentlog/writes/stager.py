@@ -51,17 +51,8 @@ _HELD_BATCHES = 16
 #: The least that a row counts: a row of nulls alone has no bytes.
 _LEAST_ROW_BYTES = 16
 
-_COLUMNS = (
-    "key",
-    "value",
-    "headers",
-    "topic",
-    "partition",
-    "offset",
-    "timestamp",
-    "timestampType",
-)
-
+_COLUMNS = ("key", "value", "headers", "topic", "partition", "offset", "timestamp",
+            "timestampType")  # fmt: skip
 
 _PER_MILLISECOND = {"s": 1, "ms": 1, "us": 1000, "ns": 1_000_000}
 _LARGEST_LONG = 2**63 - 1

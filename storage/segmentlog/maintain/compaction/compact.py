@@ -308,9 +308,8 @@ def compact(path: str | os.PathLike[str], given: CompactionSettings) -> list[Com
     CommitInDoubtError, SyncFailedError, StorageError
         If the disk is full or fails, or if this user lacks a permission.
     """
-    from segmentlog.maintain.compaction.clean_partition import (
-        clean_partition,  # the kernels load here
-    )
+    # The kernels load here.
+    from segmentlog.maintain.compaction.clean_partition import clean_partition
 
     done: list[CompactedPartition] = []
     with begin_compaction(path, given) as job:
@@ -337,9 +336,8 @@ def clean_task(task: CompactionTask) -> CompactedPartition | None:
 
     Raises `LogDirectoryError` if the leader has ended; nothing of the pass is replaced then.
     """
-    from segmentlog.maintain.compaction.clean_partition import (
-        clean_partition,  # the kernels load here
-    )
+    # The kernels load here.
+    from segmentlog.maintain.compaction.clean_partition import clean_partition
 
     def check_leader() -> None:
         if not lock.is_shared():
