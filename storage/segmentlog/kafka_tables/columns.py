@@ -206,8 +206,8 @@ ORIGIN = (
     Column("record_timestamp", TIME, "time of the record"),
 )
 
-#: For tables that may be made of several topics.
-RECORD_TOPIC = Column("record_topic", TEXT, "topic that has the record")
+#: The same, for tables that may be made of several topics.
+ORIGIN_IN_TOPIC = (Column("record_topic", TEXT, "topic that has the record"), *ORIGIN)
 
 #: The last column of a history.
 CHANGE = Column("change", TEXT, "`set` or `removed`")
