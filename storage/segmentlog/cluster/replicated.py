@@ -2,8 +2,8 @@
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache, cached_property
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from segmentlog.cluster.copies import Copy, choose, refuse_two_clusters
@@ -189,10 +189,15 @@ class ReplicatedDirectory(LogDirectory):
         """Ids of the topics that the metadata has, by name."""
         return {each["topic"]: each["topic_id"] for each in self._registrations.values()}
 
-    @cached_property
-    def _broker(self) -> Callable[[str], Mapping[str, str]]:
+    def _broker(self, directory: str) -> Mapping[str, str]:
         """The properties of the broker that has a log directory, read once."""
-        return cache(read_meta_properties)
+        if directory not in self._brokers:
+            self._brokers[directory] = read_meta_properties(directory)
+        return self._brokers[directory]
+
+    @cached_property
+    def _brokers(self) -> dict[str, Mapping[str, str]]:
+        return {}
 
     def _chosen(self, topic_partition: TopicPartition) -> Log:
         choice = self._choice(topic_partition)
