@@ -301,10 +301,7 @@ def refuse_swapped(name: str, given: str, path: str, usage: str) -> None:
 
 
 def parse_settings(given: Sequence[str] | None) -> dict[str, str]:
-    """Settings as ``retention.ms=86400000``.
-
-    Raises `OptionError` if one has no ``=``.
-    """
+    """Settings as ``retention.ms=86400000``."""
     settings = {}
     for text in given or ():
         name, sign, value = text.partition("=")

@@ -175,7 +175,7 @@ def _values(
 def records_of(file: IO[bytes], delimiter: bytes) -> Iterator[pa.Array]:
     """The texts between delimiters that are not empty, some at a time.
 
-    `file`: open for reading, in binary.  Raises `OptionError` if a text has more than 128 MiB.
+    `file`: open for reading, in binary.
     """
     pieces: list[bytes] = []  # the text after the last delimiter
     n_bytes = 0

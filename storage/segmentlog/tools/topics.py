@@ -150,8 +150,7 @@ def summarize(
     """Summarize topics, including those of which only checkpoints are left.
 
     `topics`: names of topics; all but brokers' own if empty.  `internal`: whether brokers' own
-    topics are listed, too.  Raises `UnknownTopicOrPartitionError` if the directories have no such
-    topic.
+    topics are listed, too.
     """
     missing = missing_of(directory, topics)
     there: dict[str, list[int]] = {}

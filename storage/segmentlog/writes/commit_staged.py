@@ -316,8 +316,7 @@ def _new_bounds(
     """Log start and log end of a partition after the commit; the start is -1 if it stays.
 
     `extents`: staged for the partition, in their order.  `is_emptied`: whether the partition keeps
-    no earlier record.  Raises `OffsetsOutOfOrderError` if records are to keep offsets that the log
-    has given already, or that exceed a long.
+    no earlier record.
     """
     new_start = end if is_emptied else -1
     if extents and extents[0].first_offset > end:

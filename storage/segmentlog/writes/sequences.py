@@ -182,11 +182,7 @@ class _PartitionCheck:
         self._rows = log.producers.rows_of(batches[:, sequences.PRODUCER_ID])
 
     def fates(self) -> Int64s:
-        """The fate of each batch, shape (n_batches, `sequences.FATE_COLUMNS`).
-
-        Raises `OutOfOrderSequenceError` or `InvalidProducerEpochError` or `InvalidTxnStateError`
-        if a leader would refuse a batch.
-        """
+        """The fate of each batch, shape (n_batches, `sequences.FATE_COLUMNS`)."""
         n_decided, states, fates = self._decide(_NONE_KNOWN)
         in_log, n_before = None, -1
         while n_before < n_decided < len(fates):

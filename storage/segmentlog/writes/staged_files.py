@@ -115,10 +115,7 @@ class OpenFiles:
             os.close(descriptor)
 
     def finish(self) -> None:
-        """Close all files; only the task knows whether all bytes have been written.
-
-        Raises `SyncFailedError` if the disk did not keep some of the bytes.
-        """
+        """Close all files; only the task knows whether all bytes have been written."""
         while self._descriptors:
             self._close_oldest()
         if self._syncs is not None:

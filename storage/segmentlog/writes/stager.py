@@ -78,8 +78,6 @@ def check_columns(schema: pa.Schema, topic: str | None, config: ProducerConfig) 
 
     Keys, values and headers are checked where they are read
     (`segmentlog.format.records.source.record_source`).
-
-    Raises `ColumnError` naming the column, its type, and what is accepted.
     """
     needed = ["value"]
     if topic is None:
@@ -135,8 +133,7 @@ class Restored(NamedTuple):
 def restored(topic: str, rows: pa.RecordBatch, config: ProducerConfig, times: Int64s) -> Restored:
     """Offsets and append times of rows, if `config` uses them.
 
-    `times`: int64 array, shape (n_rows,); their timestamps.  Raises `InvalidRecordError` if a row
-    has no value in such a column, or a type of timestamps that no record has.
+    `times`: int64 array, shape (n_rows,); their timestamps.
     """
     offsets = append_times = None
     if config.use_offsets:
@@ -157,10 +154,7 @@ def restored(topic: str, rows: pa.RecordBatch, config: ProducerConfig, times: In
 
 
 def milliseconds(topic: str, rows: pa.RecordBatch, default: int) -> Int64s:
-    """The column ``timestamp`` in epoch milliseconds, `default` where it is null.
-
-    Raises `InvalidRecordError` if a time in seconds is too large for milliseconds.
-    """
+    """The column ``timestamp`` in epoch milliseconds, `default` where it is null."""
     column = rows.column("timestamp")
     whole = column.cast(pa.int64()).fill_null(scalar(0, pa.int64()))
     # `to_numpy` would load pandas.
@@ -179,10 +173,7 @@ def milliseconds(topic: str, rows: pa.RecordBatch, default: int) -> Int64s:
 
 
 def partition_numbers(topic: str, rows: pa.RecordBatch) -> pa.Array:
-    """The column ``partition`` as int32, from any type of integers.
-
-    Raises `InvalidRecordError` if a row names a partition that no topic can have.
-    """
+    """The column ``partition`` as int32, from any type of integers."""
     column = rows.column("partition")
     try:
         return column.cast(pa.int32())

@@ -33,10 +33,7 @@ _MOST_ROWS = 1 << 18  #: of a row group
 
 
 class OffsetMap:
-    """Writes the rows of an offset map; the end of the file is written when the block ends.
-
-    Raises `OSError` if the file cannot be written.
-    """
+    """Writes the rows of an offset map; the end of the file is written when the block ends."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._writer = pq.ParquetWriter(file, OFFSET_MAP_SCHEMA)
