@@ -2,7 +2,7 @@
 
 The one request that decides anything is `Objects.create`: of several clients that create a key, at
 the most one succeeds.  A store that ignores the condition would lose commits in silence, so each
-process that writes asks the store once to break its word (`check_conditional`).
+process that writes asks the store once to break its word (`Sequence.create`).
 """
 
 import errno
@@ -29,6 +29,8 @@ _T = TypeVar("_T")
 MARKER = "segmentlog.bucket"
 
 DATA = "data/"  #: beginning of the keys of data objects
+
+CLOCK = "segmentlog/clock/"  #: of objects that are made to be looked at, and removed
 
 INSTALL = "pip install 'pyspark-segmentlog[bucket]'"
 
@@ -306,22 +308,6 @@ class _DirectoryObjects(ObstoreObjects):
             os.makedirs(self._directory, exist_ok=True)
         except OSError as error:
             raise self._failed(error.errno or errno.EIO, "making", "", error) from None
-
-
-def check_conditional(objects: Objects, location: BucketLocation) -> None:
-    """Refuse a store that creates an object that is there; the log's marker must be.
-
-    The attempt writes the bytes that the marker has: a store that ignores the condition is none
-    the worse for it.
-    """
-    marker = objects.get(MARKER)
-    if marker is not None and objects.create(MARKER, marker):
-        reason = (
-            "the store has replaced an object that was to be created only if there was none: it "
-            "has no conditional writes (If-None-Match), and commits of two writers would be lost; "
-            "use another store, or another version of this one"
-        )
-        raise LogDirectoryError(str(location), reason)
 
 
 _clients: dict[tuple[int, str], Objects] = {}

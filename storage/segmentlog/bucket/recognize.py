@@ -68,17 +68,19 @@ def _is_in_store(location: BucketLocation) -> bool:
     can, the read of a copy reports that.
     """
     last: StorageError | None = None
+    reads_copies = True
     is_s3 = location.scheme == "s3"
     for finds in (_finds_as_copy,) if is_s3 else (_finds_as_log, _finds_as_copy):
         try:
             return finds(location)
         except LogDirectoryError:  # no package, or an option that the client does not know
-            continue
+            reads_copies = finds is not _finds_as_copy
         except StorageError as error:
             last = error
     # A store that fails for a moment has not said that there is no log: its objects would be taken
-    # for a directory without partitions.
-    if last is None or last.errno == errno.EACCES:
+    # for a directory without partitions.  And if no copy can be read (``az:`` without adlfs), the
+    # user has to hear of a wrong key.
+    if last is None or (last.errno == errno.EACCES and reads_copies):
         return False
     raise last
 

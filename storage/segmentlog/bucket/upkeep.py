@@ -16,14 +16,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from segmentlog.bucket.commits import Commit, PartitionLog, State
-from segmentlog.bucket.objects import DATA, Objects
+from segmentlog.bucket.objects import CLOCK, DATA
 from segmentlog.bucket.sequence import sequence_at
 from segmentlog.errors import LogChangedError, UnknownTopicOrPartitionError
 from segmentlog.model import TopicPartition
 from segmentlog.store.bucket_location import BucketLocation
 from segmentlog.txn.state import FORGOTTEN_AFTER_MS, forget_old
 
-CLOCK = "segmentlog/clock/"  #: of objects that are made to be looked at
+_NOW = CLOCK + "now"
 
 
 class Swept(NamedTuple):
@@ -31,7 +31,7 @@ class Swept(NamedTuple):
 
     Attributes
     ----------
-    keys : of the data objects, in their order.
+    keys : of the objects, in their order.
     n_bytes : of all of them.
     retired : the jobs that were ended for it.
     """
@@ -111,7 +111,7 @@ def move_starts(
 def sweep_objects(
     location: BucketLocation, longest_job_ms: float, longest_read_ms: float, *, dry_run: bool
 ) -> Swept:
-    """Remove the data objects that no extent lies in.
+    """Remove the data objects that no extent lies in, and what a doctor has left that was killed.
 
     `longest_job_ms`: jobs whose youngest object is older are ended; objects of younger ones stay.
     `longest_read_ms`: objects of records that left the log since then stay for readers.
@@ -120,13 +120,15 @@ def sweep_objects(
     # Before the state: an object that is listed and then committed is named by the state.
     found = {each.key: each for each in sequence.objects.list(DATA)}
     state, now_ms = sequence.refresh(), int(time.time() * 1000)
+    if not dry_run:
+        sequence.objects.put(_NOW, [b"now"])
+    looked_at = {each.key: each for each in sequence.objects.list(CLOCK)}
     # Objects have times of the store, from which this machine's clock may be days away.
-    store_now_ms = now_ms if dry_run else _time_of_store(sequence.objects)
+    store_now_ms = now_ms if dry_run else max(each.modified_ms for each in looked_at.values())
     if state.left and now_ms - state.time_ms > FORGOTTEN_AFTER_MS and not dry_run:
         # Ages are not known: one of the two clocks is wrong, or nobody has written for so long.
         # From this commit on, they count by the clock of now.
-        sequence.append(_commit_after)
-        state = sequence.refresh()
+        state = sequence.append(_commit_after)
     left = forget_old(state.left, state.time_ms, now_ms)
     used = state.objects()
     youngest: dict[str, int] = {}
@@ -149,25 +151,24 @@ def sweep_objects(
             left = [job for job in retired if job not in state.ended]
             return replace(_commit_after(state), retired=left) if left else None
 
-        sequence.append(make)
         # A job of them may have committed before it was ended.
         # Its objects may even have left the log again, and readers may still need them.
-        state = sequence.refresh()
+        state = sequence.append(make)
         used = state.objects()
         gone = [
             key
             for key in gone
             if key not in used and now_ms - state.left.get(key, ("", 0))[1] >= longest_read_ms
         ]
+    of_doctors = [
+        each.key
+        for each in looked_at.values()
+        if each.key != _NOW and each.modified_ms <= oldest_ms
+    ]
+    gone, found = [*gone, *of_doctors], found | looked_at
     if not dry_run:
         sequence.objects.delete(gone)
     return Swept(tuple(gone), sum(found[key].size for key in gone), tuple(retired))
-
-
-def _time_of_store(objects: Objects) -> int:
-    """The time now, by the clock of the store (epoch, milliseconds)."""
-    objects.put(CLOCK + "now", [b"now"])
-    return max(each.modified_ms for each in objects.list(CLOCK))
 
 
 def _job(key: str) -> str:

@@ -116,10 +116,11 @@ def mirror_up(
     upload.finish()
     attempt = _Attempt(job, location, sound, upload, source)
     on_phase(f"{len(sound)} logs: become visible")
-    sequence.append(attempt.commit_after)
-    after = sequence.refresh()
-    _write_hints(sequence.objects, hints | {each.at: each.hint(after) for each in sound}, location)
-    return [each.result(_digest_of(after.logs[each.at])) for each in sound]
+    after = sequence.append(attempt.commit_after).logs  # no later request decides the answer
+    found = {each.at: after.get(each.at) or PartitionLog() for each in sound}
+    kept = hints | {each.at: each.hint(found[each.at]) for each in sound}
+    _write_hints(sequence.objects, kept, location)
+    return [each.result(_digest_of(found[each.at])) for each in sound]
 
 
 class _Up:
@@ -287,9 +288,9 @@ class _Up:
         found = Copy(self.log, "", {}).epochs.cut(self.end).starts
         return tuple((epoch, start) for epoch, start in found) or ((0, self.start),)
 
-    def hint(self, after: BucketState) -> _Hint:
+    def hint(self, after: PartitionLog) -> _Hint:
         """What this mirror has found, or made, equal; a change that may not show is left out."""
-        self._extents = after.logs[self.at].placed(self.at)
+        self._extents = after.placed(self.at)
         bases = [*self._looks, self.end]
         found = {}
         for base, limit in pairwise(bases):

@@ -73,10 +73,7 @@ def metadata_path(directory: str) -> str | None:
 
 
 def newest_metadata(directories: Iterable[str]) -> str | None:
-    """The metadata log with the greatest last epoch, and then with the last end offset.
-
-    Returns None if no directory has a copy.
-    """
+    """The metadata log with the greatest last epoch, then the last end; None without a copy."""
     found = [path for each in directories if (path := metadata_path(each)) is not None]
     if len(found) < 2:
         return found[0] if found else None

@@ -113,10 +113,7 @@ class PlannedFile(Closing):
         return self.opened.descriptor if self._pace is None else None
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """Read as `ReadableFile` does, but at least one byte: all planned bytes must exist.
-
-        Raises `FileChangedError` if the file has become shorter.
-        """
+        """Read at least one byte; `FileChangedError` if the file has become shorter."""
         if self._pace is not None:
             buffer = buffer[: self._pace.piece]
         n_read = self.opened.read_into(buffer, position)
@@ -128,10 +125,7 @@ class PlannedFile(Closing):
         return n_read
 
     def least_offset(self) -> int:
-        """Least possible offset of the first batch, after a check that it is the planned batch.
-
-        Raises `FileChangedError` if it is another batch.
-        """
+        """Least possible offset of the first batch; `FileChangedError` if it is another batch."""
         file = self.planned
         if file.first_crc == UNCHECKED:
             return file.first_offset
@@ -161,9 +155,7 @@ class DamagePolicy:
         """Byte at which the read continues after bad bytes, or None at the end of the range.
 
         A slice may begin and end slightly outside its range.  Damage there loses no records of the
-        range.
-
-        Raises `CorruptLogError` if it may not be left out.
+        range.  Other damage raises its error, if it may not be left out.
         """
         next_offset, wanted = scanner.next_offset, self._offsets
         if next_offset >= wanted.end_offset and not scanner.offsets_went_back:
@@ -284,10 +276,9 @@ def scan_slice(
 ) -> Generator[pa.RecordBatch, None, None]:
     """Records of a slice in the order of their offsets, control records left out.
 
-    `columns`: by default all; `include_headers`: whether "all" includes ``headers``.  `memory`: of
-    the read that the slice is a part of, if there are more slices.  `one_pass`: makes what takes
-    the usual batches.  `see`: is shown all bytes that this does not take; after a change of files,
-    or damage, it may see the same batches again.
+    `memory`: of the read that the slice is a part of, if there are more slices.  `one_pass`: makes
+    what takes the usual batches.  `see`: is shown all bytes that this does not take; after a
+    change of files, or damage, it may see the same batches again.
 
     Batches have at most 50,000 rows and about 32 MiB; the first one is smaller.  Raises
     `LogChangedError` if records that planning promised are gone.
@@ -515,11 +506,9 @@ class _SliceReader:
 
 
 def _of_times(batches: ScannedBatches, wanted: TimestampRange) -> ScannedBatches:
-    """The batches that may hold records of these times.
-
-    Only the largest timestamp of a batch is known, and if it is an append time, it is that of all
-    records.  The base timestamp is that of the first record, and does not bound the others.
-    """
+    """The batches that may hold records of these times."""
+    # Only the largest timestamp of a batch is known, and if it is an append time, it is that of
+    # all records. The base timestamp is that of the first record, and does not bound the others.
     headers = batches.headers
     newest = headers[:, layout.MAX_TIMESTAMP]
     is_append_time = headers[:, layout.ATTRIBUTES] & layout.TIMESTAMP_TYPE_MASK != 0
@@ -529,12 +518,10 @@ def _of_times(batches: ScannedBatches, wanted: TimestampRange) -> ScannedBatches
 
 
 def _after_overlap(batches: ScannedBatches, next_offset: int) -> ScannedBatches:
-    """The batches at or above `next_offset`, of a segment that begins below it.
-
-    A copy that was taken while compaction merged segments holds the merged segment and some of the
-    segments that it replaced.  Compaction never splits or joins batches, so a batch that straddles
-    the boundary is corrupt.
-    """
+    """The batches at or above `next_offset`, of a segment that begins below it."""
+    # A copy that was taken while compaction merged segments holds the merged segment and some of
+    # the segments that it replaced. Compaction never splits or joins batches, so a batch that
+    # straddles the boundary is corrupt.
     batches = batches.only(batches.headers[:, layout.LAST_OFFSET] >= next_offset)
     headers = batches.headers
     if len(headers) and headers[0, layout.BASE_OFFSET] < next_offset:

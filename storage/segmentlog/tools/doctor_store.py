@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.metadata import version
+from itertools import islice
 
-from segmentlog.bucket.objects import MARKER, PART_BYTES, Objects, objects_at
+from segmentlog.bucket.objects import CLOCK, MARKER, PART_BYTES, Objects, objects_at
 from segmentlog.bucket.sequence import Sequence
-from segmentlog.bucket.upkeep import CLOCK, sweep_objects
+from segmentlog.bucket.upkeep import sweep_objects
 from segmentlog.errors import LogDirectoryError, SegmentLogError
 from segmentlog.store.bucket_location import BucketLocation, bucket_at
 from segmentlog.store.readable import exists
@@ -89,19 +90,29 @@ def _tried(
 
 
 def _log(objects: Objects, location: BucketLocation) -> Check:
-    if objects.get(MARKER) is None:
-        return Check(State.OK, "reading", "no log yet: the first write makes it")
-    state = Sequence(objects, location).refresh()
+    sequence = Sequence(objects, location)
+    try:
+        if not sequence.is_made():
+            return Check(State.OK, "reading", "no log yet: the first write makes it")
+    except LogDirectoryError as error:
+        found, _, remedy = error.reason.partition("; ")
+        return Check(State.PROBLEM, "reading", found, remedy)
+    state = sequence.refresh()
     found = counted(topics=len(state.topics), partitions=len(state.logs), commits=state.number)
     return Check(State.OK, "reading", found, details={"commits": state.number})
 
 
 def _list(objects: Objects, *, is_there: bool) -> Check:
-    first = next(iter(objects.list("")), None)
-    if first is not None and not is_there:
-        found = f"holds other objects, such as {first.key}, and no log that can be appended to"
+    keys = [each.key for each in islice(objects.list(""), 1 if is_there else None)]
+    left = [key for key in keys if key.startswith(CLOCK)]
+    other = next((key for key in keys if not key.startswith(CLOCK)), None)
+    if other is not None and not is_there:
+        found = f"holds other objects, such as {other}, and no log that can be appended to"
         remedy = "give an empty place for a log; a copy of a log directory can only be read"
         return Check(State.PROBLEM, "listing", found, remedy)
+    if left and not is_there:
+        found = f"allowed; {counted(objects=len(left))} of a doctor that was killed ({left[0]})"
+        return Check(State.OK, "listing", found, "segmentlog sweep removes them from a log")
     return Check(State.OK, "listing", "allowed")
 
 

@@ -95,8 +95,13 @@ class BucketJob:
         sequence = sequence_at(location)
         sequence.create()
         forget(location)
-        state = sequence.refresh()
         topic, asked = request.topic, request.num_partitions
+        # A writer that has just committed need not look for newer commits: the number that it
+        # tries to take shows them.  It looks if it would refuse the job, or create the topic.
+        state = sequence.recent()
+        fits = {None, state.topics[topic].n_partitions} if state and topic in state.topics else ()
+        if state is None or asked not in fits:
+            state = sequence.refresh()
         if topic in state.topics and asked not in {None, state.topics[topic].n_partitions}:
             accepted = (
                 f"topic {topic!r} exists and has {state.topics[topic].n_partitions} partitions: "

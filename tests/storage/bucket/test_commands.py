@@ -8,6 +8,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import segmentlog
+from segmentlog.bucket import disk, sequence
+from segmentlog.bucket.objects import CLOCK, MARKER
 from segmentlog.tools.cli import app
 
 _WORK = {
@@ -73,3 +75,43 @@ def test_errors_show_the_url_of_the_user(written: str, tmp_path: Path) -> None:
     path.write_bytes(data[:80] + bytes([data[80] ^ 1]) + data[81:])
     finding = json.loads(_run("verify", "URL --json", written, tmp_path).stdout.splitlines()[0])
     assert finding["path"] == f"{written}/orders-0/00000000000000000000.log"
+
+
+@pytest.mark.parametrize("command", [*_WORK, "produce", "mirror up"])
+def test_a_later_layout_is_refused_by_each(command: str, written: str, tmp_path: Path) -> None:
+    """Nothing is read wrong, written or removed: a later version may keep objects elsewhere."""
+    place = Path(written.removeprefix("bucket+file://"))
+    (place / MARKER).write_bytes(b'{"format":2,"layout":"segmentlog bucket"}')
+    before = {each: each.stat().st_mtime_ns for each in place.rglob("*")}
+    for cache in (sequence._sequences, disk._disks):  # as in a new process
+        cache.clear()
+    source = tmp_path / "source"
+    with segmentlog.open_writer(source, "orders") as writer:
+        writer.append(pa.table({"value": ["v"]}))
+    work = _WORK | {"produce": "URL orders", "mirror up": f"{source} URL"}
+    name, rest = command.split()[0], work[command]
+    words = [each.replace("URL", written).replace("TMP", str(tmp_path)) for each in rest.split()]
+    done = CliRunner().invoke(app, [name, *words], input="row\n")
+    assert done.exit_code == (1 if command == "doctor" else 2), done.output
+    assert "expected format 1 in segmentlog.bucket, found" in done.output
+    assert "update segmentlog" in done.output
+    assert before == {each: each.stat().st_mtime_ns for each in place.rglob("*")}
+
+
+def test_what_a_killed_doctor_has_left(tmp_path: Path) -> None:
+    """It is no other object, which a first write would refuse, and a sweep removes it."""
+    url = f"bucket+file://{tmp_path}/place"
+    left = tmp_path / "place" / CLOCK / "doctor-ab-0"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"0")
+    done = _run("doctor", "URL", url, tmp_path)
+    assert done.exit_code == 0, done.output
+    assert "1 object of a doctor that was killed (segmentlog/clock/doctor-ab-0)" in done.output
+    with segmentlog.open_writer(url, "orders") as writer:
+        writer.append(pa.table({"value": ["v"]}))
+    assert segmentlog.sweep(url).keys == ()  # it may be at work
+    for dry_run in (True, False):
+        assert segmentlog.sweep(url, longest_job_days=0, dry_run=dry_run).keys == (
+            "segmentlog/clock/doctor-ab-0",
+        )
+    assert not left.exists()

@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,6 +11,7 @@ from faulty_store import FaultyClient, MemoryStore, client_at
 from moto_here import Moto
 
 import segmentlog
+from segmentlog.bucket import sequence
 from segmentlog.bucket.objects import ObstoreObjects
 from segmentlog.bucket.sequence import sequence_at
 from segmentlog.bucket.upkeep import move_starts, remove_topic
@@ -150,9 +152,82 @@ def test_a_commit_is_two_requests(moto: Moto) -> None:
     with segmentlog.open_writer(url, "orders", num_partitions=100) as writer:
         writer.append(_rows([str(i) for i in range(1000)]))
     with segmentlog.open_writer(url, "orders") as writer:
-        writer.append(_rows([str(i) for i in range(1000)]))
         moto.requests.clear()
-    assert [method for method, _ in moto.requests] == ["PUT", "PUT"]
+        for _ in range(3):
+            writer.append(_rows([str(i) for i in range(1000)]))
+            writer.flush()
+    assert [method for method, _ in moto.requests] == 3 * ["PUT", "PUT"]
+
+
+def test_a_job_looks_for_commits_that_it_has_not_just_seen(moto: Moto, monkeypatch) -> None:
+    url = moto.url("looks")
+    _write(url, ["a"])
+    monkeypatch.setattr(sequence, "_RECENT_SECONDS", 0.0)
+    moto.requests.clear()
+    _write(url, ["b"])
+    _write(url, ["c"], "other")
+    assert [method for method, _ in moto.requests] == 2 * ["GET", "PUT", "PUT"]
+
+
+class _Processes:
+    """Two processes that share a store; the first one keeps a writer open."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.first, self.second = (client_at(FaultyClient(self.store)).root for _ in range(2))
+        self.writer = segmentlog.open_writer(self.first, "orders", num_partitions=2)
+        self.flush(["a"])
+
+    def flush(self, values: list[str]) -> list[str]:
+        """Write by the first process; the kinds of its requests."""
+        self.store.requests.clear()
+        self.writer.append(_rows(values, partition=pa.array([0] * len(values), pa.int32())))
+        self.writer.flush()
+        return [kind for kind, _ in self.store.requests]
+
+
+def test_who_was_slower_reads_what_has_come_meanwhile() -> None:
+    found = _Processes()
+    assert found.flush(["b"]) == ["put", "create"]
+    for value in "cdefg":
+        _write(found.second, [value])
+    # The winner's commit, and the others in growing groups, of which the last one is not full.
+    wanted = ["put", "create", "get", *7 * ["get"], "create"]
+    assert found.flush(["h"]) == wanted
+    assert sorted(_values(found.second)) == list("abcdefgh")
+    assert found.flush(["i"]) == ["put", "create"]
+
+
+def test_rows_are_not_left_out_for_what_was_known_before() -> None:
+    """A version counts no more once its topic is gone, and only the newest commit shows that."""
+    found = _Processes()
+    numbered: dict[str, Any] = {"txn_app_id": "load", "txn_version": 0}
+    _write(found.first, ["b"], **numbered)
+    segmentlog.delete_topic(found.second, "orders")
+    with pytest.raises(LogDirectoryError, match="run the job again"):
+        _write(found.first, ["b"], **numbered)
+    _write(found.first, ["b"], **numbered)
+    assert _values(found.second) == ["b"]
+
+
+def test_a_topic_that_was_made_again_is_not_written_to_from_memory() -> None:
+    found = _Processes()
+    segmentlog.delete_topic(found.second, "orders")
+    _write(found.second, ["b"], num_partitions=2)
+    with pytest.raises(LogDirectoryError, match="run the job again"):
+        found.flush(["c"])
+    found.flush(["d"])
+    assert sorted(_values(found.second)) == ["b", "d"]
+
+
+def test_a_job_that_began_from_memory_was_ended_by_a_sweep() -> None:
+    found = _Processes()
+    found.writer.append(_rows(["b"]))
+    job, staged = found.writer._job, found.writer._stager.finish()
+    assert len(segmentlog.sweep(found.second, longest_job_days=0).retired) == 1
+    with pytest.raises(LogDirectoryError, match="has ended"):
+        job.commit([staged])
+    assert _values(found.second) == ["a"]
 
 
 def test_one_winner_of_each_key(moto: Moto) -> None:

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from faulty_store import FaultyClient, MemoryStore, client_at
 
 import segmentlog
 from segmentlog.bucket.objects import ObstoreObjects
-from segmentlog.bucket.sequence import sequence_at
+from segmentlog.bucket.sequence import commit_key, sequence_at
 from segmentlog.errors import LogDirectoryError, OptionError
 from segmentlog.store.bucket_location import bucket_at
 
@@ -208,3 +209,13 @@ def test_a_log_in_a_store_is_compacted_by_way_of_a_directory(url: str, tmp_path:
     assert {each.severity for each in segmentlog.verify(url)} <= {"note"}
     assert len(segmentlog.sweep(url, longest_read_days=0).keys) >= 2
     assert _rows(url, "orders").num_rows == 11
+
+
+def test_nothing_is_asked_once_the_commit_is_there(source: Path) -> None:
+    """A later request that fails must not make a mirror fail that has taken place."""
+    store = MemoryStore()
+    _write(source, ["a"])
+    segmentlog.mirror(source, to=client_at(FaultyClient(store)).root)
+    assert store.requests[store.requests.index(("create", commit_key(1))) + 1 :] == [
+        ("put", "segmentlog/mirrored.json")
+    ]

@@ -118,3 +118,23 @@ def test_no_credentials_and_no_bucket(moto: Moto, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(StorageError, match=r"no credentials were found.*give credentials"):
         _write(moto.url("x"))
     new_process()
+
+
+@pytest.mark.parametrize("scheme", ["az", "abfs"])
+def test_a_wrong_key_of_azure_is_what_a_reader_hears_of(
+    moto: Moto, proxy: FaultyServer, scheme: str
+) -> None:
+    """Not that a package is missing which would read a copy of a log directory."""
+    proxy.choose = _refused(403, "AuthenticationFailed")
+    url = (
+        f"{scheme}://container/logs?account_name=account&account_key=d3Jvbmc%3D&enable_tls=false"
+        f"&blob_storage_authority=127.0.0.1:{proxy.port}"
+    )
+    for ask in (segmentlog.open_log_dir, segmentlog.sweep):
+        with pytest.raises(StorageError) as found:
+            ask(url)
+        assert "adlfs" not in str(found.value)
+        assert "d3Jvbmc" not in str(found.value)
+        if scheme == "az":
+            assert "credentials were not accepted" in str(found.value)
+            assert "AuthenticationFailed" in str(found.value)

@@ -50,13 +50,10 @@ class OnePassDecoder:
     An Arrow batch may hold rows of several buffers.  It stays open until it is full, until an
     unusual batch comes, or until `flush` is called.
 
-    `schema`: the requested columns, of `segmentlog.format.records.schema`; see `suits`.
-    `max_inflated_batch_bytes`: most bytes that one batch may inflate to.  `timestamps`: batches
-    that cannot have records of these times are skipped.  `memory`: of the read, for its rows; by
-    default, of this decoder alone.  `workspace`: for the work; by default, of this decoder alone.
-    `position`: byte of the buffer after the last batch taken.  `next_offset`: offset after the
-    last batch taken.  `flushed_offset`: offset after the last batch whose rows were yielded.
-    `stop`: why the last call of `decode` ended.  `path`: the file of the bytes, for errors.
+    `timestamps`: batches that cannot have records of these times are skipped.  `position`,
+    `next_offset`: byte of the buffer, and offset, after the last batch taken.  `flushed_offset`:
+    offset after the last batch whose rows were yielded.  `stop`: why the last call of `decode`
+    ended.  `path`: the file of the bytes, for errors.
     """
 
     def __init__(
@@ -90,10 +87,8 @@ class OnePassDecoder:
 
     @staticmethod
     def suits(schema: pa.Schema) -> bool:
-        """Whether these columns can be decoded in one pass.
-
-        The careful decoder takes headers, and columns that need no records at all.
-        """
+        """Whether these columns can be decoded in one pass."""
+        # The careful decoder takes headers, and columns that need no records at all.
         return "headers" not in schema.names and not CONSTANT_COLUMNS.issuperset(schema.names)
 
     def decode(

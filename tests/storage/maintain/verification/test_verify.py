@@ -70,28 +70,29 @@ def test_records_that_are_replaced_meanwhile_end_the_check_of_their_log_alone(
     assert ("b", FindingKind.CORRUPT_BATCH) in [(each.topic, each.kind) for each in others]
 
 
-@pytest.mark.parametrize("is_promised", [True, False])
-def test_a_bad_last_batch_is_damage_if_the_high_watermark_promises_it(
-    tmp_path: Path, *, is_promised: bool
+@pytest.mark.parametrize(
+    ("is_promised", "is_clean", "expected"),
+    [
+        (True, True, (Severity.ERROR, FindingKind.CORRUPT_BATCH)),
+        (False, True, (Severity.WARNING, FindingKind.TORN_TAIL)),
+        (True, False, (Severity.WARNING, FindingKind.TORN_TAIL)),
+    ],
+)
+def test_a_bad_last_batch_was_whole_if_a_clean_stop_followed_its_acknowledgement(
+    tmp_path: Path, expected: object, *, is_promised: bool, is_clean: bool
 ) -> None:
-    """As for a read, which fails there; otherwise a write was cut short, and nothing is lost."""
+    """Otherwise, a crash may have cut the write short."""
     with segmentlog.open_writer(tmp_path, "t") as writer:
         writer.append(pa.table({"value": ["v"]}))
-    (tmp_path / CLEAN_SHUTDOWN_FILE).unlink()
     if not is_promised:
         (tmp_path / HIGH_WATERMARK_CHECKPOINT).write_text("0\n1\nt 0 0\n")
+    if not is_clean:
+        (tmp_path / CLEAN_SHUTDOWN_FILE).unlink()
     flip(tmp_path / "t-0" / f"{0:020d}.log", 65)
-    found = [
-        (each.severity, each.kind)
-        for each in segmentlog.verify(tmp_path)
-        if each.kind in {FindingKind.CORRUPT_BATCH, FindingKind.TORN_TAIL}
-    ]
+    kinds = {FindingKind.CORRUPT_BATCH, FindingKind.TORN_TAIL}
+    found = [each for each in segmentlog.verify(tmp_path) if each.kind in kinds]
 
-    assert found == [
-        (Severity.ERROR, FindingKind.CORRUPT_BATCH)
-        if is_promised
-        else (Severity.WARNING, FindingKind.TORN_TAIL)
-    ]
+    assert [expected] == [(each.severity, each.kind) for each in found]
 
 
 def test_damage_is_found_in_the_chosen_partitions_alone(directory: Path) -> None:
