@@ -9,7 +9,15 @@ import pyarrow as pa
 import pytest
 
 import segmentlog
-from segmentlog.audits import AuditWork, Columns, MergedAudit, merge, parts, plan_audit
+from segmentlog.audits import (
+    AuditWork,
+    Columns,
+    MergedAudit,
+    comparison,
+    merge,
+    parts,
+    plan_audit,
+)
 from segmentlog.audits.audit import RANGES
 from segmentlog.audits.parts import FOUND, STRETCHES
 from segmentlog.errors import ColumnError
@@ -101,6 +109,7 @@ def test_it_is_the_audit_of_one_process(
     table = table_of(draw, written(log, draw))
     monkeypatch.setattr(parts, "_PART_OFFSETS", draw.choice([1, 2, 5, 1000]))
     monkeypatch.setattr(parts, "_MOST_PARTS", draw.choice([3, 2000]))
+    monkeypatch.setattr(comparison, "_NEAR", draw.choice([0, 3, 1 << 20]))
     most_ranges = draw.choice([0, 1, 2, 10])
     here = segmentlog.audit(log, "t", table, most_ranges=most_ranges)
 
