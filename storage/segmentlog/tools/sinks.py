@@ -414,9 +414,12 @@ def new_file(path: str, *, is_text: bool = False) -> Iterator[IO[Any]]:
             "another file"
         )
         raise FileExistsError(errno.EEXIST, reason, partial) from error
-    except BaseException:
+    except BaseException as error:
         with suppress(FileNotFoundError):
             os.unlink(partial)
+        # Arrow does not know which file it writes to.
+        if isinstance(error, OSError) and error.filename is None and error.errno is not None:
+            raise OSError(error.errno, error.strerror, path) from error
         raise
 
 
