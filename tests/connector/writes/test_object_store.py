@@ -20,9 +20,7 @@ import segmentlog
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.needs_spark(
-        "Sail has no streams; tests/connector/sail writes into a store"
-    ),
+    pytest.mark.needs_spark("Sail has no streams; tests/connector/sail writes into a store"),
 ]
 
 
