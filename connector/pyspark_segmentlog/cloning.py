@@ -72,10 +72,7 @@ def _pickled(tasks: "Sequence[CloneTask]") -> list[bytes]:
 
 
 def _run(spark: "SparkSession", tasks: Sequence[bytes]) -> "list[TaskOutcome]":
-    """The outcomes of all tasks.  An error is returned, too: Spark would try it three more times.
-
-    Outcomes are pickled, as the messages of Spark's own writers are.
-    """
+    """The outcomes of all tasks.  An error is returned: Spark would try it three more times."""
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from segmentlog.maintain import run_task
@@ -102,10 +99,7 @@ def _run(spark: "SparkSession", tasks: Sequence[bytes]) -> "list[TaskOutcome]":
 
 
 def _check_keys(spark: "SparkSession", job: "CloneJob", tasks: Sequence[bytes]) -> None:
-    """Refuse keys that stand in several partitions; Spark's memory is bounded.
-
-    Raises `SplitKeyError`.
-    """
+    """Refuse keys in several partitions by `SplitKeyError`; Spark's memory is bounded."""
     from segmentlog.maintain import SplitKeys
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -96,10 +96,8 @@ def _run(spark: "SparkSession", tasks: Sequence[CompactionTask]) -> dict[int, _O
 
 
 def _as_json(outcome: _Outcome) -> str:
-    """An outcome as JSON: the driver runs no code that a worker sends.
-
-    An error is its name and its arguments, which are texts and numbers.
-    """
+    """An outcome as JSON: the driver runs no code that a worker sends."""
+    # An error is its name and its arguments, which are texts and numbers.
     if isinstance(outcome, SegmentLogError):
         arguments = list(outcome.args)
         if isinstance(outcome, StorageError):  # as with all errors of the system
@@ -110,10 +108,7 @@ def _as_json(outcome: _Outcome) -> str:
 
 
 def _from_json(text: str) -> _Outcome:
-    """The inverse.
-
-    Raises `ValueError` if the error is none of segmentlog's.
-    """
+    """The inverse; `ValueError` if the error is none of segmentlog's."""
     found = json.loads(text)
     if "error" not in found:
         return found["compacted"] and CompactedPartition(*found["compacted"])

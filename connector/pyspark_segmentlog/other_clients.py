@@ -72,11 +72,7 @@ def names_of(servers: str) -> list[str]:
 
 
 class Command:
-    """What Spark pickles for other processes, after a call of `guard_as_told`.
-
-    `command`: a function, or a tuple that begins with one.  `place`: of the file with the names of
-    servers.
-    """
+    """What Spark pickles: a function, or a tuple that begins with one, after `guard_as_told`."""
 
     def __init__(self, command: Any, place: str) -> None:  # noqa: ANN401
         self._command, self._first = command, _First(place)
@@ -113,7 +109,6 @@ class _Finder(importlib.abc.MetaPathFinder):
         self._is_known = is_known
 
     def change_loaded(self) -> None:
-        """Change the classes of all clients that are loaded."""
         in_c: dict[int, type] = {}
         for package, names in _CLIENTS.items():
             for _, members in _members(package):
@@ -147,7 +142,6 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def _follow(loader: Any, act: Callable[[], None]) -> None:  # noqa: ANN401
-    """Act when a loader has executed its module."""
     execute = loader.exec_module
 
     def execute_and_act(module: ModuleType) -> None:

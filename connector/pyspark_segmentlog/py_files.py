@@ -15,11 +15,9 @@ _SHIPPED = (".zip", ".egg", ".jar")
 
 
 def ship_wheel(spark: "SparkSession") -> None:
-    """Put this package on the path of Spark's workers, if it was loaded from a wheel.
-
-    ``spark-submit --py-files`` accepts a wheel, copies it to every machine, and the driver can
-    import it.  But only archives with three other extensions get on the workers' path.
-    """
+    """Put this package on the path of Spark's workers, if it was loaded from a wheel."""
+    # ``spark-submit --py-files`` accepts a wheel, copies it to every machine, and the driver can
+    # import it. But only archives with three other extensions get on the workers' path.
     archive = _archive()
     if archive is not None and archive.suffix.lower() not in _SHIPPED:
         spark.addArtifacts(str(_as_zip(archive)), pyfile=True)

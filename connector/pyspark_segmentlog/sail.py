@@ -34,10 +34,7 @@ def new_session() -> "SparkSession":
 
 
 class Columns(StructType):
-    """Columns for both engines: Sail takes the Arrow schema that they offer.
-
-    Sail would otherwise convert Spark's types without a time zone, which PySpark 4.2 refuses.
-    """
+    """Columns for both engines: Sail takes the Arrow schema that they offer."""
 
     @classmethod
     def typeName(cls) -> str:
@@ -48,6 +45,7 @@ class Columns(StructType):
 
     __hash__ = StructType.__hash__
 
+    # Sail would otherwise convert Spark's types without a time zone, which PySpark 4.2 refuses.
     def __arrow_c_schema__(self) -> object:
         from pyspark.sql.pandas.types import to_arrow_schema
 

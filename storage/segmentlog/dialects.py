@@ -194,6 +194,12 @@ def rename(error: OptionError, taken: Iterable[str]) -> None:
         error.option = next(
             (known[spelled(n)] for n in names if spelled(n) in known), error.option
         )
+    # "(kafka_defaults=True, --kafka-defaults)" has both words, for an error that nobody renames.
+    error.accepted = re.sub(
+        "[a-z_]+(?:=True)?, (--[a-z-]+)",
+        lambda found: found[1] if found[1] in known.values() else found[0],
+        error.accepted,
+    )
     error.accepted = re.sub(
         "[a-z]+(?:_[a-z]+)+", lambda found: known.get(spelled(found[0]), found[0]), error.accepted
     )

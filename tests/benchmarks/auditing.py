@@ -94,7 +94,7 @@ def _memory(scratch: Path, n_offsets: int) -> Row:
     detail = (
         f"{n_rows:,} rows of {n_partitions} partitions in no order, {n_missing:,} offsets are "
         f"missing, {n_duplicates:,} are there several times; bound by imports, bitmaps of 64 MB, "
-        "and by what Arrow reads ahead"
+        "and the mapped pages of a temporary file"
     )
     return Row("memory of an audit over the interpreter", "–", "< 400 MB",
                f"{most:.0f} MB", detail)  # fmt: skip

@@ -288,9 +288,9 @@ import os, sys
 sys.path.insert(0, {str(Path(__file__).parents[1] / "support")!r})
 from numbered_jobs import Job, read_slices
 import segmentlog
-from segmentlog.store import index_file
+from segmentlog.log import sparse_indexes
 
-index_file.SMALL_BYTES = 0  # a small index is not mapped
+sparse_indexes.SMALL_BYTES = 0  # a small index is not mapped
 
 real, asked = os.open, []
 

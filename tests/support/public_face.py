@@ -104,7 +104,8 @@ def _described(value: Any) -> str:
         return _parameters(value)
     if issubclass(value, BaseException):
         code = getattr(value, "code", None)
-        fields = [each for each in inspect.get_annotations(value) if each != "code"]
+        names = inspect.get_annotations(value)
+        fields = [each for each in names if each != "code" and not each.startswith("_")]
         return "; ".join(filter(None, [f"code `{code}`" if code else "", _named(fields)]))
     if issubclass(value, enum.Enum):
         return _named([str(each.value) for each in value])

@@ -44,11 +44,7 @@ class Option(NamedTuple):
     used_by: tuple[Query, ...] = (Query.BATCH, Query.STREAM)
 
     def value_of(self, text: str) -> Any:  # noqa: ANN401 (each option has its type)
-        """The value of a text.
-
-        Raises `OptionError` if the text is not accepted; `SegmentLogError` if the text names a
-        file that cannot be read.
-        """
+        """The value of a text, or `OptionError`, or the error of a file that it names."""
         if self.parse is None:
             return text
         try:

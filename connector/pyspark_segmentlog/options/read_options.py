@@ -106,11 +106,7 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, raw: Mapping[str, str], query: Query | None = None) -> "ReadOptions":
-        """Check Spark's option strings; names in any case.
-
-        `query`: the kind of query; None where Spark asks for the columns, because it does not say
-        there which kind it plans.
-        """
+        """Check Spark's options, names in any case; `query` is None where Spark names no kind."""
         check_read_names(raw)
         given = GivenOptions(raw, READ_OPTIONS)
         _refuse_tables(given)
@@ -159,10 +155,8 @@ class ReadOptions:
         return open_replicas(*self.paths, include_deleted_topics=self.include_deleted_topics)
 
     def follows_retention(self, topic_partition: TopicPartition) -> bool:
-        """Whether the read of a partition starts at whatever offset is earliest when it runs.
-
-        A stream starts at offsets that were looked up before, and that its checkpoint has.
-        """
+        """Whether the read of a partition starts at whatever offset is earliest when it runs."""
+        # A stream starts at offsets that were looked up before, and that its checkpoint has.
         start = self.start if self.triggers is None else None
         return isinstance(start, OffsetBound) and start.asked(topic_partition) == EARLIEST
 

@@ -72,11 +72,7 @@ class TimestampBound:
     def check_found(
         self, timestamps: Mapping[TopicPartition, int], missing: Collection[TopicPartition]
     ) -> None:
-        """Refuse a start without a record, if the strategy is `NoMatch.ERROR`.
-
-        `missing`: partitions whose records are all older than their timestamp.  Raises
-        `OptionError` if there is such a partition.
-        """
+        """Refuse a start at which `missing` partitions have no record, if that is an error."""
         if missing and self.no_match == NoMatch.ERROR:
             at = [f"{each} has none at or after {timestamps[each]} ms" for each in sorted(missing)]
             accepted = (
@@ -87,7 +83,6 @@ class TimestampBound:
 
 
 def _timestamp(value: object) -> int:
-    """Epoch milliseconds of a value in JSON."""
     if isinstance(value, str) and not value.strip().isdecimal():
         return parse_time(value)
     if type(value) is not int:

@@ -51,7 +51,6 @@ def write_request(raw: Mapping[str, str], *, is_stream: bool = False) -> WriteRe
 
 
 def _check_stream(given: GivenOptions, *, is_stream: bool) -> None:
-    """Refuse options of a stream in a batch write, and the other way round."""
     if is_stream and "checkpointLocation" not in given:
         raise OptionError("checkpointLocation", "", _NO_CHECKPOINT)
     if not is_stream and "checkpointLocation" in given:

@@ -119,11 +119,7 @@ class FollowedDirectory:
         self._is_final = True
 
     def latest(self, start: OffsetsJson, *, takes_all: bool) -> OffsetsJson:
-        """The end of the next micro-batch; `start` if there is nothing to read.
-
-        `start`: the end of the last micro-batch.  `takes_all`: whether the limits of the options
-        do not apply, as with ``Trigger.Once``.
-        """
+        """The end of the next micro-batch, after `start`, without limits if `takes_all`."""
 
         def once() -> OffsetsJson:
             moment, last = self._look(), self._poll
@@ -228,11 +224,9 @@ class FollowedDirectory:
         return self._moment or PlannedMoment(self._options)
 
     def _with_all(self, moment: PlannedMoment, wanted: Offsets) -> PlannedMoment:
-        """The moment, or a later one if it lacks partitions.
-
-        A look reads several directories one after the other, and a partition may have moved from
-        one that is read late to one that was read early.
-        """
+        """The moment, or a later one if it lacks partitions."""
+        # A look reads several directories one after the other, and a partition may have moved from
+        # one that is read late to one that was read early.
         if wanted.keys() <= set(moment.assigned):
             return moment
         time.sleep(_PAUSE_SECONDS)
@@ -283,10 +277,8 @@ class FollowedDirectory:
         return ranges
 
     def _check_final(self, moment: PlannedMoment, end: Offsets) -> None:
-        """Refuse a change that takes a run with ``Trigger.AvailableNow`` away from its end.
-
-        ``failOnDataLoss`` does not matter here, as in `kafka` (``KafkaSourceProvider``).
-        """
+        """Refuse a change that takes a run with ``Trigger.AvailableNow`` away from its end."""
+        # ``failOnDataLoss`` does not matter here, as in `kafka` (``KafkaSourceProvider``).
         final, there = self._final or end, set(moment.assigned)
         for each in sorted(final.keys() ^ end.keys()):
             raise StreamOffsetError(str(each), end.get(each, 0), final.get(each, -1), _OTHER_END)
@@ -444,10 +436,7 @@ def _shares(backlogs: Mapping[TopicPartition, int], limit: int) -> dict[TopicPar
 
 
 class MinimumDelay:
-    """Whether a micro-batch waits for more records (``KafkaMicroBatchStream.delayBatch``).
-
-    The first micro-batch of a run does not wait.
-    """
+    """Whether a micro-batch, but not the first, waits (``KafkaMicroBatchStream.delayBatch``)."""
 
     def __init__(self, min_offsets: int, max_delay_ms: int) -> None:
         self._min_offsets = min_offsets

@@ -48,13 +48,11 @@ def split_ranges(
 
 
 def _split_to_at_least(ranges: Sequence[PartitionRange], n_ranges: int) -> list[PartitionRange]:
-    """Divide the ranges in proportion to their sizes; small ones stay whole.
-
-    If `max_records` has divided a partition, and one of its pieces stays whole, all of them do,
-    as in Spark.
-    """
+    """Divide the ranges in proportion to their sizes; small ones stay whole."""
     total = sum(each.size for each in ranges)
     whole = [each for each in ranges if _n_parts(each.size, total, n_ranges) == 1]
+    # If `max_records` has divided a partition, and one of its pieces stays whole, all of them do,
+    # as in Spark.
     are_whole = {each.topic_partition for each in whole}
     of_others = total - sum(each.size for each in whole)
     n_others = max(n_ranges - len(whole), 1)

@@ -197,10 +197,7 @@ class PlannedMoment:
         return self.directory.log(*topic_partition).log_start_offset
 
     def asked(self) -> Ranges:
-        """The range of each partition that the options ask for.
-
-        It has `EARLIEST` and `LATEST` where they were asked for.
-        """
+        """The range that the options ask for of each partition, with `EARLIEST` and `LATEST`."""
         start, end = self._options.start, self._options.end
         for bound in (start, end):
             if isinstance(bound, OffsetBound | TimestampBound):
@@ -242,10 +239,7 @@ class PlannedMoment:
         return self._resolve(start, is_start=True)
 
     def within(self, bounds: Bounds, asked: Ranges) -> Ranges:
-        """The parts of ranges that may hold rows within some bounds.
-
-        An edge that does not move stays as it was asked for, such as `LATEST`.
-        """
+        """The parts of ranges that may hold rows within bounds; an edge like `LATEST` may stay."""
         options, found = self._options, {}
         for each, (start, end) in asked.items():
             if not bounds.holds(each):
@@ -328,11 +322,9 @@ class PlannedMoment:
     def _by_time(
         self, bound: TimestampBound, *, is_start: bool, one_segment: bool = True
     ) -> dict[TopicPartition, int]:
-        """A partition without such a record is bound at its latest offset, as by ``kafka``.
-
-        A torn tail may hold the record to start at: a read of the tail reports that.  The options
-        of ``kafka`` get a broker's answer, from one segment.
-        """
+        """A partition without such a record is bound at its latest offset, as by ``kafka``."""
+        # A torn tail may hold the record to start at: a read of the tail reports that. The options
+        # of ``kafka`` get a broker's answer, from one segment.
         options, latest = self._options, self._ends
         level, on_corrupt = options.policy.isolation_level, options.policy.on_corrupt_batch
         times = bound.resolve(self.assigned)
@@ -394,11 +386,9 @@ def _selected(options: ReadOptions, directory: LogDirectory) -> list[TopicPartit
 
 
 def _check_missing(options: ReadOptions, directory: LogDirectory) -> None:
-    """Refuse or log partitions of the read whose directories are gone, as ``failOnDataLoss`` says.
-
-    ``kafka`` asks brokers, which know the partitions of a topic.  Here the checkpoints of the
-    directory name them.
-    """
+    """Refuse or log partitions of the read that are gone, as ``failOnDataLoss`` says."""
+    # ``kafka`` asks brokers, which know the partitions of a topic. Here the checkpoints of the
+    # directory name them.
     if options.assign or options.subscribe:
         topics = {*options.subscribe, *(each.topic for each in options.assign)}
         missing = directory.missing_partitions(topics)

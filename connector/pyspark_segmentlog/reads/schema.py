@@ -52,11 +52,9 @@ def unknown_column(name: str) -> "ColumnError":
 
 
 def selected_columns(schema: StructType) -> tuple[str, ...]:
-    """Names that a schema selects, in its order.
-
-    A schema given with ``spark.read.schema(…)`` may leave columns out and change their order.
-    Columns that are left out are not decoded.  Keys and values may be binary or string.
-    """
+    """Names that a schema selects, in its order."""
+    # A schema given with ``spark.read.schema(…)`` may leave columns out and change their order.
+    # Columns that are left out are not decoded. Keys and values may be binary or string.
     from segmentlog.errors import ColumnError
 
     known = {field.name: field for field in row_schema(include_headers=True).fields}

@@ -27,12 +27,10 @@ if TYPE_CHECKING:
 
 
 class SegmentLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows the records that `options` select.
+    """Follows the records that `options` select."""
 
-    Spark keeps one reader on the driver for the whole query, and pickles another one into each
-    task.
-    """
-
+    # Spark keeps one reader on the driver for the whole query, and pickles another one into each
+    # task.
     def __init__(self, tasks: SegmentLogReader) -> None:
         self._options = tasks.options
         self._tasks = tasks
@@ -58,10 +56,8 @@ class SegmentLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return self._directory
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The limit from the options; ``Trigger.Once`` replaces it with no limit.
-
-        Spark has no limit of two kinds, so `latestOffset` reads the options.
-        """
+        """The limit from the options; ``Trigger.Once`` replaces it with no limit."""
+        # Spark has no limit of two kinds, so `latestOffset` reads the options.
         triggers = self._triggers
         if triggers.max_offsets:
             return ReadMaxRows(triggers.max_offsets)
@@ -100,12 +96,11 @@ class SegmentLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
 
 class RefusedStream(DataSourceStreamReader):
-    """Raises an error at the first call of Spark.
+    """Raises an error at the first call of Spark."""
 
-    Spark closes a stream reader in a ``finally`` block, also if making the reader has failed.  An
-    error of ``DataSource.streamReader`` itself is therefore followed by an ``UnboundLocalError``.
-    """
-
+    # Spark closes a stream reader in a ``finally`` block, also if making the reader has failed. An
+    # error of ``DataSource.streamReader`` itself is therefore followed by an
+    # ``UnboundLocalError``.
     def __init__(self, error: SegmentLogError) -> None:
         self._error = error
 

@@ -39,10 +39,7 @@ to_json = offsets_as_topics
 
 
 def from_json(logged: object) -> dict[TopicPartition, int]:
-    """Offsets that Spark has read in a checkpoint.
-
-    Raises `OptionError` if another source has written them.
-    """
+    """Offsets that Spark has read in a checkpoint; `OptionError` if they are of another source."""
     found = offsets_of_topics(logged)
     if found is None or any(offset < 0 for offset in found.values()):
         accepted = (

@@ -33,11 +33,9 @@ def read_part(
 def read_slice(
     log_slice: LogSlice, columns: Sequence[str], options: ReadOptions
 ) -> "Iterator[pa.RecordBatch]":
-    """Arrow batches of a slice; a part that was deleted since planning may be left out.
-
-    Retention may delete records while a query runs.  A read that starts at earliest continues at
-    the new log start; with ``failOnDataLoss=false`` any read does, and logs the offsets.
-    """
+    """Arrow batches of a slice; a part that was deleted since planning may be left out."""
+    # Retention may delete records while a query runs. A read that starts at earliest continues at
+    # the new log start; with ``failOnDataLoss=false`` any read does, and logs the offsets.
     check_compiled()
     slices = [log_slice]
     while slices:
@@ -51,7 +49,6 @@ def read_slice(
 
 
 def _rest(options: ReadOptions, log_slice: LogSlice, change: LogChangedError) -> list[LogSlice]:
-    """The rest of a slice after its deleted records."""
     asked = OffsetRange(change.next_offset, log_slice.end_offset)
     log = _log(options, log_slice, asked)
     if log is None:

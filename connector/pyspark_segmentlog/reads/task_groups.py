@@ -57,11 +57,9 @@ def group_slices(
 
 
 def _by_bytes(slices: Sequence[_Part], max_groups: int) -> list[tuple[_Part, ...]]:
-    """The largest slice first, each to the task that has the fewest bytes.
-
-    No task then has more than 4/3 of the bytes that the best division would give its largest task
-    (Graham, 1969).
-    """
+    """The largest slice first, each to the task that has the fewest bytes."""
+    # No task then has more than 4/3 of the bytes that the best division would give its largest
+    # task (Graham, 1969).
     if len(slices) <= max_groups:
         return [(each,) for each in slices]
     groups: list[list[int]] = [[] for _ in range(max_groups)]

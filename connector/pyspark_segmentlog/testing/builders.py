@@ -62,7 +62,6 @@ def _session_of(builder: Builder) -> Any:  # noqa: ANN401
 
 
 def _given(builder: Builder) -> dict[str, str]:
-    """The options of a builder, by lower-cased names."""
     found: dict[str, str] = builder.__dict__.setdefault("_kafka_options", {})
     return found
 
@@ -80,10 +79,8 @@ def _use_other_format(builder: Builder) -> None:
 
 
 def _wait_or_pass_on(builder: Builder, name: str, *args: object, **options: object) -> Builder:
-    """Keep a call that gives options until the format is known, and if it is kafka, for good.
-
-    Some options of kafka are translated or left out, and no builder forgets an option.
-    """
+    """Keep a call that gives options until the format is known, and if it is kafka, for good."""
+    # Some options of kafka are translated or left out, and no builder forgets an option.
     given = {str(args[0]): args[1]} if args else options
     known = {key.lower(): to_str(value) for key, value in given.items() if value is not None}
     _given(builder).update(known)  # type: ignore[arg-type]
@@ -188,10 +185,8 @@ def _load(self: Builder, *, is_stream: bool) -> Any:  # noqa: ANN401
 
 @contextmanager
 def _in_session(builder: Builder) -> Iterator[None]:
-    """Give the JVM's thread the session of a builder, where Spark looks for Python's sources.
-
-    The threads that a job begins have none, also those in a function of ``foreachBatch``.
-    """
+    """Give the JVM's thread the session of a builder, where Spark looks for Python's sources."""
+    # The threads that a job begins have none, also those in a function of ``foreachBatch``.
     if _is_of_connect(builder):
         if _has_sail():  # which looks for no data source by itself
             session = builder.__dict__.get("_client") or builder._spark
@@ -242,7 +237,6 @@ def _save(
 
 
 def _append(rows: Any, directory: str, given: Mapping[str, str]) -> None:  # noqa: ANN401
-    """Append rows to a directory, if Spark's sink takes them."""
     sent = sent_rows(rows, given, check_columns(rows.schema, given))
     if type(sent).__module__.startswith("pyspark.sql.connect") and _has_sail():
         sent = sent.coalesce(1)  # Sail 0.7 counts the tasks of some plans wrongly, and then fails

@@ -40,10 +40,7 @@ def remove_links() -> None:
 
 
 def links_of(writer: Any) -> list[str | None]:  # noqa: ANN401
-    """The link of each stream of a query, in the order in which Spark numbers them.
-
-    `writer`: a stream writer of pyspark, classic or of Spark Connect, that is about to start.
-    """
+    """The link of each stream of a query, in the order in which Spark numbers them."""
     return list(_links_of(writer))
 
 
@@ -76,11 +73,9 @@ def remember(links: Iterable[str | None], query: Any) -> None:  # noqa: ANN401
 
 
 def _await_start(query: Any) -> None:  # noqa: ANN401
-    """Wait until a query has read its start, or has ended.
-
-    It reads its start before it knows whether there are records, and before it waits for records
-    or for its trigger.
-    """
+    """Wait until a query has read its start, or has ended."""
+    # It reads its start before it knows whether there are records, and before it waits for records
+    # or for its trigger.
     end = time.monotonic() + _LONGEST_WAIT
     while query.isActive and query.lastProgress is None:
         status = query.status

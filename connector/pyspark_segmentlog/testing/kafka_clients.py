@@ -239,7 +239,6 @@ def _check_value(name: str, value: str, values: str) -> None:
 
 
 def _check_consumer(given: Mapping[str, str]) -> None:
-    """Refuse options that a consumer refuses together."""
     if given.get("group.protocol", "classic").lower() != "classic":
         return
     if "group.remote.assignor" in given:
@@ -255,7 +254,6 @@ def _check_consumer(given: Mapping[str, str]) -> None:
 
 
 def _check_producer(given: Mapping[str, str]) -> None:
-    """Refuse options that a producer refuses together."""
     found = {**_DEFAULTS, **given}
     least = int(found["linger.ms"]) + int(found["request.timeout.ms"])
     if "delivery.timeout.ms" in given and int(given["delivery.timeout.ms"]) < least:

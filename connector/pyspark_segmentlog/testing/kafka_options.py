@@ -81,10 +81,7 @@ _SERIALIZERS = {
 
 
 def check_read(options: Mapping[str, str], *, is_stream: bool) -> None:
-    """Refuse the options that Spark's source refuses, in its order.
-
-    Raises `pyspark.errors.IllegalArgumentException` with Spark's message.
-    """
+    """Refuse the options that Spark's source refuses, in its order."""
     if is_stream:
         for name, word in (("endingoffsets", "offset"), ("endingoffsetsbytimestamp", "timestamp")):
             if name in options:
@@ -208,18 +205,13 @@ def _json(value: str, example: str) -> dict[str, dict[str, int]]:
 
 
 def _number(text: str) -> int:
-    """A number, as Java parses it."""
     if re.fullmatch(r"[+-]?[0-9]+", text) is None:
         raise NumberFormatException(f'For input string: "{text}"')
     return int(text)
 
 
 def check_schema(given: object, *, is_stream: bool) -> None:
-    """Refuse a schema that the user gave.
-
-    Raises `pyspark.errors.AnalysisException` if a batch query has a schema;
-    `pyspark.errors.IllegalArgumentException` if a stream has a schema.
-    """
+    """Refuse a schema that the user gave."""
     if given is None:
         return
     if is_stream:
@@ -250,10 +242,7 @@ _ACCEPTED = {
 
 
 def check_columns(columns: StructType, options: Mapping[str, str]) -> list[str]:
-    """The columns that Spark's sink takes, unless it refuses the rows.
-
-    Raises `pyspark.errors.AnalysisException` if a column is missing, or has another type.
-    """
+    """The columns that Spark's sink takes, unless it refuses the rows."""
     found = {field.name: field.dataType.simpleString() for field in columns.fields}
     if "topic" in options:
         found.pop("topic", None)  # the option has precedence
@@ -270,10 +259,7 @@ def check_columns(columns: StructType, options: Mapping[str, str]) -> list[str]:
 
 
 def check_write(options: Mapping[str, str]) -> None:
-    """Refuse the options that Spark's sink refuses.
-
-    Raises `pyspark.errors.IllegalArgumentException` with Spark's message.
-    """
+    """Refuse the options that Spark's sink refuses."""
     for name, message in _SERIALIZERS.items():
         if name in options:
             raise IllegalArgumentException(message)
@@ -284,10 +270,7 @@ def check_write(options: Mapping[str, str]) -> None:
 
 
 def check_trigger(given: Mapping[str, object]) -> None:
-    """Refuse the triggers without micro-batches, which Spark has for no source of Python.
-
-    Raises `OptionError` for ``continuous`` and ``realTime``.
-    """
+    """Refuse the triggers without micro-batches, which Spark has for no source of Python."""
     for name in ("continuous", "realTime"):
         if given.get(name) is not None:
             accepted = (
@@ -299,10 +282,7 @@ def check_trigger(given: Mapping[str, object]) -> None:
 
 
 def check_layout(calls: Collection[str]) -> None:
-    """Refuse what Spark refuses for all sinks that are no tables.
-
-    Raises `pyspark.errors.AnalysisException` with Spark's message.
-    """
+    """Refuse what Spark refuses for all sinks that are no tables."""
     if "bucketBy" in calls:
         named = "bucketBy and sortBy" if "sortBy" in calls else "bucketBy"
         raise AnalysisException(f"'save' does not support {named} right now.")
@@ -312,10 +292,7 @@ def check_layout(calls: Collection[str]) -> None:
 
 
 def check_mode(mode: str | None) -> None:
-    """Refuse the modes of a batch write that Spark's sink refuses.
-
-    Raises `pyspark.errors.AnalysisException` for ``overwrite`` and ``ignore``.
-    """
+    """Refuse the modes of a batch write that Spark's sink refuses."""
     if (mode or "append").lower() in {"overwrite", "ignore"}:
         shown = str(mode).capitalize()
         message = f"Save mode {shown} not allowed for Kafka. Allowed save modes are Append and "
@@ -323,11 +300,9 @@ def check_mode(mode: str | None) -> None:
 
 
 def options_of_read(options: Mapping[str, str], *, is_stream: bool) -> dict[str, str]:
-    """Options with which our source plans a read as `kafka` does.
-
-    Ends are bound when a task starts, and each partition has one task.  A stream has no end, and
-    `kafka` does not look at the values of one.
-    """
+    """Options with which our source plans a read as `kafka` does."""
+    # Ends are bound when a task starts, and each partition has one task. A stream has no end, and
+    # `kafka` does not look at the values of one.
     used = set(_OF_READS) - set(_ENDS if is_stream else ())
     taken = {name: value for name, value in options.items() if name in used}
     as_kafka = {"maxBytesPerPartition": "0"}

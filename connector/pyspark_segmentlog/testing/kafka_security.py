@@ -56,10 +56,7 @@ _ELSE = "give the test other settings, such as kafka.security.protocol=PLAINTEXT
 
 
 def find_fault(given: Mapping[str, str]) -> Fault | None:
-    """The first option for which a client does not start.
-
-    `given`: options without their prefix, each checked by itself.
-    """
+    """The first option, without its prefix, for which a client does not start."""
     protocol = given.get("security.protocol", "PLAINTEXT").upper()
     has_tls = protocol.endswith("SSL") and "ssl.engine.factory.class" not in given
     of_sasl = _of_sasl(given) if protocol.startswith("SASL") else ()

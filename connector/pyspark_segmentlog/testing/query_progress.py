@@ -30,11 +30,7 @@ _TABLE = "org.apache.spark.sql.kafka010.KafkaSourceProvider$KafkaTable"
 
 
 def describe_source(place: str, options: Mapping[str, str]) -> None:
-    """Note what a source subscribes to, in the words of Spark's source.
-
-    `place`: the value of `initial_offsets.OPTION`.  `options`: by their lower-cased names,
-    checked.
-    """
+    """Note what a source subscribes to, in the words of Spark's source."""
     if "assign" in options:
         assigned = json.loads(options["assign"]).items()
         shown = ", ".join(f"{topic}-{each}" for topic, listed in assigned for each in listed)
@@ -81,10 +77,7 @@ def forget() -> None:
 
 
 def described(progress: StreamingQueryProgress, document: dict[str, Any]) -> Any:  # noqa: ANN401
-    """The progress with what Spark's source and sink say of themselves.
-
-    `document`: the JSON of `progress`, which is filled in, too.
-    """
+    """The progress and its JSON with what Spark's source and sink say of themselves."""
     run = str(progress.runId)
     with _CHANGED:
         _CHANGED.wait_for(lambda: run in _RUNS or not _BEGUN, _LONGEST_WAIT)
@@ -129,7 +122,6 @@ def _metrics(source: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _of_java(number: float) -> str:
-    """A number as Java shows it."""
     _, digits, exponent = Decimal(repr(number)).normalize().as_tuple()
     if number < 10_000_000:
         return repr(number)

@@ -113,10 +113,7 @@ class Run:
         return is_active
 
     def settle(self) -> None:
-        """Let all queries process their input, and stop them.
-
-        Raises `TimeoutError` if input remains.
-        """
+        """Let all queries process their input, and stop them; `TimeoutError` if input remains."""
         self._catch_up()
         self._stop()
         self._is_over = bool(self._queries)

@@ -61,10 +61,7 @@ def check_sink_schema(schema: StructType, topic: str | None, config: ProducerCon
 
 
 def begin_write_job(raw: Mapping[str, str], schema: StructType, *, overwrite: bool) -> WriteJob:
-    """Check the options and columns of a write, and begin its job.
-
-    `overwrite`: whether the write was asked for with ``mode("overwrite")``.
-    """
+    """Check the options and columns of a write, and begin its job."""
     check_compiled()
     request = write_request(raw)
     check_sink_schema(schema, request.topic, request.config)
@@ -75,10 +72,7 @@ def begin_write_job(raw: Mapping[str, str], schema: StructType, *, overwrite: bo
 
 
 def stream_request(raw: Mapping[str, str], schema: StructType, *, overwrite: bool) -> WriteRequest:
-    """Check the options and columns of a stream.
-
-    `overwrite`: whether the query's output mode is complete.
-    """
+    """Check the options and columns of a stream; `overwrite` in the output mode complete."""
     request = write_request(raw, is_stream=True)
     check_sink_schema(schema, request.topic, request.config)
     if request.overwrite and not overwrite:
@@ -107,7 +101,6 @@ def _warn_of_columns_left_out(job: WriteJob, schema: StructType) -> None:
 
 
 def _check_mode(*, overwrite: bool, deletes_records: bool) -> None:
-    """Refuse a mode that contradicts the option ``deleteRecords``."""
     if overwrite == deletes_records:
         return
     if overwrite:

@@ -50,10 +50,7 @@ class StreamedMessage(StagedMessage):
 
 
 class SegmentLogStreamWriter(DataSourceStreamArrowWriter):
-    """Writes one micro-batch.
-
-    `job`: of the micro-batch, which travels to the tasks; None where the driver commits.
-    """
+    """Writes one micro-batch; its job travels to the tasks, and the driver commits without it."""
 
     def __init__(self, request: WriteRequest, job: WriteJob | None) -> None:
         self._request = request
@@ -87,11 +84,9 @@ class SegmentLogStreamWriter(DataSourceStreamArrowWriter):
 
     @PlainErrors()
     def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """Remove the staged files of the tasks.
-
-        If all tasks have failed, no message names the job.  The job is then found as one of the
-        stream.
-        """
+        """Remove the staged files of the tasks."""
+        # If all tasks have failed, no message names the job. The job is then found as one of the
+        # stream.
         jobs = [each.job for each in messages if isinstance(each, StreamedMessage)]
         if jobs:
             jobs[0].abort()

@@ -28,10 +28,7 @@ _Message = TypeVar("_Message", bound=StagedMessage)
 
 
 def stage_rows(job: "WriteJob", iterator: "Iterator[pa.RecordBatch]") -> tuple[int, "TaskExtents"]:
-    """Stage the rows of one task; a task that fails leaves no file.
-
-    Returns its number, and what it has staged.
-    """
+    """Stage the rows of one task; its number, and its extents.  One that fails leaves no file."""
     from pyspark import TaskContext
 
     check_compiled()

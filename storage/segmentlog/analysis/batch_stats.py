@@ -5,6 +5,7 @@ twice.  Those of parts that follow each other are added up.
 """
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -49,8 +50,7 @@ class BatchStats:
     def __init__(self, offsets: OffsetRange, sampler: Sampler | None = None) -> None:
         self._sampler = sampler
         self._offsets, self._next_offset = offsets, offsets.start_offset
-        self._headers: Int64s | None = None
-        self._n_waiting = 0
+        self.n_waiting = 0
         self.n_batches = self.n_bytes = self.n_legacy = self.n_control = self.n_empty = 0
         self.control_records = self.batch_records = self.n_append_time = 0
         self.n_transactional = self.n_idempotent = 0
@@ -64,38 +64,54 @@ class BatchStats:
         #: for each producer, whether its first end marker is an abort, and its records before it
         self._first_ends: dict[int, bool] = {}
 
+    @cached_property
+    def headers(self) -> Int64s:
+        """Rows of `walk_headers`, of which the first `n_waiting` were not yet counted."""
+        return np.empty((_TABLE_ROWS, layout.N_HEADER_COLUMNS), np.int64)
+
     def see(self, path: str, buf: Bytes, begin: int, end: int, file_position: int) -> None:
         """Note the whole batches in ``buf[begin:end]``; bytes that are no batches end the look.
 
         The scan reports those.  A batch that was seen before is left out: a scan may look up its
-        place again.  Headers wait until there are many, unless their batches have to be looked
-        into.
+        place again.
         """
-        if self._headers is None:
-            self._headers = np.empty((_TABLE_ROWS, layout.N_HEADER_COLUMNS), np.int64)
         while begin < end:
-            code, after, n = walk_headers(buf, begin, end, self._headers[self._n_waiting :])
-            found = self._headers[self._n_waiting : self._n_waiting + n]
+            code, after, n = walk_headers(buf, begin, end, self.headers[self.n_waiting :])
+            found = self.headers[self.n_waiting : self.n_waiting + n]
             if n and found[-1, layout.POSITION] + found[-1, layout.SIZE] > end:
                 n -= 1
                 found = found[:n]
-            if n and self._sampler is not None:
-                self._sampler.see(path, buf, found)
-            if n and np.bitwise_or.reduce(found[:, layout.ATTRIBUTES]) & _LOOKED_INTO:
-                self.finish()
-                self._count(self._unseen(found), ScannedBatches(path, buf, found, file_position))
-            else:
-                self._n_waiting += n
+            looks = n and np.bitwise_or.reduce(found[:, layout.ATTRIBUTES]) & _LOOKED_INTO
+            self.note(path, buf, n, file_position, looks_into=bool(looks))
             if code != status.TABLE_FULL:
                 return
             self.finish()
             begin = after
 
+    def note(self, path: str, buf: Bytes, n: int, file_position: int, *, looks_into: bool) -> None:
+        """Note `n` more rows of `headers`, of batches in a window.
+
+        The rows wait until there are many, unless their batches have to be looked into.
+        """
+        found = self.headers[self.n_waiting : self.n_waiting + n]
+        if n and self._sampler is not None:
+            self._sampler.see(path, buf, found)
+        if n and looks_into:
+            self.finish()
+            self._count(self._unseen(found), ScannedBatches(path, buf, found, file_position))
+        else:
+            self.n_waiting += n
+
+    @property
+    def samples(self) -> bool:
+        """Whether each window has to be shown while its bytes are there."""
+        return self._sampler is not None
+
     def finish(self) -> None:
         """Count the batches that wait."""
-        if self._headers is not None and self._n_waiting:
-            self._count(self._unseen(self._headers[: self._n_waiting]), None)
-            self._n_waiting = 0
+        if self.n_waiting:
+            self._count(self._unseen(self.headers[: self.n_waiting]), None)
+            self.n_waiting = 0
 
     def _unseen(self, headers: Int64s) -> Int64s:
         """The batches of the offsets that were not counted."""

@@ -60,7 +60,7 @@ def figures(
             records[sketches.LARGEST_KEY],
             distinct,
             distinct_error,
-            histogram(records.sizes[sketches.KEY_SIZES]),
+            histogram(records.key_sizes),
             heaviest,
         ),
         values=report.ValueFigures(
@@ -68,7 +68,7 @@ def figures(
             records[sketches.TOMBSTONES],
             records[sketches.VALUE_BYTES],
             records[sketches.LARGEST_VALUE],
-            histogram(records.sizes[sketches.VALUE_SIZES]),
+            histogram(records.value_sizes),
         ),
         formats=report.FormatFigures(
             sample.n_records,

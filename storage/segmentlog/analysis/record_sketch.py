@@ -9,6 +9,7 @@ import base64
 import math
 import zlib
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,13 +28,14 @@ DISTINCT_ERROR = 2 * 1.04 / math.sqrt(kernels.N_REGISTERS)
 
 EARLIEST_MS = 946_684_800_000  #: the year 2000, when there was no Kafka
 
+_PLACES = 512  #: of records, in the first cache
+
 _NO_BYTES: Bytes = np.empty(0, np.uint8)
 #: Counters that are summed up, those of which the larger one counts, and those of times.
 _SUMS = [
     kernels.N_RECORDS, kernels.NULL_KEYS, kernels.KEY_BYTES, kernels.NULL_VALUES,
-    kernels.TOMBSTONES, kernels.VALUE_BYTES, kernels.JSON_VALUES, kernels.FRAMED_VALUES,
-    kernels.OTHER_IDS, kernels.HEAVY_ERROR, kernels.NO_TIME, kernels.N_BACK, kernels.BEFORE,
-    kernels.AFTER,
+    kernels.TOMBSTONES, kernels.VALUE_BYTES, kernels.OTHER_IDS, kernels.HEAVY_ERROR,
+    kernels.NO_TIME, kernels.N_BACK, kernels.BEFORE, kernels.AFTER,
 ]  # fmt: skip
 _LARGEST = [kernels.LARGEST_KEY, kernels.LARGEST_VALUE, kernels.MOST_BACK_MS]
 _TIMES = slice(kernels.FIRST_MS, kernels.LARGEST_MS + 1)
@@ -61,37 +63,38 @@ class RecordSketch:
 
     def __init__(self, now_ms: int) -> None:
         self._registers: Bytes = np.zeros(kernels.N_REGISTERS, np.uint8)
-        self._heavy: Int64s = np.zeros((kernels.HEAVY_ROWS, kernels.HEAVY_COLUMNS), np.int64)
+        self._heavy: Int64s = np.zeros(kernels.HEAVY_SIZE, np.int64)
         self._ids: Int64s = np.zeros((kernels.ID_ROWS, kernels.ID_COLUMNS), np.int64)
-        #: int64 array, shape (2, `SIZE_COLUMNS`); see `segmentlog.format.kernels.sketches`
-        self.sizes: Int64s = np.zeros((2, kernels.SIZE_COLUMNS), np.int64)
+        self._sizes: Int64s = np.zeros(2 * kernels.SIZE_COLUMNS, np.int64)
         #: int64 array, shape (`N_COUNTERS`,); see `segmentlog.format.kernels.sketches`
         self.counters: Int64s = np.zeros(kernels.N_COUNTERS, np.int64)
         self.counters[kernels.EARLIEST_MS] = EARLIEST_MS
         self.counters[kernels.NOW_MS] = now_ms
-        self._spare: Int64s | None = None
 
-    @property
-    def _room(self) -> Int64s:
-        if self._spare is None:
-            self._spare = np.empty_like(self._heavy)
-        return self._spare
+    @cached_property
+    def arrays(self) -> kernels.SketchArrays:
+        """All of it for a kernel, which changes it."""
+        return kernels.SketchArrays(
+            self._registers, self._heavy, np.empty_like(self._heavy), self._ids, self._sizes,
+            self.counters,
+        )  # fmt: skip
+
+    @cached_property
+    def _places(self) -> Int64s:
+        return np.empty(_PLACES * kernels.PLACE_SIZE, np.int64)
 
     def add(self, batch: pa.RecordBatch, partition: int) -> None:
         """Add records of one partition, which follow those before; they have `COLUMNS`."""
         kernels.sketch_records(
-            _binary(batch.column("key")), _binary(batch.column("value")),
+            binary_arrays(batch.column("key")), binary_arrays(batch.column("value")),
             _numbers(batch.column("timestamp")), _numbers(batch.column("offset")), partition,
-            self._registers, self._heavy, self._room, self._ids, self.sizes, self.counters,
+            self._places, self.arrays,
         )  # fmt: skip
 
     def merge(self, other: "RecordSketch") -> None:
         """Add the records of another sketch, which follow those of this one."""
-        kernels.merge_sketches(
-            self._registers, self._heavy, self._room, self._ids, self.counters,
-            other._registers, other._heavy, other._ids,
-        )  # fmt: skip
-        self.sizes += other.sizes
+        kernels.merge_sketches(self.arrays, other._registers, other._heavy, other._ids)
+        self._sizes += other._sizes
         mine, its = self.counters, other.counters
         if its[kernels.N_RECORDS] > its[kernels.NO_TIME]:
             if mine[kernels.N_RECORDS] == mine[kernels.NO_TIME]:
@@ -111,6 +114,16 @@ class RecordSketch:
         return int(self.counters[counter])
 
     @property
+    def key_sizes(self) -> Int64s:
+        """Keys by the number of bits of their lengths: 0 for no byte, 1 for one byte."""
+        return self._sizes[: kernels.SIZE_COLUMNS]
+
+    @property
+    def value_sizes(self) -> Int64s:
+        """Values in the same way."""
+        return self._sizes[kernels.VALUE_SIZES :]
+
+    @property
     def distinct(self) -> tuple[int, float]:
         """The number of distinct keys, and its relative error; 0 if it is exact."""
         if not self[kernels.HEAVY_ERROR]:  # then the table has all keys
@@ -124,11 +137,12 @@ class RecordSketch:
 
     def heaviest(self, most: int) -> list[FoundKey]:
         """The keys with the most records, the heaviest first."""
-        table = self._heavy[self._heavy[:, kernels.COUNT] > 0]
-        order = np.lexsort((table[:, kernels.HASH], -table[:, kernels.COUNT]))[:most]
+        table = self._heavy.reshape(-1, kernels.HEAVY_ROWS)  # of hashes, counts and places
+        hashes, counts = table[:2]
+        order = np.lexsort((hashes, -counts))[: min(most, self[kernels.N_HEAVY])]
         return [
             FoundKey(hashed % 2**64, count, *place)
-            for hashed, count, *place in table[order].tolist()
+            for hashed, count, *place in table[:, order].T.tolist()
         ]
 
     def schema_ids(self) -> list[tuple[int, int]]:
@@ -149,7 +163,7 @@ class RecordSketch:
         return sketch
 
 
-_ARRAYS = ("_registers", "_heavy", "_ids", "sizes", "counters")
+_ARRAYS = ("_registers", "_heavy", "_ids", "_sizes", "counters")
 
 
 def packed(array: NDArray[Any]) -> str:
@@ -203,7 +217,7 @@ def _tau(x: float) -> float:
     return total / 3
 
 
-def _binary(array: pa.Array) -> BinaryArrays:
+def binary_arrays(array: pa.Array) -> BinaryArrays:
     """A column of bytes for a kernel."""
     valid, ends, data = array.buffers()
     begin = array.offset

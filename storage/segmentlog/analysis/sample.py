@@ -12,16 +12,16 @@ import numpy as np
 import pyarrow as pa
 import zstandard
 
+from segmentlog.analysis.record_sketch import binary_arrays
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
-from segmentlog.format.kernels import layout
+from segmentlog.format.kernels import formats, layout
 from segmentlog.format.kernels.memory import COPY_SLACK, Bytes, Int64s
-from segmentlog.format.kernels.sketches import FRAME_BYTES
 from segmentlog.format.records.compression import InflateError, Inflater
 from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.format.records.schema import record_schema
 from segmentlog.model import MAX_INFLATED_BATCH_BYTES, Codec, TopicPartition
 
-#: Formats of keys and values, in the order in which they are tried.
+#: Formats of keys and values, in the order of `segmentlog.format.kernels.formats`.
 FORMATS = ("registry", "json", "text", "compressed", "binary")
 
 _EVERY_BYTES = 8 << 20  #: of a log: a sample is taken in so many
@@ -30,7 +30,6 @@ _MOST_BYTES = 1 << 20  #: of one batch; a larger one is not taken
 _LEVEL = 3  #: Kafka's default for zstd
 _LARGE_BATCH = 128 << 10  #: that small batches are put together to
 _MOST_NAMES = 256
-_MAGICS = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18")  # gzip, zstd, LZ4
 _COUNTERS = (
     "n_batches", "n_bytes", "inflated_bytes", "zstd_bytes", "joined_bytes", "n_records",
     "n_with_headers", "n_other_headers",
@@ -183,60 +182,9 @@ def _measure(data: Bytes, headers: Int64s, sample: Sample) -> None:
 
 def formats_of(column: pa.Array) -> dict[str, int]:
     """The number of values of each of `FORMATS`; null and empty values have none."""
-    places = np.frombuffer(column.buffers()[1], np.int32)
-    ends = places[column.offset : column.offset + len(column) + 1].astype(np.int64)
-    data = column.buffers()[2]
-    # A decoder reserves more room for values than the few of a sample need.
-    start, end = int(ends[0]), int(ends[-1])
-    found: Bytes = np.zeros(end - start + FRAME_BYTES, np.uint8)
-    if end > start:
-        found[: end - start] = np.frombuffer(data, np.uint8)[start:end]
-    ends -= start
-    begins, lengths = ends[:-1], np.diff(ends)
-    left = lengths > 0
-    if not left.any():
-        return {}
-    begins, last = np.where(left, begins, 0), np.where(left, ends[1:] - 1, 0)
-    counts: dict[str, int] = {}
-
-    def take(name: str, matches: Any) -> None:  # noqa: ANN401 - an array of booleans
-        nonlocal left
-        n = int(np.count_nonzero(left & matches))
-        if n:
-            counts[name] = n
-        left = left & ~matches
-
-    first = found[begins]
-    take("registry", (first == 0) & (lengths >= FRAME_BYTES) & (found[begins + 1] < 0x80))
-    is_text = _are_text(column, found, ends)
-    take("json", is_text & np.isin(first, [0x7B, 0x5B]) & (found[last] == first + 2))
-    take("text", is_text)
-    heads = np.stack([found[begins + i] for i in range(4)], axis=1)
-    is_packed = np.zeros(len(left), np.bool_)
-    for magic in _MAGICS:
-        n = len(magic)
-        is_packed |= (lengths >= n) & (heads[:, :n] == np.frombuffer(magic, np.uint8)).all(axis=1)
-    take("compressed", is_packed)
-    take("binary", left)
-    return counts
-
-
-def _are_text(column: pa.Array, data: Bytes, ends: Int64s) -> Any:  # noqa: ANN401 - the same
-    """Whether values are UTF-8 without control characters; false for null."""
-
-    def has_any(matches: Any) -> Any:  # noqa: ANN401 - the same
-        before = np.concatenate([[0], np.cumsum(matches)])
-        return before[ends[1:]] != before[ends[:-1]]
-
-    is_text = column.is_valid().to_numpy(zero_copy_only=False)
-    is_text &= ~has_any((data < 0x20) & (data != 0x09) & (data != 0x0A) & (data != 0x0D))
-    # Nearly all binary values have a control character, and ASCII is UTF-8: few are left.
-    for row in np.flatnonzero(is_text & has_any(data >= 0x80)).tolist():
-        try:
-            data[ends[row] : ends[row + 1]].tobytes().decode()
-        except UnicodeDecodeError:
-            is_text[row] = False
-    return is_text
+    counts: Int64s = np.zeros(formats.N_FORMATS, np.int64)
+    formats.count_formats(binary_arrays(column), counts)
+    return {name: n for name, n in zip(FORMATS, counts.tolist(), strict=True) if n}
 
 
 def _add_headers(column: pa.Array, sample: Sample) -> None:

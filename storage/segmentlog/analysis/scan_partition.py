@@ -4,11 +4,13 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 from segmentlog.analysis.batch_stats import BatchStats
 from segmentlog.analysis.record_sketch import COLUMNS, RecordSketch
 from segmentlog.analysis.sample import Sample, Sampler
+from segmentlog.analysis.sketch_pass import SketchPass
 from segmentlog.cluster.cluster_metadata import known_losses
 from segmentlog.errors import CorruptLogError, SegmentLogError, UnsupportedFormatError
 from segmentlog.format.kernels import sketches
@@ -216,8 +218,9 @@ def _read_with(
     part = Part(now_ms, BatchStats(log_slice.offsets, sampler))
     policy = ScanPolicy(on_corrupt_batch=on_corrupt_batch, in_milliseconds=True)
     rows = scan_slice(
-        log_slice, columns=COLUMNS, policy=policy, memory=memory, see=part.batches.see
-    )
+        log_slice, columns=COLUMNS, policy=policy, memory=memory, see=part.batches.see,
+        one_pass=partial(SketchPass, part.records, part.batches),
+    )  # fmt: skip
     for batch in rows:
         part.records.add(batch, log_slice.partition)
     part.batches.finish()

@@ -113,11 +113,9 @@ def _count_headers(
 
 
 def _is_decided(headers: _Int64s, offsets: OffsetRange, interval_ms: int) -> NDArray[np.bool_]:
-    """Whether all records of a batch are counted in one interval; batches of magic 0 and 1 never.
-
-    The base timestamp is the first record's, unless it is a delete horizon (KIP-534).  If the
-    timestamps are append times, all are the largest.
-    """
+    """Whether all records of a batch are counted in one interval; never of magic 0 and 1."""
+    # The base timestamp is the first record's, unless it is a delete horizon (KIP-534). If the
+    # timestamps are append times, all are the largest.
     attributes = headers[:, layout.ATTRIBUTES]
     newest = headers[:, layout.MAX_TIMESTAMP]
     is_append_time = attributes & layout.TIMESTAMP_TYPE_MASK != 0
@@ -133,10 +131,7 @@ def _is_decided(headers: _Int64s, offsets: OffsetRange, interval_ms: int) -> NDA
 
 
 def counts_table(counts: Sequence[tuple[TopicPartition, Counts]], interval_ms: int) -> pa.Table:
-    """A row for each partition and interval with records.
-
-    Returns ``topic``, ``partition``, ``timestamp`` (beginning of the interval) and ``count``.
-    """
+    """``topic``, ``partition``, ``timestamp`` of intervals with records, and ``count``."""
     rows = [
         (topic, partition, 1000 * interval_ms * interval, n_records)
         for (topic, partition), found in counts

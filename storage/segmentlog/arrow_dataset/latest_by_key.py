@@ -44,17 +44,13 @@ class _Latest:
         self._n_bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take the next rows."""
         self._added.append(batch)
         self._n_bytes += batch.nbytes
         if self._n_bytes >= max(self._last.nbytes, _LEAST_BYTES):
             self.rows()
 
     def rows(self) -> pa.Table:
-        """Keep the last row of each key, and of these the ones with a value, and return them.
-
-        A null value deletes its key.  The row can go at once, because no row before it is left.
-        """
+        """Keep the last row of each key, and of these the ones with a value, and return them."""
         if not self._added:
             return self._last
         rows = pa.concat_tables([self._last, pa.Table.from_batches(self._added, self._schema)])
@@ -64,6 +60,7 @@ class _Latest:
         last = by_key.aggregate([("row", "max")])["row_max"].to_numpy()
         is_last = np.zeros(rows.num_rows, np.bool_)
         is_last[last] = True
+        # A null value deletes its key. The row can go at once, because no row before it is left.
         for name in ("key", "value"):
             if rows[name].null_count:
                 is_last &= rows[name].is_valid().to_numpy()

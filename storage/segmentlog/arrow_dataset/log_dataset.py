@@ -319,11 +319,9 @@ class LogDataset(Scannable, ds.UnionDataset):  # type: ignore[misc]
         return pa.Table.from_batches(converted, wanted)
 
     def _as_bytes(self, columns: Sequence[str]) -> pa.RecordBatchReader:
-        """The rows with keys and values as bytes.
-
-        As text, keys that are not UTF-8 could become equal, and values null, which would delete
-        their keys.
-        """
+        """The rows with keys and values as bytes."""
+        # As text, keys that are not UTF-8 could become equal, and values null, which would delete
+        # their keys.
         condition, policy = self._condition, self.policy
         snapshot = self._snapshot._replace(policy=self._snapshot.policy._replace(text=()))
         narrowing = _both(self._narrowing, condition)
@@ -343,10 +341,7 @@ class LogDataset(Scannable, ds.UnionDataset):  # type: ignore[misc]
         return pa.RecordBatchReader.from_batches(record_schema(columns), matching())
 
     def narrowed(self, condition: pc.Expression) -> "LogDataset":
-        """The dataset without slices that cannot hold a row for which `condition` is true.
-
-        Other rows for which it is not true stay.
-        """
+        """The dataset without slices in which no row makes `condition` true; other rows stay."""
         return self._with(self._condition, _both(self._narrowing, condition))
 
     def _with(
@@ -395,7 +390,6 @@ def _make(
 
 
 def _partition_of(batch: pa.RecordBatch) -> TopicPartition:
-    """The partition of rows that belong to one."""
     return TopicPartition(batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py())
 
 

@@ -85,11 +85,9 @@ class Projection:
 
 
 def _named_in(schema: pa.Schema, expressions: Sequence[pc.Expression]) -> set[str]:
-    """Names of the columns that expressions use.
-
-    Arrow shows no parts of an expression.  But it refuses an expression over a table that lacks
-    one of its columns.  If columns are given by their numbers, all are taken as used.
-    """
+    """Names of the columns that expressions use."""
+    # Arrow shows no parts of an expression. But it refuses an expression over a table that lacks
+    # one of its columns. If columns are given by their numbers, all are taken as used.
     names: set[str] = set()
     for expression in expressions:
         if _BY_NUMBER in str(expression):
@@ -104,7 +102,6 @@ def _named_in(schema: pa.Schema, expressions: Sequence[pc.Expression]) -> set[st
 
 
 def _binds(schema: pa.Schema, expression: pc.Expression) -> Any:  # noqa: ANN401
-    """Evaluate an expression over no rows."""
     source = acero.TableSourceNodeOptions(pa.Table.from_batches([], schema))
     project = acero.ProjectNodeOptions([expression], ["it"])
     steps = [acero.Declaration("table_source", source), acero.Declaration("project", project)]
@@ -182,7 +179,6 @@ class LogScanner:
             yield from read_in_order(reads, n_threads)
 
     def _read(self, log_slice: LogSlice, memory: ReadMemory) -> Iterator[pa.RecordBatch]:
-        """Rows of one slice that are kept."""
         columns, policy = self._projection.needed, self._policy
         for scanned in scan_slice(log_slice, columns=columns, policy=policy, memory=memory):
             for batch in self._projection.apply(scanned):
@@ -208,11 +204,9 @@ class LogScanner:
     def _tables(
         self, slices: Sequence[LogSlice], projection: Projection, n_bytes: int, memory: ReadMemory
     ) -> Iterator[pa.Table]:
-        """Rows of one partition in tables of about `n_bytes`, or of one batch of the log.
-
-        A read ends with each table, and the next one begins after it: a read that waited for its
-        turn would keep its decoder's memory and its file.
-        """
+        """Rows of one partition in tables of about `n_bytes`, or of one batch of the log."""
+        # A read ends with each table, and the next one begins after it: a read that waited for its
+        # turn would keep its decoder's memory and its file.
         columns = list(dict.fromkeys(["offset", *projection.needed]))
         todo = deque(slices)
         while todo:
@@ -292,10 +286,8 @@ class LogScanner:
 
 
 def _compact(batch: pa.RecordBatch) -> pa.Table:
-    """A copy of the rows: a decoder's batch keeps memory for more rows than it has.
-
-    ``combine_chunks`` does not copy a table of one batch.
-    """
+    """A copy of the rows: a decoder's batch keeps memory for more rows than it has."""
+    # ``combine_chunks`` does not copy a table of one batch.
     columns = [pa.concat_arrays([column]) for column in batch.columns]
     return pa.Table.from_arrays(columns, schema=batch.schema)
 

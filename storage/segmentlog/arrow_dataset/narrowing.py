@@ -65,10 +65,7 @@ NO_FILES = fs.PyFileSystem(_NoFiles())
 def narrow(
     snapshot: Snapshot, condition: pc.Expression | None, timestamps: TimestampRange | None = None
 ) -> Iterator[LogSlice]:
-    """Slices that may hold rows for which `condition` is true, in the order of their rows.
-
-    `timestamps`: times of all rows for which it can be true, if they are known.
-    """
+    """Slices that may hold rows for which `condition` is true, in the order of their rows."""
     partitions = [each for each in snapshot.partitions if each.offsets[0] < each.offsets[1]]
     if condition is not None:
         whole = [LogSlice(*each.topic_partition, *each.offsets, ()) for each in partitions]
@@ -89,11 +86,9 @@ def narrow(
 
 
 def timestamp_range(condition: pc.Expression | None) -> TimestampRange | None:
-    """Times of all rows for which `condition` can be true; None if it bounds no times.
-
-    Timestamps of records are whole milliseconds, so the range is found by bisection over these.
-    The scan leaves out batches of other times, as far as their headers show them.
-    """
+    """Times of all rows for which `condition` can be true; None if it bounds no times."""
+    # Timestamps of records are whole milliseconds, so the range is found by bisection over these.
+    # The scan leaves out batches of other times, as far as their headers show them.
     timestamp, kind = pc.field("timestamp"), _BEFORE_ALL.type
     if condition is None or len(_may_match(
         [timestamp <= _BEFORE_ALL, timestamp >= pa.scalar(2**63 - 1, kind)], condition
@@ -133,10 +128,8 @@ def slice_guarantee(log_slice: LogSlice) -> pc.Expression:
 def _narrow_slices(
     partition: PartitionSnapshot, slices: Sequence[LogSlice], condition: pc.Expression
 ) -> list[LogSlice]:
-    """Slices that remain; of slices with small segments, the segments that remain.
-
-    A slice of which every segment remains is not divided: it is quicker to read as a whole.
-    """
+    """Slices that remain; of slices with small segments, the segments that remain."""
+    # A slice of which every segment remains is not divided: it is quicker to read as a whole.
     divided = [[each] for each in slices]
     if sum(len(each.files) for each in slices) <= _MOST_FILES:
         divided = [cut_by_file(each) for each in slices]

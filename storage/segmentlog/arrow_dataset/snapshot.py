@@ -37,10 +37,8 @@ class PartitionSnapshot:
         return self.log.topic_partition
 
     def slices(self, *, is_last: bool) -> list[LogSlice]:
-        """The offsets, cut into pieces that can be read side by side; cut at the first call.
-
-        `is_last`: whether a query reads no partition after this one; see `cut_for_threads`.
-        """
+        """The offsets, cut into pieces that can be read side by side; cut at the first call."""
+        # `is_last`: whether a query reads no partition after this one; see `cut_for_threads`.
         with self._lock:
             if is_last not in self._slices:
                 cut = self.log.slices
@@ -63,10 +61,7 @@ class PartitionSnapshot:
 
 
 class Snapshot(NamedTuple):
-    """Partitions in the order of topic and partition, and how they are read.
-
-    `opens` opens the directories again: `open_log_dir` or `open_replicas`.
-    """
+    """Partitions in order, and how they are read; `opens` opens their directories again."""
 
     paths: tuple[str, ...]
     partitions: tuple[PartitionSnapshot, ...]
@@ -74,10 +69,8 @@ class Snapshot(NamedTuple):
     opens: Callable[..., LogDirectory] = open_log_dir
 
     def __reduce__(self) -> tuple[object, ...]:
-        """The offsets travel: the directory is opened again where they arrive.
-
-        Topic ids travel with them: offsets mean nothing in a topic that was created again.
-        """
+        """The offsets travel: the directory is opened again where they arrive."""
+        # Topic ids travel with them: offsets mean nothing in a topic that was created again.
         ranges = {each.topic_partition: each.offsets for each in self.partitions}
         ids = {each.topic_partition: each.log.known_topic_id for each in self.partitions}
         return _open_again, (self.paths, ranges, self.policy, ids, self.opens)
@@ -100,10 +93,7 @@ def _open_again(
 def reopened(
     directory: LogDirectory, topic_partition: TopicPartition, offsets: OffsetRange, topic_id: str
 ) -> PartitionSnapshot:
-    """A partition of a snapshot, in another process.
-
-    Raises `LogChangedError` if its topic was created again.
-    """
+    """A partition of a snapshot in another process; `LogChangedError` if its topic is new."""
     log = directory.log(*topic_partition)
     log.known_topic_id = topic_id
     log.check_topic(offsets)
@@ -123,10 +113,7 @@ def take_snapshot(
     fail_on_data_loss: bool,
     policy: ScanPolicy,
 ) -> Snapshot:
-    """Find the bounds of all partitions now; see `segmentlog.dataset` for parameters and errors.
-
-    One warning says what lies beyond the ends.
-    """
+    """Find the bounds of all partitions now; parameters and errors: `segmentlog.dataset`."""
     # Durations are counted back from one moment in all partitions.
     now_ms = time.time_ns() // 1_000_000
     since_ms, until_ms = (

@@ -110,12 +110,10 @@ def _in_order(taken: list[_Placed]) -> Iterator[pa.RecordBatch]:
 
 
 class _Pieces:
-    """Tables of which each hands out its rows in their order.
+    """Tables of which each hands out its rows in their order."""
 
-    The rows of one result are copied together: they are few enough to stay in a cache, and all
-    rows are not.
-    """
-
+    # The rows of one result are copied together: they are few enough to stay in a cache, and all
+    # rows are not.
     def __init__(self, tables: list[pa.Table]) -> None:
         n_rows = np.array([each.num_rows for each in tables])
         self._tables = tables

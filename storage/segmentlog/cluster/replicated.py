@@ -170,7 +170,11 @@ class ReplicatedDirectory(LogDirectory):
         path = newest_metadata(self.paths)
         if path is None:
             return {}
-        image = fold(read_metadata(path, RECORDS["partitions"]))
+        try:
+            image = fold(read_metadata(path, RECORDS["partitions"]))
+        except LogDirectoryError as error:
+            remedy = "put the copy of another controller or broker in its place"
+            raise LogDirectoryError(error.path, f"{error.reason}; {remedy}") from error
         return {
             (uuid_text(topic_id), partition): {
                 **row,

@@ -53,6 +53,7 @@ class SegmentLogError(Exception):
     """Base of all errors of segmentlog; the annotations of a subclass are its arguments."""
 
     code: ClassVar[ErrorCode] = ErrorCode.SEGMENT_LOG
+    _message: ClassVar[str] = ""  # with the names of the arguments in braces
 
     def __init_subclass__(cls) -> None:
         dataclass(eq=False, repr=False)(cls)
@@ -60,6 +61,9 @@ class SegmentLogError(Exception):
     def __post_init__(self) -> None:
         # Pickles and copies of an error are made from `args`.
         self.args = tuple(getattr(self, each.name) for each in fields(self))  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        return self._message.format_map(vars(self)) if self._message else super().__str__()
 
 
 class KernelsError(SegmentLogError, ImportError):

@@ -1,5 +1,7 @@
 """Errors of a log that cannot be read as requested; `segmentlog.errors` has the tree."""
 
+from typing import ClassVar
+
 from segmentlog.errors.base import ErrorCode, SegmentLogError
 
 
@@ -14,81 +16,56 @@ class CorruptLogError(SegmentLogError, ValueError):
     path: str
     position: int
     base_offset: int
+    _finding: ClassVar[str] = ""
+    _remedy: ClassVar[str] = "restore the file from a replica or a backup"
 
     @property
     def finding(self) -> str:
         """The fault, without the remedy."""
-        return self._where()
+        where = f"{self.path}: batch at byte {self.position} (base offset {self.base_offset})"
+        return where + self._finding.format_map(vars(self))
 
-    def _where(self) -> str:
-        """File, byte and offset: the beginning of every message of this branch."""
-        return f"{self.path}: batch at byte {self.position} (base offset {self.base_offset})"
+    def __str__(self) -> str:
+        return f"{self.finding}; {self._remedy}"
 
 
 class ChecksumMismatchError(CorruptLogError):
     """A batch's bytes do not match the checksum stored beside them."""
 
     code = ErrorCode.CHECKSUM_MISMATCH
+    _finding = " has checksum {found:#010x}, but its header contains {expected:#010x}"
     expected: int
     found: int
-
-    @property
-    def finding(self) -> str:
-        """The fault, without the remedy."""
-        found, expected = f"{self.found:#010x}", f"{self.expected:#010x}"
-        return f"{self._where()} has checksum {found}, but its header contains {expected}"
-
-    def __str__(self) -> str:
-        return f"{self.finding}; restore the file from a replica or a backup"
 
 
 class MalformedBatchError(CorruptLogError):
     """A batch whose checksum may be right but whose fields contradict each other."""
 
     code = ErrorCode.MALFORMED_BATCH
+    _finding = ": {reason}"
     reason: str
-
-    @property
-    def finding(self) -> str:
-        """The fault, without the remedy."""
-        return f"{self._where()}: {self.reason}"
-
-    def __str__(self) -> str:
-        return f"{self.finding}; restore the file from a replica or a backup"
 
 
 class TruncatedBatchError(CorruptLogError):
     """A batch that claims more bytes than its file has left."""
 
     code = ErrorCode.TRUNCATED_BATCH
+    _finding = " needs {needed} bytes, but the file has {available} left"
+    _remedy = f"{CorruptLogError._remedy}, or after a crash run segmentlog recover"
     needed: int
     available: int
-
-    @property
-    def finding(self) -> str:
-        """The fault, without the remedy."""
-        return f"{self._where()} needs {self.needed} bytes, but the file has {self.available} left"
-
-    def __str__(self) -> str:
-        remedy = "restore the file from a replica or a backup, or after a crash run "
-        return f"{self.finding}; {remedy}segmentlog recover"
 
 
 class TornTransactionError(CorruptLogError):
     """A batch of a transaction without an end marker, in a part that a broker took as decided."""
 
     code = ErrorCode.TORN_TRANSACTION
+    _finding = (
+        " belongs to a transaction of producer {producer_id} that has no end marker in the log: "
+        "the transaction was neither committed nor aborted"
+    )
+    _remedy = "end the read at this offset, or read with isolation level read_uncommitted"
     producer_id: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self._where()} belongs to a transaction of producer {self.producer_id} that has "
-            "no end marker in the log: the transaction was neither committed nor aborted; end "
-            "the read at this offset, or read with isolation level read_uncommitted"
-        )
-
-
-_REINDEX = "segmentlog reindex builds it again from the log"
 
 
 class CorruptIndexError(SegmentLogError, ValueError):
@@ -100,10 +77,8 @@ class CorruptIndexError(SegmentLogError, ValueError):
     code = ErrorCode.CORRUPT_INDEX
     path: str
     reason: str
-    remedy: str = _REINDEX
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}; {self.remedy}"
+    remedy: str = "segmentlog reindex builds it again from the log"
+    _message = "{path}: {reason}; {remedy}"
 
 
 class CorruptCheckpointError(SegmentLogError, ValueError):
@@ -117,9 +92,7 @@ class CorruptCheckpointError(SegmentLogError, ValueError):
     line: int
     reason: str
     remedy: str
-
-    def __str__(self) -> str:
-        return f"{self.path}, line {self.line}: {self.reason}; {self.remedy}"
+    _message = "{path}, line {line}: {reason}; {remedy}"
 
 
 class UnsupportedFormatError(SegmentLogError):
@@ -156,14 +129,11 @@ class MalformedRecordError(SegmentLogError, ValueError):
     path: str
     offset: int
     reason: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.path}: the record at offset {self.offset} is not one that Kafka writes there: "
-            f"{self.reason}; restore the file from a replica or a backup, upgrade segmentlog if "
-            "its Kafka is newer, or leave such records out with on_corrupt_batch='skip' "
-            "(in Spark onCorruptBatch=skip)"
-        )
+    _message = (
+        "{path}: the record at offset {offset} is not one that Kafka writes there: {reason}; "
+        "restore the file from a replica or a backup, upgrade segmentlog if its Kafka is newer, "
+        "or leave such records out with on_corrupt_batch='skip' (in Spark onCorruptBatch=skip)"
+    )
 
 
 class RemoteSegmentError(SegmentLogError, ValueError):
@@ -176,9 +146,7 @@ class RemoteSegmentError(SegmentLogError, ValueError):
     path: str
     reason: str
     remedy: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}; {self.remedy}"
+    _message = "{path}: {reason}; {remedy}"
 
 
 class LogDirectoryError(SegmentLogError, ValueError):
@@ -187,9 +155,7 @@ class LogDirectoryError(SegmentLogError, ValueError):
     code = ErrorCode.LOG_DIRECTORY
     path: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
+    _message = "{path}: {reason}"
 
 
 class UnknownTopicOrPartitionError(SegmentLogError, LookupError):
@@ -221,13 +187,11 @@ class OffsetOutOfRangeError(SegmentLogError, LookupError):
     offset: int
     log_start_offset: int
     log_end_offset: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.topic_partition}: offset {self.offset} is outside the log, which holds "
-            f"[{self.log_start_offset}, {self.log_end_offset}); request an offset in this range, "
-            "earliest or latest; in Spark, failOnDataLoss=false reads what exists"
-        )
+    _message = (
+        "{topic_partition}: offset {offset} is outside the log, which holds [{log_start_offset}, "
+        "{log_end_offset}); request an offset in this range, earliest or latest; in Spark, "
+        "failOnDataLoss=false reads what exists"
+    )
 
 
 class StreamOffsetError(SegmentLogError, LookupError):
@@ -243,12 +207,7 @@ class StreamOffsetError(SegmentLogError, LookupError):
     offset: int
     log_offset: int
     reason: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.topic_partition}: the checkpoint of the query stands at offset {self.offset}, "
-            f"{self.reason}"
-        )
+    _message = "{topic_partition}: the checkpoint of the query stands at offset {offset}, {reason}"
 
 
 class LogChangedError(SegmentLogError):
@@ -274,16 +233,13 @@ class TimestampOverflowError(SegmentLogError, OverflowError):
     partition: int
     offset: int
     timestamp_ms: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.topic}-{self.partition}: the record at offset {self.offset} has timestamp "
-            f"{self.timestamp_ms} ms, which does not fit a timestamp in microseconds; its "
-            "producer probably wrote nanoseconds. Leave the column timestamp out of the read: in "
-            'Python with columns=["offset", "value"], and in Spark with '
-            '.schema("offset bigint, value binary") before load(), because select() comes too '
-            "late. segmentlog cat, grep and dump show every time"
-        )
+    _message = (
+        "{topic}-{partition}: the record at offset {offset} has timestamp {timestamp_ms} ms, "
+        "which does not fit a timestamp in microseconds; its producer probably wrote nanoseconds. "
+        'Leave the column timestamp out of the read: in Python with columns=["offset", "value"], '
+        'and in Spark with .schema("offset bigint, value binary") before load(), because select() '
+        "comes too late. segmentlog cat, grep and dump show every time"
+    )
 
 
 class InvalidUtf8Error(SegmentLogError, ValueError):
@@ -294,10 +250,7 @@ class InvalidUtf8Error(SegmentLogError, ValueError):
     partition: int
     offset: int
     column: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.topic}-{self.partition}: the {self.column} of the record at offset "
-            f"{self.offset} is not UTF-8; read the column as binary, or set onInvalidUtf8 (in "
-            "Python on_invalid_utf8) to null or replace"
-        )
+    _message = (
+        "{topic}-{partition}: the {column} of the record at offset {offset} is not UTF-8; read "
+        "the column as binary, or set onInvalidUtf8 (in Python on_invalid_utf8) to null or replace"
+    )

@@ -85,12 +85,10 @@ class SyncFailedError(_FailedWriteError):
     """
 
     code = ErrorCode.SYNC_FAILED
-
-    def __str__(self) -> str:
-        return (
-            f"{self.path}: could not be synced: {self.reason}; nothing of this write is visible: "
-            "check the disk, then write again"
-        )
+    _message = (
+        "{path}: could not be synced: {reason}; nothing of this write is visible: check the disk, "
+        "then write again"
+    )
 
 
 class _RowError(SegmentLogError, ValueError):
@@ -126,13 +124,11 @@ class RecordTooLargeError(_RowError):
     code = ErrorCode.RECORD_TOO_LARGE
     size: int
     limit: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.topic}-{self.partition}: row {self.row} of the task takes {self.size} bytes "
-            f"as a record batch, but the limit is {self.limit}: the least of max.message.bytes, "
-            "segment.bytes and kafka.max.request.size; raise that setting, or make the row smaller"
-        )
+    _message = (
+        "{topic}-{partition}: row {row} of the task takes {size} bytes as a record batch, but the "
+        "limit is {limit}: the least of max.message.bytes, segment.bytes and "
+        "kafka.max.request.size; raise that setting, or make the row smaller"
+    )
 
 
 class OffsetsOutOfOrderError(SegmentLogError, ValueError):
@@ -190,16 +186,20 @@ class StreamBatchError(SegmentLogError, ValueError):
     last_number: int
     last_n_records: int
     last_run: str
+    _message = (
+        "batch {number} of query {query} has {n_records} records and is not written, because "
+        "batch {last_number} was committed last, with {last_n_records}, by run {last_run}: the "
+        "checkpoint is older than the log, or the source has not repeated the same rows; restore "
+        "the checkpoint as it was after batch {last_number}, or start the query with a new "
+        "checkpointLocation at the first offset that the log lacks"
+    )
 
-    def __str__(self) -> str:
-        return (
-            f"batch {self.number} of query {self.query} has {self.n_records} records and is not "
-            f"written, because batch {self.last_number} was committed last, with "
-            f"{self.last_n_records}, by run {self.last_run}: the checkpoint is older than the "
-            "log, or the source has not repeated the same rows; restore the checkpoint as it was "
-            f"after batch {self.last_number}, or start the query with a new checkpointLocation "
-            "at the first offset that the log lacks"
-        )
+
+#: The beginning of the messages about a producer.
+_PRODUCER = (
+    "{topic}-{partition}: producer {producer_id} with epoch {producer_epoch} sends sequence "
+    "{found}"
+)
 
 
 class _ProducerError(SegmentLogError, ValueError):
@@ -211,25 +211,17 @@ class _ProducerError(SegmentLogError, ValueError):
     producer_epoch: int
     found: int  #: the sequence of its first record
 
-    def _who(self) -> str:
-        return (
-            f"{self.topic}-{self.partition}: producer {self.producer_id} with epoch "
-            f"{self.producer_epoch} sends sequence {self.found}"
-        )
-
 
 class OutOfOrderSequenceError(_ProducerError):
     """A gap in a producer's sequences, or an old batch that the log lacks or has otherwise."""
 
     code = ErrorCode.OUT_OF_ORDER_SEQUENCE
     expected: int  #: the sequence of the record that may come next
-
-    def __str__(self) -> str:
-        return (
-            f"{self._who()}, but {self.expected} is next: send the records in between first, "
-            "or repeat a batch with the same records and settings; to append to the log, open "
-            "a writer without base_sequence, or with the next epoch and base_sequence 0"
-        )
+    _message = _PRODUCER + (
+        ", but {expected} is next: send the records in between first, or repeat a batch with the "
+        "same records and settings; to append to the log, open a writer without base_sequence, or "
+        "with the next epoch and base_sequence 0"
+    )
 
 
 class InvalidProducerEpochError(_ProducerError):
@@ -237,15 +229,15 @@ class InvalidProducerEpochError(_ProducerError):
 
     code = ErrorCode.INVALID_PRODUCER_EPOCH
     expected: int  #: the epoch in the log
+    _message = _PRODUCER + (
+        ", but the log has epoch {expected}: another writer has taken over; stop this writer, or "
+    )
 
     def __str__(self) -> str:
         remedy = f"take epoch {self.expected + 1} and base_sequence 0 to fence the other writer"
         if self.expected == 2**15 - 1:  # the largest
             remedy = "take another producer id"
-        return (
-            f"{self._who()}, but the log has epoch {self.expected}: another writer has "
-            f"taken over; stop this writer, or {remedy}"
-        )
+        return super().__str__() + remedy
 
 
 class InvalidTxnStateError(_ProducerError):
@@ -253,10 +245,7 @@ class InvalidTxnStateError(_ProducerError):
 
     code = ErrorCode.INVALID_TXN_STATE
     first_offset: int  #: the offset at which the transaction begins
-
-    def __str__(self) -> str:
-        return (
-            f"{self._who()} outside its transaction, which is open since offset "
-            f"{self.first_offset}: end the transaction with a broker first, or take another "
-            "producer id"
-        )
+    _message = _PRODUCER + (
+        " outside its transaction, which is open since offset {first_offset}: end the transaction "
+        "with a broker first, or take another producer id"
+    )

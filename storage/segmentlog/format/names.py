@@ -96,10 +96,7 @@ class SegmentFileName(NamedTuple):
 
 
 def check_topic_name(topic: str) -> None:
-    """Refuse names that Kafka refuses (``Topic.validate``), and names of brokers' own topics.
-
-    Raises `OptionError` with the reason.
-    """
+    """Refuse names that Kafka refuses (``Topic.validate``), and those of brokers' own topics."""
     accepted = "a topic is 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'"
     instance_of("topic", topic, str, accepted)
     if topic in {".", ".."} or _LEGAL_TOPIC.fullmatch(topic) is None:
@@ -109,10 +106,8 @@ def check_topic_name(topic: str) -> None:
 
 
 def parse_partition_directory(name: str) -> tuple[TopicPartition, DirectoryState] | None:
-    """Topic, partition and state of a directory, or None if it is not a partition's.
-
-    The last dash separates them: ``a-b-3`` is partition 3 of ``a-b``.
-    """
+    """Topic, partition and state of a directory, or None if it is not a partition's."""
+    # The last dash separates them: ``a-b-3`` is partition 3 of ``a-b``.
     match = _DIRECTORY.fullmatch(name)
     if match is None:
         return None
@@ -124,10 +119,8 @@ def parse_partition_directory(name: str) -> tuple[TopicPartition, DirectoryState
 
 
 def deleted_directory_name(topic_partition: TopicPartition) -> str:
-    """A new name for a partition that is being deleted (``LocalLog.logDeleteDirName``).
-
-    A long topic is cut to its beginning: the file system bounds the length of names.
-    """
+    """A new name for a partition that is being deleted (``LocalLog.logDeleteDirName``)."""
+    # A long topic is cut to its beginning: the file system bounds the length of names.
     suffix = f"-{topic_partition.partition}.{uuid.uuid4().hex}-{DirectoryState.DELETE}"
     return topic_partition.topic[: _LONGEST_NAME - len(suffix)] + suffix
 
@@ -158,11 +151,9 @@ def parse_segment_file(name: str) -> SegmentFileName | None:
 
 
 def is_of_logs(name: str) -> bool:
-    """Whether a broker or a writer has made this entry of a log directory; False for the lock.
-
-    A directory without such entries is new, even if it has other entries, such as
-    ``lost+found``, or the settings of topics that are not written yet.
-    """
+    """Whether a broker or a writer has made this entry of a log directory; False for the lock."""
+    # A directory without such entries is new, even if it has other entries, such as
+    # ``lost+found``, or the settings of topics that are not written yet.
     return name != SETTINGS_FILE and bool(
         parse_partition_directory(name)
         or parse_segment_file(name)

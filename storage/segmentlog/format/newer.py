@@ -50,10 +50,7 @@ _noted: ContextVar[_Noted | None] = ContextVar("noted", default=None)
 
 
 def note(thing: str, count: int = 1) -> None:
-    """Say that something is newer than what we know.
-
-    Raises `ValueError` if that is an error here; callers add the place.
-    """
+    """Say that something is newer than what we know, or raise `ValueError` without its place."""
     noted = _noted.get()
     if noted is None:
         _say_once(thing)

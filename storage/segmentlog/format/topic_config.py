@@ -155,7 +155,6 @@ def setting_text(value: object) -> str:
 
 
 def _value(name: str, text: str) -> int | float | frozenset[str] | None:
-    """The value of a setting: a number, or the meaning of a word."""
     if name == "cleanup.policy":
         words = frozenset(each.strip() for each in text.split(",")) - {""}
         if not words <= _POLICIES:

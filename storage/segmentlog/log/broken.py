@@ -35,10 +35,8 @@ def is_zeros(path: str, position: int) -> bool:
 
 
 def keep_tail(path: str, position: int, end: int | None = None) -> str:
-    """Copy the bytes of a segment from `position` to `end`, and return the path of the copy.
-
-    A recovery that is repeated after a crash finds its own copy, and makes no other.
-    """
+    """Copy the bytes of a segment from `position` to `end`, and return the path of the copy."""
+    # A recovery that is repeated after a crash finds its own copy, and makes no other.
     for kept in _names(path, position):
         if not exists(kept):
             break

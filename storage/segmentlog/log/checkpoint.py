@@ -45,15 +45,11 @@ _SHARE = 64  # at most one entry in this number may be waiting
 
 
 class OffsetCheckpoint:
-    """An offset checkpoint for many changes: read once, and written when enough have come.
+    """An offset checkpoint for many changes: read once, and written when enough have come."""
 
-    The file has a line for each partition.  So a write for each change would take time with the
-    square of their number.  The caller holds the lock of the directory, and writes what
-    is left at the end.  A crash may forget changes that were not written.
-
-    `offsets`: its entries; by default, they are read.
-    """
-
+    # The file has a line for each partition. So a write for each change would take time with the
+    # square of their number. The caller holds the lock of the directory, and writes what is left
+    # at the end. A crash may forget changes that were not written.
     def __init__(
         self, directory: str, name: str, offsets: Mapping[TopicPartition, int] | None = None
     ) -> None:
@@ -125,13 +121,11 @@ class ReadCheckpoints:
         return OffsetCheckpoint(self._directory, name, self._mended.get(name))
 
     def lower_to(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Lower the high watermarks that exceed the ends of their logs, durably.
-
-        The ends of compacted parts are lowered, too
-        (``LogCleanerManager.maybeTruncateCheckpoint``).  Otherwise records to come would count as
-        compacted, and a tombstone among them would expire before it has removed the earlier
-        records of its key.
-        """
+        """Lower the high watermarks that exceed the ends of their logs, durably."""
+        # The ends of compacted parts are lowered, too
+        # (``LogCleanerManager.maybeTruncateCheckpoint``). Otherwise records to come would count as
+        # compacted, and a tombstone among them would expire before it has removed the earlier
+        # records of its key.
         self.cleaned.lower_to(ends)
         self.high_watermarks.lower_to(ends)
 
@@ -141,12 +135,7 @@ class ReadCheckpoints:
 
 
 class OffsetsAsRead:
-    """An offset checkpoint as its file was read; its lines are understood on request.
-
-    `read_again` makes it.
-
-    `data`: bytes of the file; None if it cannot be read as a whole.
-    """
+    """An offset checkpoint as `read_again` has read it; its lines are understood on request."""
 
     def __init__(
         self,
@@ -172,11 +161,9 @@ class OffsetsAsRead:
         return set() if self is before else moved_entries(before.offsets, self.offsets)
 
     def patched(self, data: bytes) -> Mapping[TopicPartition, int] | None:
-        """The entries of a later file in which some offsets have changed, and nothing else.
-
-        None if more has changed.  A line is only compared with the line in its place: of ten
-        thousand partitions, few move between two writes of a broker.
-        """
+        """The entries of a later file in which some offsets have changed, and nothing else."""
+        # None if more has changed. A line is only compared with the line in its place: of ten
+        # thousand partitions, few move between two writes of a broker.
         known = self.__dict__.get("offsets")
         if self.data is None or not isinstance(known, dict) or b"\r" in self.data + data:
             return None
@@ -197,11 +184,9 @@ class OffsetsAsRead:
 
 
 def read_again(directory: str, name: str, before: OffsetsAsRead | None = None) -> OffsetsAsRead:
-    """An offset checkpoint at the top of a log directory; `before` itself if no byte has changed.
-
-    A broker writes its checkpoints every few seconds, and mostly with the same bytes.  It takes
-    much less time to read the bytes than to understand them.
-    """
+    """An offset checkpoint at the top of a directory; `before` itself if no byte has changed."""
+    # A broker writes its checkpoints every few seconds, and mostly with the same bytes. It takes
+    # much less time to read the bytes than to understand them.
     path, remedy = os.path.join(directory, name), _remedy(name)
     try:
         data = _data(path, remedy)
@@ -236,10 +221,8 @@ def read_offsets(directory: str, name: str) -> Mapping[TopicPartition, int]:
 
 
 def readable_offsets(directory: str, name: str) -> dict[TopicPartition, int]:
-    """Entries of the whole lines of a damaged offset checkpoint.
-
-    A last line without its end may be cut short, and its offset with it.
-    """
+    """Entries of the whole lines of a damaged offset checkpoint."""
+    # A last line without its end may be cut short, and its offset with it.
     data = _data(os.path.join(directory, name), _remedy(name))
     offsets = {}
     for line in data.split(b"\n")[:-1]:
@@ -275,10 +258,8 @@ def _offsets(
 
 
 def _known(path: str, remedy: str, data: bytes, n_fields: int) -> tuple[bytes, int | None]:
-    """Bytes of our version, and how many fields of a line are ours; None: there are no others.
-
-    Only readers may take a newer version: who writes the file would drop what it does not know.
-    """
+    """Bytes of our version, and how many fields of a line are ours; None: there are no others."""
+    # Only readers may take a newer version: who writes the file would drop what it does not know.
     head, *rest = (each.strip() for each in data[:_MOST_HEAD_BYTES].split(b"\n"))
     has_both = head.isdigit() and any(each.isdigit() for each in rest[:1])  # version and count
     if not has_both or int(head) <= _VERSION:
@@ -447,15 +428,12 @@ def read_topic_id(partition_path: str) -> str | None:
 
 
 def known_topic_id(partition_path: str) -> str:
-    """The topic id; empty without ``partition.metadata``, or if it cannot be read.
-
-    It is empty at a URL of a copy: topics are not recreated in a copy, and planning asks a store
-    for listings alone.
-
-    Each slice of a scan asks for it, so the file is not read again if a look proves that it has
-    not changed.  Two threads that read 28 slices of 14 MiB lost 5 % of their time to these reads:
-    at each call of the system, they may have to wait for the interpreter's lock.
-    """
+    """The topic id; empty without ``partition.metadata``, or if it cannot be read."""
+    # It is empty at a URL of a copy: topics are not recreated in a copy, and planning asks a store
+    # for listings alone. Each slice of a scan asks for it, so the file is not read again if a look
+    # proves that it has not changed. Two threads that read 28 slices of 14 MiB lost 5 % of their
+    # time to these reads: at each call of the system, they may have to wait for the interpreter's
+    # lock.
     if is_url(partition_path) and not is_bucket(partition_path):
         return ""
     before, known = _known_ids.get(partition_path, (None, ""))

@@ -62,9 +62,6 @@ def good_batch_after(
     batch, which a search would take for a batch of the log.  A batch that a search finds before
     the claimed end counts only if its offset is below that of the batch at the claimed end: the
     claimed length then jumps over batches.
-
-    `position`, `end`: where the bad batch begins, and how far to look.  `next_offset`: the least
-    base offset that the good one may have.
     """
     prefix = file.read(position, layout.LOG_OVERHEAD)
     length = int.from_bytes(prefix[layout.BATCH_LENGTH_AT :], "big", signed=True)
@@ -98,18 +95,15 @@ def _first(
 
 
 def _found(file: ReadableFile, at: int, next_offset: int) -> GoodBatch:
-    """The good batch at byte `at`."""
     head = file.read(at, layout.HEADER_BYTES)
     first = first_offset(file, at, parse_header(head.ljust(layout.HEADER_BYTES, b"\0")))
     return GoodBatch(at, max(first, next_offset))
 
 
 def first_offset(file: ReadableFile, position: int, header: BatchHeader) -> int:
-    """First offset of the batch at byte `position`; of a wrapper, the one inside it.
-
-    The header of a wrapper has only its last offset.  That is returned, too, if its messages
-    cannot be read.
-    """
+    """First offset of the batch at byte `position`; of a wrapper, the one inside it."""
+    # The header of a wrapper has only its last offset. That is returned, too, if its messages
+    # cannot be read.
     if not header.is_wrapper:
         return header.base_offset
     # Compiled kernels load here, at damage in logs that hardly exist any more.
@@ -155,12 +149,10 @@ def find_good_batch(
 
 
 def is_newer_format(rest: bytes, next_offset: int, n_bytes: int) -> bool:
-    """Whether a whole batch of a magic above 2 comes next; no half-written batch looks like one.
-
-    `rest` begins where the batch would begin, and `n_bytes` are there in all.  No checksum
-    covers the magic.  It is of a newer format, or it is damage that hides acknowledged records,
-    and the read has to report either.
-    """
+    """Whether a whole batch of a magic above 2 comes next; no half-written one looks like it."""
+    # `rest` begins where the batch would begin, and `n_bytes` are there in all. No checksum covers
+    # the magic. It is of a newer format, or it is damage that hides acknowledged records, and the
+    # read has to report either.
     if len(rest) < layout.HEADER_BYTES or rest[layout.MAGIC_AT] <= layout.NEWEST_MAGIC:
         return False
     header = parse_header(rest)
@@ -205,13 +197,9 @@ def sound_headers(
 ) -> "Iterator[PlacedHeader]":
     """Headers of batches with right checksums and rising offsets, from byte `position` on.
 
-    Each batch is compared with the one that follows, so headers come one batch late.
-
-    `opened`: the segment; a torn tail, if it may have one, ends the walk.  `position`: byte at
-    which a batch begins.  `skips`: whether damage is left out.  `warns`: whether damage that is
-    left out is logged.  Raises `CorruptLogError` at damage, unless it is left out;
-    `UnsupportedFormatError` if a batch has a magic above 2; `FileNotFoundError` if the file is
-    gone.
+    Each batch is compared with the one that follows, so headers come one batch late.  A torn tail,
+    if there may be one, ends the walk.  Raises `CorruptLogError` at damage, unless it `skips` it
+    and perhaps `warns`; `UnsupportedFormatError` at a batch of a newer format.
     """
     walk = _Walk(opened, position)
     while True:
@@ -232,10 +220,7 @@ def sound_headers(
 
 
 def position_of(opened: "OpenSegment", offset: int, *, passes_damage: bool = True) -> int:
-    """Byte of a batch at or before the one that holds `offset`, or follows it.
-
-    With `passes_damage`, damage that lies wholly below the offset is before that byte.
-    """
+    """Byte of a batch at or before the one that holds `offset`, or follows it."""
     end = opened.floor_position(offset)
     if not passes_damage:
         return end
@@ -326,7 +311,6 @@ class _Walk:
         )
 
     def pass_over(self, error: CorruptLogError | UnsupportedFormatError) -> None:
-        """Leave out the batch of an error."""
         if self._last is not None and error.position == self._last.position:
             self._position, self._last = self._last.end, None
             return

@@ -57,9 +57,8 @@ class EndMarkers:
         self._seen_to = -1  # offset up to which markers are known
 
     def find_aborted(self, batches: ScannedBatches, next_offset: int) -> Bytes:
-        """Flag batches of aborted transactions: uint8 array, shape (n_batches,).
+        """Flag aborted ones of the next batches of the log: uint8 array, shape (n_batches,).
 
-        `batches`: the next batches of the log; control batches lie whole in their buffer.
         `next_offset`: offset after the last batch that was read; `batches` may lack that batch.
         Raises `MalformedBatchError` if an end marker cannot be read.
         """

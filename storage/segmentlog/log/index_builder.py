@@ -35,10 +35,7 @@ class Taken(NamedTuple):
 
 
 class IndexBuilder:
-    """Chooses and encodes the entries of one segment.
-
-    `state` has the contents of the segment so far, as `format.kernels.growth` counts them.
-    """
+    """Chooses and encodes the entries of one segment; `state` is as `kernels.growth` counts."""
 
     def __init__(self, base_offset: int, limits: Int64s) -> None:
         self._limits = limits
@@ -83,10 +80,9 @@ class IndexBuilder:
         return Taken(end, pairs.astype(">i4").tobytes(), times.tobytes())
 
     def last_time(self) -> bytes:
-        """The entry that closes the time index, if it adds anything.
-
-        By ``LogSegment.onBecomeInactive`` the newest entry holds the largest time of the segment.
-        """
+        """The entry that closes the time index, if it adds anything."""
+        # By ``LogSegment.onBecomeInactive`` the newest entry holds the largest time of the
+        # segment.
         state = self.state
         largest = int(state[growth.MAX_TIMESTAMP])
         if largest <= state[growth.LAST_TIME_ENTRY]:
@@ -103,11 +99,10 @@ def rebuild_indexes(
 ) -> list[str]:
     """Replace ``.index`` and ``.timeindex``, and also ``.txnindex`` if `producers` are known.
 
-    `segment`: segment to index; its size is the byte after its last good batch.  `interval_bytes`:
-    bytes of log between entries (``index.interval.bytes``).  `producers`: state at the segment's
-    base offset; afterwards, at its end.  `epochs`: takes the leader epochs that begin in the
-    segment.  Returns the files that were missing, or had other bytes.  Raises `CorruptLogError` or
-    `UnsupportedFormatError` if a header is not plausible; nothing is replaced then.
+    The size of the segment is the byte after its last good batch.  `producers` move from its base
+    offset to its end, and `epochs` take those that begin in it.  Returns the files that were
+    missing, or had other bytes.  Raises `CorruptLogError` or `UnsupportedFormatError` if a header
+    is not plausible; nothing is replaced then.
     """
     builder = IndexBuilder.unlimited(segment.base_offset, interval_bytes)
     offsets, times = [], []

@@ -64,10 +64,8 @@ class EpochStarts:
         return False
 
     def contradiction(self, batches: "ScannedBatches") -> tuple[int, int, int] | None:
-        """The first batch whose epoch is not that of the file: its offset, and both epochs.
-
-        Nothing is said about offsets below the first entry: older formats have no epochs.
-        """
+        """The first batch whose epoch is not that of the file: its offset, and both epochs."""
+        # Nothing is said about offsets below the first entry: older formats have no epochs.
         if not self._read:
             return None
         headers, epochs = _epochs_of(batches)

@@ -70,10 +70,7 @@ class SegmentFiles(NamedTuple):
 
 
 class ListedFiles(Sequence[SegmentFiles]):
-    """The ``.log`` files of a listing, in the order of their base offsets.
-
-    `paths`: of the files; they have the base offsets.
-    """
+    """The ``.log`` files of a listing, in the order of their base offsets."""
 
     __slots__ = ("inodes", "paths", "sizes")
 
@@ -165,7 +162,6 @@ def list_segments(partition_path: str) -> ListedFiles:
 
 
 def _measure(partition_path: str, names: Sequence[str], *, passes_over_gone: bool) -> ListedFiles:
-    """The segments among `names`, with their sizes."""
     if passes_over_gone:
         names = [name for name in names if _is_there(partition_path, name)]
     logs = _usual(names)
@@ -190,11 +186,9 @@ def _measure(partition_path: str, names: Sequence[str], *, passes_over_gone: boo
 
 
 def _usual(names: Sequence[str]) -> dict[str, int]:
-    """Base offsets of the files whose names have the form that a broker gives to a live one.
-
-    All are looked at together, because `parse_segment_file` takes ten times as long.  The names
-    are sorted.
-    """
+    """Base offsets of the files whose names have the form that a broker gives to a live one."""
+    # All are looked at together, because `parse_segment_file` takes ten times as long. The names
+    # are sorted.
     digits = [name[:20] for name in names if name[20:] == ".log"]
     joined = "".join(digits)
     if not (joined.isascii() and joined.isdecimal() and digits[-1] <= _LARGEST):
@@ -245,16 +239,13 @@ def _is_there(partition_path: str, name: str) -> bool:
 
 
 def _names(partition_path: str) -> list[str]:
-    """Names of files that may matter, without a gap.
-
-    While a long directory is listed, a new file may be missed although a later one is found, and a
-    renamed file may be found under neither name.  So a long directory is listed until two listings
-    agree.  The second listing may have more names at its end: files are made in the order of their
-    offsets, and these files were made after the first listing.
-
-    A directory that has not changed since the clock of its file system last moved on is listed
-    once: its time shows that nothing was made, renamed or removed meanwhile.
-    """
+    """Names of files that may matter, without a gap."""
+    # While a long directory is listed, a new file may be missed although a later one is found, and
+    # a renamed file may be found under neither name. So a long directory is listed until two
+    # listings agree. The second listing may have more names at its end: files are made in the
+    # order of their offsets, and these files were made after the first listing. A directory that
+    # has not changed since the clock of its file system last moved on is listed once: its time
+    # shows that nothing was made, renamed or removed meanwhile.
     seen = None if is_url(partition_path) else fingerprint(partition_path)
     names = list_names(partition_path)
     if len(names) <= _MOST_AT_ONCE:
@@ -279,10 +270,7 @@ def _of_logs(names: Iterable[str]) -> list[str]:
 
 
 def lone_segment(path: str) -> SegmentFiles:
-    """A ``.log`` file that its directory's listing leaves out: renamed, or copied elsewhere.
-
-    Raises `LogDirectoryError` if its name does not begin with a base offset.
-    """
+    """A ``.log`` file that no listing has: renamed, or copied; its name begins with an offset."""
     digits = os.path.basename(path).partition(".")[0]
     if not digits.isdecimal() or int(digits) > int(_LARGEST):
         reason = "is not named by its base offset, as 00000000000000000000.log"
@@ -292,12 +280,10 @@ def lone_segment(path: str) -> SegmentFiles:
 
 
 def _asked(remembered: SegmentFiles) -> SegmentFiles:
-    """The file according to the server of a network file system: a client remembers sizes.
-
-    The client asks when the file is opened.  Without this, a segment that had been the active one
-    at an earlier look was read only to its earlier end, and later records were left out.  Without
-    a server, opening costs a microsecond or two a segment.
-    """
+    """The file according to the server of a network file system: a client remembers sizes."""
+    # The client asks when the file is opened. Without this, a segment that had been the active one
+    # at an earlier look was read only to its earlier end, and later records were left out. Without
+    # a server, opening costs a microsecond or two a segment.
     try:
         with open_file(remembered.path, follow=False) as file:
             found = file.status()
@@ -307,10 +293,8 @@ def _asked(remembered: SegmentFiles) -> SegmentFiles:
 
 
 def replaced_by(swaps: Sequence[SegmentFiles], live: Iterable[SegmentFiles]) -> range:
-    """Base offsets of the live segments in whose place finished swap files stand.
-
-    After a merge, the last batch of a swap file may lie in a later segment's range.
-    """
+    """Base offsets of the live segments in whose place finished swap files stand."""
+    # After a merge, the last batch of a swap file may lie in a later segment's range.
     others = sorted(live, key=attrgetter("base_offset"))
     after = 0
     for swap in swaps:
@@ -320,10 +304,8 @@ def replaced_by(swaps: Sequence[SegmentFiles], live: Iterable[SegmentFiles]) -> 
 
 
 def indexes_without_log(path: str) -> list[tuple[int, str]]:
-    """Base offset and path of each index file whose segment is gone, in their order.
-
-    A ``.log.swap`` file counts as a log: compaction puts the indexes in their place first.
-    """
+    """Base offset and path of each index file whose segment is gone, in their order."""
+    # A ``.log.swap`` file counts as a log: compaction puts the indexes in their place first.
     names = list_names(path)
     logs = {name[:20] for name in names if name[20:] in {".log", ".log.swap"}}
     found = []
@@ -350,13 +332,11 @@ def remove_indexes_without_log(path: str) -> int:
 
 
 def reach(file: SegmentFiles, others: Sequence[SegmentFiles]) -> int:
-    """Offset after the last batch of a file whose base offset is right.
+    """Offset after the last batch of a file whose base offset is right, by its headers alone.
 
     The batch that follows shows that a base offset is too high.  So only the last batch is judged:
-    if it is the only one that reaches into another segment, that segment must hold it, too.
-
-    `file`: of which headers are read, and no checksum is verified.  `others`: other segments of
-    the log, in the order of their base offsets.  Raises `FileNotFoundError` if `file` is gone.
+    if it is the only one that reaches into another segment, of the sorted `others`, that segment
+    must hold it, too.
     """
 
     def place(offset: int) -> int:
@@ -387,11 +367,9 @@ def _holds(path: str, merged: BatchHeader) -> bool:
 
 
 def _is_made_of(merged: BatchHeader, original: BatchHeader) -> bool:
-    """Whether compaction can have made one batch of the other.
-
-    A batch with a wrong base offset may claim the offsets of a whole batch by chance; then it has
-    the same codec, and no fewer records.
-    """
+    """Whether compaction can have made one batch of the other."""
+    # A batch with a wrong base offset may claim the offsets of a whole batch by chance; then it
+    # has the same codec, and no fewer records.
     if (merged.base_offset, merged.last_offset) != (original.base_offset, original.last_offset):
         return False
     if merged.crc == original.crc:

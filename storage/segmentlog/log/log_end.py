@@ -76,12 +76,9 @@ class OffsetSpan:
 def find_log_end(segment: Segment, committed_to: int = -1, *, warns: bool = True) -> LogEnd:
     """End of the active segment; a torn tail is left out, with a warning unless it is all zeros.
 
-    Reads the bytes after the last index entries, and verifies their checksums.  No checksum
-    covers base offsets.  Instead, they have to rise, leave the span of one segment only as
-    `OffsetSpan` allows, and leave no gap at the high watermark, which is the end of a batch.
-
-    `committed_to`: the high watermark, or -1 if it is unknown.  `warns`: whether a torn tail is
-    logged.
+    Reads the bytes after the last index entries, and verifies their checksums.  No checksum covers
+    base offsets.  Instead, they have to rise, leave the span of one segment only as `OffsetSpan`
+    allows, and leave no gap at the high watermark `committed_to` (-1 if unknown).
     """
     if segment.size == 0:
         return LogEnd(segment.base_offset, 0)
@@ -100,10 +97,8 @@ def find_log_end(segment: Segment, committed_to: int = -1, *, warns: bool = True
 
 
 def _indexed(opened: OpenSegment) -> int:
-    """Position of the last index entry but two whose batch is there; the newest may be torn.
-
-    Of two batches with overlapping offsets, the batch before them shows which one is wrong.
-    """
+    """Position of the last index entry but two whose batch is there; the newest may be torn."""
+    # Of two batches with overlapping offsets, the batch before them shows which one is wrong.
     index = opened.offset_index
     # A writer may have appended after the listed size of the segment.
     last = index.slot_at_or_before_position(opened.segment.size - 1) - 2

@@ -97,10 +97,7 @@ def _corrupt(path: str, reason: str) -> CorruptIndexError:
 def read_snapshots(
     partition_path: str, first_offset: int, last_offset: int
 ) -> Iterator[tuple[int, list[ProducerSnapshot]]]:
-    """Offset and producers of each snapshot in a range that can be read, the newest first.
-
-    `first_offset`, `last_offset`: of the range; both belong to it.
-    """
+    """Offset and producers of the snapshots between two offsets, themselves too, newest first."""
     for offset in list_snapshots(partition_path):
         if not first_offset <= offset <= last_offset:
             continue

@@ -38,10 +38,7 @@ _NOT_WANTED: Int64s = np.empty((0, producer_table.STATE_COLUMNS), np.int64)
 
 
 class ProducerStates:
-    """Follows the batches of one log, and keeps the state of its producers.
-
-    `partition_path`: the partition's directory.  `offset`: up to which `producers` is known.
-    """
+    """Follows the batches of one log from `offset` on, and keeps the state of its producers."""
 
     def __init__(
         self, partition_path: str, offset: int, producers: Iterable[ProducerSnapshot] = ()
@@ -97,10 +94,7 @@ class ProducerStates:
         return rows[which]
 
     def add_removed(self, producers: Iterable[ProducerSnapshot], before: int) -> None:
-        """Take the state of producers from a later snapshot, if their batches are gone by now.
-
-        `before`: offset; a batch at or after it, or at or after `end_offset`, does not count.
-        """
+        """Take from a later snapshot the producers whose last batches are below `before`."""
         before = min(before, self.end_offset)
         found: Int64s = np.array(
             [each for each in producers if 0 <= each.last_offset < before], np.int64
@@ -155,10 +149,6 @@ def keep_producers(path: str, end: int) -> None:
     stopped log without any snapshot does not read its batches, and forgets its producers
     (``UnifiedLog.rebuildProducerState``).  Other snapshots go, as a starting broker removes them
     (``ProducerStateManager.removeStraySnapshots``).  All of it can be repeated.
-
-    `path`: of the partition's directory.  Raises `CorruptLogError` or `UnsupportedFormatError` if
-    a header that has to be read cannot be true; `SyncFailedError` or `OSError` if the disk is full
-    or fails.
     """
     segments = [Segment(each, is_sealed=False) for each in list_segments(path)]
     bases = [each.base_offset for each in segments]
@@ -169,16 +159,12 @@ def keep_producers(path: str, end: int) -> None:
 
 
 def save_producers(path: str, start: int, end: int) -> None:
-    """Write a snapshot at the log end before a change removes the batches below a new log start.
-
-    Nothing is written if a snapshot stands after the new log start.  Snapshots below the new start
-    go with their segments.  A broker that starts ignores one at the log start, too
-    (``ProducerStateManager.truncateAndReload``), and so it forgets the producers of a log that is
-    empty; writers here do not.  A log without snapshots has no state to keep: a broker that starts
-    on it looks at its batches only after an unclean stop.
-
-    `path`: of the partition's directory.
-    """
+    """Write a snapshot at the log end before a change removes the batches below a new start."""
+    # Nothing is written if a snapshot stands after the new log start. Snapshots below the new
+    # start go with their segments. A broker that starts ignores one at the log start, too
+    # (``ProducerStateManager.truncateAndReload``), and so it forgets the producers of a log that
+    # is empty; writers here do not. A log without snapshots has no state to keep: a broker that
+    # starts on it looks at its batches only after an unclean stop.
     snapshots = list_snapshots(path)
     if not snapshots or snapshots[0] > start:
         return
@@ -201,10 +187,7 @@ class FollowedBatches(NamedTuple):
 
 
 class ProducerHistory:
-    """Follows the batches of one log.
-
-    `next_offset`: of the log's first batch.
-    """
+    """Follows the batches of one log, the first of which begins at `next_offset`."""
 
     def __init__(self, next_offset: int) -> None:
         self._next_offset = next_offset

@@ -223,11 +223,9 @@ class OpenSegment(Closing):
         large as the log between two index entries, which is all that a look-up needs; each later
         one is twice as large, up to 64 KiB.  A message of magic 0 or 1 is a batch of its own.
 
-        `position`, `end`: bytes of the file; by default up to its listed size.  Raises
-        `MalformedBatchError` if a length is less than a header's; if a batch of a segment that
-        never overlaps the next one begins in it.  Raises `TruncatedBatchError` if the last batch
-        is not whole, and the end cannot be torn.  Raises `UnsupportedFormatError` if a batch has a
-        magic above 2.  Raises `FileNotFoundError` if the file is gone.
+        Raises `MalformedBatchError` if a length is less than a header's, or if a batch of a
+        segment that never overlaps the next one begins in it; `TruncatedBatchError` if the last
+        batch is not whole; `UnsupportedFormatError` if a batch has a magic above 2.
         """
         segment, file = self.segment, self.file
         limit = segment.size if end is None else min(end, segment.size)
@@ -291,11 +289,10 @@ class OpenSegment(Closing):
         return PlacedHeader(position, parse_header(window, at))
 
     def header_at(self, position: int, *, up_to_offset: int) -> BatchHeader | None:
-        """Header of the batch at an index's `position`, or None when no such batch is there.
-
-        Everything that needs no further bytes is checked: the format, that the batch is whole, and
-        that its offsets lie between the segment's base and `up_to_offset`, the requested offset.
-        """
+        """Header of the batch at an index's `position`, or None when no such batch is there."""
+        # Everything that needs no further bytes is checked: the format, that the batch is whole,
+        # and that its offsets lie between the segment's base and `up_to_offset`, the requested
+        # offset.
         segment = self.segment
         if not 0 <= position < segment.size:
             return None
@@ -311,10 +308,8 @@ class OpenSegment(Closing):
         return header if fits and header.last_offset_delta >= 0 else None
 
     def floor_position(self, offset: int) -> int:
-        """Byte of a batch at or before the one that holds `offset`, from the offset index.
-
-        The start of the file if the index is missing or does not fit the log.
-        """
+        """Byte of a batch at or before the one that holds `offset`, from the offset index."""
+        # The start of the file if the index is missing or does not fit the log.
         return self.confirm(self.offset_index.lookup(offset), offset)[0]
 
     def confirm(self, entry: OffsetPosition, offset: int) -> tuple[int, BatchHeader | None]:
@@ -346,14 +341,10 @@ class OpenSegment(Closing):
         return None
 
     def indexed_time(self, *, but_one: bool = False) -> tuple[TimestampAndOffset, int]:
-        """Last entry of the time index, if its batch confirms it, and the byte after that batch.
-
-        The last entry `but_one` also has to fit the last one.
-
-        Without a confirmed entry, (-1, base offset) and the first byte.  The batches from that
-        byte on may have larger timestamps: the segment may be active, and an index may have been
-        cut short.
-        """
+        """Last entry of the time index, if its batch confirms it, and the byte after the batch."""
+        # The last entry `but_one` also has to fit the last one. Without a confirmed entry, it is
+        # (-1, base offset) and the first byte. The batches from that byte on may have larger
+        # timestamps: the segment may be active, and an index may have been cut short.
         index = self.time_index
         entry, placed = index.lookup_before(2**63) if but_one else index.last(), None
         if entry.timestamp_ms >= 0:
@@ -377,10 +368,7 @@ class OpenSegment(Closing):
 
         The time index shows it up to its last entry.  The batches after that entry are read: none
         follow if timestamps rise.  Their checksums are verified where a damaged header would make
-        the result too small.
-
-        `skips`: whether damage is left out, and logged.  Raises `CorruptLogError` or
-        `UnsupportedFormatError` at damage to a batch that has to be looked at.
+        the result too small; `skips` says whether that is an error, or is left out and logged.
         """
         # The last entry of a closed segment has the largest timestamp of all its batches.
         (largest, _), position = self.indexed_time(but_one=self.segment.is_active)

@@ -27,27 +27,116 @@ An entry means: `timestamp` is the largest up to and including the batch that en
 + relative offset``.  So every record with a larger timestamp stands after this batch.
 """
 
+import logging
 import struct
 from collections.abc import Iterator
+from mmap import mmap
 from typing import NamedTuple
 
 import numpy as np
 
+from segmentlog.errors import RemoteSegmentError
 from segmentlog.model import TimestampAndOffset
-from segmentlog.store.contract import Closing, ReadableFile
-from segmentlog.store.index_file import IndexFile
+from segmentlog.store.contract import Closing, FileType, ReadableFile
+from segmentlog.store.readable import open_file
+
+logger = logging.getLogger(__name__)
+
+#: Up to this size, one read of the whole file takes less than a map or a few reads of entries.
+SMALL_BYTES = 16 << 10
+
+#: Bytes of a block of a large index at a URL: whole entries of 8 and of 12 bytes.  A block is
+#: large, because a request takes longer than its bytes.
+BLOCK_BYTES = 24 * 10_000
 
 #: Bytes at the end of an index in which look-ups for recent data stay, so that they do not touch
 #: the pages before (``AbstractIndex.warmEntries``).
 _WARM_BYTES = 8192
 
 
-class SparseIndex(Closing):
+class IndexFile(Closing):
+    """The bytes of an index: a small one is read whole, a large one mapped if that is safe.
+
+    A missing index counts as empty.  A broker trims the index of its active segment in place, and
+    a process that has the file mapped then dies of SIGBUS at the next touch.  So only indexes of
+    closed segments in a directory that was cleanly shut down may be `mapped`; all others are read
+    with ``pread``, an entry at a time, and a file that shrinks under the reader gives a short
+    answer instead of a signal.  An index at a URL is one read, if it is not large; a search in a
+    larger one reads some blocks.
+    """
+
+    def __init__(self, path: str, *, mapped: bool, file: ReadableFile | None = None) -> None:
+        self.size = 0
+        self.path = path
+        self._map: mmap | bytes | None = None
+        self._file: ReadableFile | None = None
+        self._block: tuple[int, bytes] | None = None  # the last one, and its first byte
+        try:
+            file = file or open_file(path)
+        except OSError:  # an index that cannot be opened costs a scan, not the read
+            return
+        status = file.status()
+        if status.type is not FileType.FILE:
+            file.close()
+            return
+        self._file, self.size = file, status.size
+        try:
+            if 0 < self.size <= SMALL_BYTES:
+                self._map = file.read(0, self.size)
+            elif mapped or file.never_cut:
+                self._map = file.map()
+        except (OSError, RemoteSegmentError) as error:
+            self._fail(error)
+            self.size = 0
+            return
+        if self._map is not None:
+            file.close()
+            self._file = None
+
+    def read(self, at: int, n_bytes: int) -> bytes:
+        """`n_bytes` from byte `at`; zeros, as in a preallocated tail, where the file ends."""
+        piece = b""
+        if self._map is not None:
+            piece = self._map[at : at + n_bytes]
+        elif self._file is not None:
+            begin = at - at % BLOCK_BYTES
+            try:
+                # Of a file at a URL, the block that holds the bytes is read and kept.
+                if not self._file.never_cut or at + n_bytes > begin + BLOCK_BYTES:
+                    piece = self._file.read(at, n_bytes)
+                else:
+                    if self._block is None or self._block[0] != begin:
+                        self._block = begin, self._file.read(begin, BLOCK_BYTES)
+                    piece = self._block[1][at - begin : at - begin + n_bytes]
+            except (OSError, RemoteSegmentError) as error:
+                self._fail(error)
+        return piece if len(piece) == n_bytes else piece.ljust(n_bytes, b"\0")
+
+    def _fail(self, error: Exception) -> None:
+        """Go on without the index: it costs a scan, not the read."""
+        logger.warning("%s cannot be read, and the log is scanned instead: %s", self.path, error)
+        self.close()
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the file is memory-mapped."""
+        return self._map is not None and not isinstance(self._map, bytes)
+
+    def close(self) -> None:
+        """Close the file; later reads give zeros."""
+        if self._map is not None and not isinstance(self._map, bytes):
+            self._map.close()
+        self._map = None
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class SparseIndex(IndexFile):
     """Entries of one index file, opened for a few look-ups.
 
-    `path`: the file; a missing, empty or damaged file merely holds fewer entries.  `base_offset`:
-    of the segment; entries hold offsets relative to it.  `mapped`: whether the file may be
-    memory-mapped, see `segmentlog.store.index_file`.  `file`: it, if it is open already.
+    A missing, empty or damaged file merely holds fewer entries.  `base_offset`: of the segment;
+    entries hold offsets relative to it.
     """
 
     entry_bytes: int  # bytes of an entry
@@ -56,21 +145,16 @@ class SparseIndex(Closing):
     def __init__(
         self, path: str, base_offset: int, *, mapped: bool, file: ReadableFile | None = None
     ) -> None:
-        self.path = path
+        super().__init__(path, mapped=mapped, file=file)
         self.base_offset = base_offset
-        self._file = IndexFile(path, mapped=mapped, file=file)
         self.n_entries = self._count_entries()
 
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
     def _raw(self, slot: int) -> bytes:
-        return self._file.read(slot * self.entry_bytes, self.entry_bytes)
+        return self.read(slot * self.entry_bytes, self.entry_bytes)
 
     def _count_entries(self) -> int:
         """Entries before the zeros of preallocation; fields grow, so zeros are only at the end."""
-        low, high = 0, self._file.size // self.entry_bytes
+        low, high = 0, self.size // self.entry_bytes
         zeros = bytes(self.entry_bytes)
         if high and self._raw(high - 1) != zeros:
             return high  # trimmed, as every closed segment's index is
@@ -83,8 +167,7 @@ class SparseIndex(Closing):
         return low
 
     def _stored(self, slot: int) -> int:
-        """The sort key of entry `slot`, as the file has it."""
-        key = self._file.read(slot * self.entry_bytes, self.key_bytes)
+        key = self.read(slot * self.entry_bytes, self.key_bytes)
         return int.from_bytes(key, "big", signed=True)
 
     def _floor(self, target: int) -> int:
@@ -149,10 +232,8 @@ class OffsetIndex(SparseIndex):
             yield self.entry(slot)
 
     def last_at_or_before_position(self, position: int) -> OffsetPosition:
-        """Entry with the greatest position not above `position`, or the start of the segment.
-
-        The position of a damaged entry may be negative, and no byte of the log is there.
-        """
+        """Entry with the greatest position not above `position`, or the start of the segment."""
+        # The position of a damaged entry may be negative, and no byte of the log is there.
         slot = self.slot_at_or_before_position(position)
         found = self.entry(slot) if slot >= 0 else None
         if found is None or found.position < 0:
@@ -193,13 +274,11 @@ class TimeIndex(SparseIndex):
         return self.entry(slot) if slot >= 0 else TimestampAndOffset(-1, self.base_offset)
 
     def lookup_before(self, timestamp_ms: int) -> TimestampAndOffset:
-        """The last entry but one below `timestamp_ms`, or (-1, base offset).
-
-        Nothing in the log contradicts a wrong offset in an entry if many batches have the entry's
-        timestamp.  But the offset is too high only if it is not below the offset of the next entry
-        as well, or if that entry still shows that all records up to there are older.
-        """
+        """The last entry but one below `timestamp_ms`, or (-1, base offset)."""
         slot = self._floor(timestamp_ms - 1)
+        # Nothing in the log contradicts a wrong offset in an entry if many batches have the
+        # entry's timestamp. But the offset is too high only if it is not below the offset of the
+        # next entry as well, or if that entry still shows that all records up to there are older.
         if slot > 0:
             found, after = self.entry(slot - 1), self.entry(slot)
             if found.timestamp_ms <= after.timestamp_ms and found.offset <= after.offset:

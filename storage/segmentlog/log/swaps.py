@@ -58,11 +58,9 @@ def has_swaps(path: str) -> bool:
 
 
 def settle_swaps(path: str) -> None:
-    """Finish or undo a compaction that was interrupted, if there is one, as a broker's start does.
-
-    Without it, files of a new swap beside those would look like parts of one: the segments of both
-    would be replaced by the files of one.
-    """
+    """Finish or undo a compaction that was interrupted, if there is one, as a broker does."""
+    # Without it, files of a new swap beside those would look like parts of one: the segments of
+    # both would be replaced by the files of one.
     if has_swaps(path):
         finish_swaps(path)
         logger.warning("%s: finished or undid an interrupted compaction", path)
@@ -104,12 +102,10 @@ def finish_swaps(path: str) -> None:
 def swap_in(path: str, old_bases: Set[int], new_bases: Set[int]) -> None:
     """Replace segments by those that stand beside them as ``.cleaned`` files, synced.
 
-    `path`: of the partition's directory; the caller holds the lock of its log directory.
-    `old_bases`: base offsets of the segments to replace.  `new_bases`: base offsets of the new
-    ones.  A producer snapshot at another base goes.  Raises `LogDirectoryError` if a ``.cleaned``
-    file is missing, or if files of another compaction stand there: nothing is replaced.  Raises
-    `SyncFailedError` or `OSError` if the disk fails; what is done then is finished or undone by a
-    recovery.
+    The caller holds the lock of the directory.  A producer snapshot at another base than the new
+    ones goes.  Raises `LogDirectoryError` if a ``.cleaned`` file is missing, or if files of
+    another compaction stand there: nothing is replaced.  If the disk fails, a recovery finishes or
+    undoes what is done then.
     """
     found = _parsed(path)
     cleaned = [
@@ -150,14 +146,11 @@ def swap_in(path: str, old_bases: Set[int], new_bases: Set[int]) -> None:
 
 
 def _take_places(path: str, swaps: Collection[str]) -> None:
-    """Give ``.swap`` files their names, in an order that a power cut does not change.
-
-    The logs go first, the oldest one before the others, and each is synced.  A recovery that finds
-    the ``.swap`` files of two logs removes the live segments between them, and those are new ones
-    if an older log has lost its place again.  It also removes the indexes in their range.
-
-    `path`: the partition's directory.  `swaps`: names of the files; the old segments are gone.
-    """
+    """Give ``.swap`` files their names, in an order that a power cut does not change."""
+    # The logs go first, the oldest one before the others, and each is synced. A recovery that
+    # finds the ``.swap`` files of two logs removes the live segments between them, and those are
+    # new ones if an older log has lost its place again. It also removes the indexes in their
+    # range.
     logs = sorted(name for name in swaps if f".{FileKind.LOG}." in name)
     for number, name in enumerate([*logs, *sorted({*swaps} - {*logs})]):
         full = os.path.join(path, name)
@@ -172,11 +165,11 @@ def exchange_end(
 ) -> None:
     """Put new segments in the place of all segments from an offset on; it can be repeated.
 
-    `path`: the partition's directory; no other change may touch it until this has ended.  `first`:
-    base offset of the first segment that leaves, if there are any.  `staged`: names of the new
-    segments' files, which stand there as ``.cleaned`` files, synced.  `cut`: an offset from which
-    on the bytes that leave are kept as ``.broken`` files, and the base offset and the byte of the
-    segment in which it lies; -1 for the base if in none.
+    No other change may touch the partition until this has ended.  `first`: base offset of the
+    first segment that leaves, if there are any.  `staged`: names of the new segments' files, which
+    stand there as ``.cleaned`` files, synced.  `cut`: an offset from which on the bytes that leave
+    are kept as ``.broken`` files, and the base offset and the byte of the segment in which it
+    lies; -1 for the base if in none.
     """
     logs = sorted(name for name in staged if name.endswith(f".{FileKind.LOG}"))
     # The oldest segment's files are renamed last: with them, all new segments count for readers.
@@ -227,6 +220,5 @@ def _remove_end(path: str, first: int, cut: tuple[int, int, int] | None) -> None
 
 
 def _parsed(path: str) -> dict[str, SegmentFileName]:
-    """The parsed names of a partition's files; other names are left out."""
     found = {name: parse_segment_file(name) for name in list_names(path)}
     return {name: each for name, each in found.items() if each is not None}

@@ -61,12 +61,10 @@ class BatchWindows:
         start: int,
         end: int,
     ) -> Iterator[ScannedBatches]:
-        """Batches of the bytes ``[start, end)`` of a file, checked.
+        """Batches of the bytes ``[start, end)`` of a file, which begin at a batch, checked.
 
-        `read_into`: of the file; see `segmentlog.store.contract.ReadableFile`.  `start`: byte at
-        which a batch begins.  `end`: byte after the last one.  Raises `CorruptLogError` or
-        `UnsupportedFormatError` at the first bad batch; a `TruncatedBatchError` if `end`, or the
-        end of the file, lies inside it.
+        Raises `CorruptLogError` or `UnsupportedFormatError` at the first bad batch; a
+        `TruncatedBatchError` if `end`, or the end of the file, lies inside it.
         """
         for window in self.windows(read_into, scanner.path, start, end):
             while window.begin < window.end:
@@ -85,10 +83,8 @@ class BatchWindows:
         *,
         descriptor: int | None = None,
     ) -> Iterator[Window]:
-        """The bytes ``[start, end)`` of a file.
+        """The bytes ``[start, end)`` of a file, which begin at a batch.
 
-        `read_into`: of the file; see `segmentlog.store.contract.ReadableFile`.  `path`: the file,
-        for errors.  `start`: byte at which a batch begins.  `end`: byte after the last one.
         `descriptor`: of the file, if a kernel may move a window over it.  Yields windows that are
         valid until the next step.  The reader moves its ``begin`` after the last whole batch; the
         bytes from there on come again in the next window.  Raises `TruncatedBatchError` if `end`,
@@ -121,10 +117,7 @@ class BatchWindows:
     def _fill(
         self, read_into: Callable[[memoryview, int], int], position: int, held: int, wanted: int
     ) -> int:
-        """Fill the buffer up to `wanted` bytes, if the file has them; return the bytes held.
-
-        The buffer begins at byte `position`, and holds `held` bytes.
-        """
+        """Fill the buffer, which holds `held` bytes from `position` on, up to `wanted` bytes."""
         buffer = self._workspace.window
         if buffer.size < wanted + COPY_SLACK:
             buffer = np.empty(wanted + COPY_SLACK, np.uint8)

@@ -20,10 +20,9 @@ def partitions_of(
 ) -> list[TopicPartition]:
     """The chosen topic-partitions, sorted; brokers' own topics, too.
 
-    `missing`: the result of `missing_of` for them, if the caller reports it.  A topic may then
-    have only missing partitions.  Raises `UnknownTopicOrPartitionError` if one of `topics` does
-    not exist, or has none of `partitions`; `LogDirectoryError` if no topic has one of
-    `partitions`.
+    A topic may have only partitions that `missing_of` has found, if the caller reports them.
+    Raises `UnknownTopicOrPartitionError` if one of `topics` does not exist, or has none of
+    `partitions`; `LogDirectoryError` if no topic has one of `partitions`.
     """
     known = directory.topics(internal=True)
     lost = {each.topic_partition.topic for each in missing}
@@ -58,11 +57,9 @@ def missing_of(
 def only_in_a_tier(
     directory: LogDirectory, chosen: Iterable[TopicPartition]
 ) -> dict[TopicPartition, OffsetRange]:
-    """Offsets of logs that are in remote storage and not on these disks.
-
-    A broker writes an entry below the first local offset only for a log with remote segments.
-    Nothing is found in a directory that was opened with its tier.
-    """
+    """Offsets of logs that are in remote storage and not on these disks."""
+    # A broker writes an entry below the first local offset only for a log with remote segments.
+    # Nothing is found in a directory that was opened with its tier.
     found: dict[TopicPartition, OffsetRange] = {}
     known: dict[str, Mapping[TopicPartition, int]] = {}
     for each in () if is_tiered(directory.paths[0]) else chosen:

@@ -51,10 +51,7 @@ class RowChange(NamedTuple):
 
 
 class Image:
-    """The rows of all tables, as the records so far have left them.
-
-    `tables`: for each table, its rows by key.  The values of settings are not masked here.
-    """
+    """The rows of all tables by key, as the records so far have left them; nothing is masked."""
 
     def __init__(self) -> None:
         self.tables: dict[str, dict[Any, Row]] = defaultdict(dict)
@@ -106,10 +103,7 @@ class Image:
         yield self._set("partitions", key, row)
 
     def _change_partition(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
-        """Take the parts of a partition that a record has.
-
-        A leader that is present begins a new epoch, also if it is the leader that was there.
-        """
+        """Take the parts of a partition that a record has."""
         key = (fields["topic_id"], fields["partition_id"])
         before = self.tables["partitions"].get(key)
         if before is None:
@@ -123,6 +117,7 @@ class Image:
             row[UNKNOWN_TAGS] = row.get(UNKNOWN_TAGS, {}) | tags
         if fields["leader"] != _NO_LEADER_CHANGE:
             row["leader"] = fields["leader"]
+            # A leader that is present begins a new epoch, also if it is the leader that was there.
             row["leader_epoch"] += 1
         if fields["leader_recovery_state"] != -1:
             row["leader_recovery_state"] = fields["leader_recovery_state"]

@@ -36,10 +36,8 @@ _KEPT_SECONDS = 60.0
 
 
 def diskless_partitions(directories: Iterable[str]) -> Mapping[TopicPartition, int | None]:
-    """The seal of each diskless partition, by the metadata in log directories.
-
-    None is that of a partition that was diskless from the beginning, or is not switched yet.
-    """
+    """The seal of each diskless partition, by the metadata in log directories."""
+    # None is that of a partition that was diskless from the beginning, or is not switched yet.
     found: dict[TopicPartition, int | None] = {}
     for each in directories:
         path = None if is_url(each) else metadata_path(each)
@@ -139,9 +137,7 @@ def report_missing(
 ) -> None:
     """Refuse a read of topics that lack partitions, or log what it leaves out.
 
-    `missing`: the partitions of the topics that are read.  `option`: how the caller asks for the
-    remaining partitions, such as ``failOnDataLoss=false``.  `fail_on_data_loss`: whether they are
-    an error.
+    `option`: how the caller asks for the other partitions, such as ``failOnDataLoss=false``.
     """
     if not missing:
         return

@@ -56,21 +56,15 @@ class Listing(NamedTuple):
     evidence: Evidence = ()  # of the directory and of the active segment; none at a URL
 
     def still_holds(self) -> bool:
-        """Whether the log is proven to be as it was listed; without proof, it may still be so.
-
-        Segments are rolled, put aside and compacted by making and renaming files, which changes
-        the time of the directory.  Records are appended to the active segment, which changes the
-        time of that file.  Nothing else changes the end of a log.
-        """
+        """Whether the log is proven to be as it was listed; without proof, it may still be so."""
+        # Segments are rolled, put aside and compacted by making and renaming files, which changes
+        # the time of the directory. Records are appended to the active segment, which changes the
+        # time of that file. Nothing else changes the end of a log.
         return still_proven(self.evidence)
 
 
 def list_now(path: str, *, is_clean: bool = False, before: Listing | None = None) -> Listing:
-    """The segments of the partition at `path` as they are now.
-
-    `before`: an earlier listing, whose evidence the new one continues.  Raises `LogDirectoryError`
-    if they cannot be listed.
-    """
+    """The segments at `path` as they are now, with continued evidence; or `LogDirectoryError`."""
     known = dict(before.evidence) if before else {}
     seen = [] if is_url(path) else [(path, fingerprint(path, known.get(path)))]
     files = list_segments(path)
@@ -184,11 +178,9 @@ class ListedSegments:
         )
 
     def offset_limit(self, i: int) -> int:
-        """An offset that no batch of segment `i` reaches, unless the segment was merged.
-
-        The next segment begins there.  After the last segment, its indexes cannot hold more, but
-        the high watermark may show that the log does.
-        """
+        """An offset that no batch of segment `i` reaches, unless the segment was merged."""
+        # The next segment begins there. After the last segment, its indexes cannot hold more, but
+        # the high watermark may show that the log does.
         base_offsets = self.files.paths.base_offsets
         if i + 1 < len(base_offsets):
             return base_offsets[i + 1]
@@ -224,12 +216,11 @@ class ListedSegments:
 
     @cached_property
     def lost(self) -> LostOffsets | None:
-        """The offsets whose segments are gone from the end of the log, if there are any.
-
-        A clean stop writes all of a log, and then its high watermark.  Without a clean stop, a
-        crash or a copy beside a broker may have left a newer high watermark than records: then
-        the index of a segment that is gone shows the loss, or a recovery point after the log end.
-        """
+        """The offsets whose segments are gone from the end of the log, if there are any."""
+        # A clean stop writes all of a log, and then its high watermark. Without a clean stop, a
+        # crash or a copy beside a broker may have left a newer high watermark than records: then
+        # the index of a segment that is gone shows the loss, or a recovery point after the log
+        # end.
         end, promised = self.log_end_offset, self._committed_to
         if end >= promised or (self.files and self.segments[-1].size > self.end.position):
             return None  # nothing is missing, or a torn tail is
@@ -258,12 +249,10 @@ class ListedSegments:
 
     @cached_property
     def lost_segments(self) -> tuple[LostSegments, ...]:
-        """The segments that are gone from the middle of the log.
-
-        An index between two segments shows one: its segment was there, and the segment before it
-        ends below it.  Compaction leaves such an index if a crash comes between two removals, so
-        a log that was ever compacted shows nothing.
-        """
+        """The segments that are gone from the middle of the log."""
+        # An index between two segments shows one: its segment was there, and the segment before it
+        # ends below it. Compaction leaves such an index if a crash comes between two removals, so
+        # a log that was ever compacted shows nothing.
         bases, found = self.files.paths.base_offsets, dict[int, LostSegments]()
         for base_offset, path in self._orphans:
             i = self.index_of(base_offset)
@@ -278,10 +267,7 @@ class ListedSegments:
 
     @cached_property
     def lost_start(self) -> LostOffsets | None:
-        """Offsets before the first segment whose segments are gone, by an index that is there.
-
-        A crash in the middle of a broker's retention leaves such an index, too.
-        """
+        """Offsets before the first segment that are gone by an index that is there."""
         bases = self.files.paths.base_offsets
         for base_offset, path in self._orphans if bases else ():
             if self._log_start <= base_offset < bases[0] and self.cleaned_to < 0:
@@ -299,10 +285,7 @@ class ListedSegments:
 
     @cached_property
     def gaps(self) -> tuple[OffsetRange, ...]:
-        """Offsets between two segments that are in none: compacted away, or lost.
-
-        The end of each segment is read.
-        """
+        """Offsets between the ends of segments and the next ones: compacted away, or lost."""
         bases = self.files.paths.base_offsets
         found = []
         for i, after in enumerate(bases[1:]):
@@ -338,10 +321,8 @@ class ListedSegments:
 
     @cached_property
     def untorn(self) -> tuple[Segment, ...]:
-        """The segments, without a torn tail of the last one that no high watermark promises.
-
-        Zeros, with which a file system fills a file up after a crash, are not a batch header.
-        """
+        """The segments, without a torn tail of the last one that no high watermark promises."""
+        # Zeros, with which a file system fills a file up after a crash, are not a batch header.
         if not self.files or self.segments[-1].size <= self.end.position:
             return self.segments
         active = copy.copy(self.segments[-1])
@@ -388,11 +369,9 @@ _R = TypeVar("_R")
 def retry_if_relisted(
     method: Callable[Concatenate[_L, _P], _R],
 ) -> Callable[Concatenate[_L, _P], _R]:
-    """Call a method of a log again if a file was renamed, replaced or cut since the listing.
-
-    Retention and compaction do that to a healthy log.  An error in a file that is still the listed
-    one is a true error, and is raised.
-    """
+    """Call a method of a log again if a file was renamed, replaced or cut since the listing."""
+    # Retention and compaction do that to a healthy log. An error in a file that is still the
+    # listed one is a true error, and is raised.
 
     @functools.wraps(method)
     def looking_again(self: _L, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -466,10 +445,8 @@ class Partition(NamedTuple):
         return known_topic_id(self.path)
 
     def check_topic(self, topic_id: str, offsets: OffsetRange) -> None:
-        """Raise `LogChangedError` if what was just read may be of another topic than the known.
-
-        The topic was then deleted, and created again.  Inodes do not show it: they are reused.
-        """
+        """Raise `LogChangedError` if what was just read may be of another topic than the known."""
+        # The topic was then deleted, and created again. Inodes do not show it: they are reused.
         now = self.known_topic_id() if topic_id else ""
         if now and now != topic_id:
             reason = f"its topic was deleted, and another was created (id {now}, not {topic_id})"
@@ -479,12 +456,10 @@ class Partition(NamedTuple):
 def open_planned(file: SliceFile) -> ReadableFile:
     """A file of a slice, opened, even if retention or compaction has just put it aside.
 
-    Compaction puts another file under the name.  That file cannot replace the planned one.  A
-    record that was the last of its key when the read was planned may be missing, because of a
-    record after the end of the read.  And if the planned range ends between two batches of the new
-    file, records after that end would be lost without an error.
-
-    Raises `FileChangedError` if another file has taken its name; `OSError` if it cannot be opened.
+    Compaction puts another file under the name: `FileChangedError`.  That file cannot replace the
+    planned one.  A record that was the last of its key when the read was planned may be missing,
+    because of a record after the end of the read.  And if the planned range ends between two
+    batches of the new file, records after that end would be lost without an error.
     """
     missing: dict[str, FileNotFoundError] = {}
     for path in (file.path, *names_aside(file.path, file.inode)):

@@ -165,10 +165,8 @@ class Log:
 
     @property
     def ends_at_its_high_watermark(self) -> bool:
-        """Whether a read to the high watermark is known to end there, in spite of appends.
-
-        Without a high watermark, or while a copy is being made, the files show the end instead.
-        """
+        """Whether a read to the high watermark is known to end there, in spite of appends."""
+        # Without a high watermark, or while a copy is being made, the files show the end instead.
         listed, promised = self._newest_listing, self._high_watermark_checkpoint
         if not isinstance(promised, int):
             return promised is not None  # such a read reports the checkpoint, not the files
@@ -187,7 +185,9 @@ class Log:
                 return False
         except (OSError, SegmentLogError):  # the next request reports it
             return False
-        listed.listing = again.listing  # the same files, with evidence that has grown older
+        # The same files, with evidence that has grown older.  A mark of a clean stop that came or
+        # went since changes what is lost: `_in_later` compares it, and begins anew.
+        listed.listing = again.listing._replace(is_clean=listed.listing.is_clean)
         return True
 
     def _in_later(

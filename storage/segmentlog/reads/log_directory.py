@@ -293,11 +293,9 @@ class LogDirectory:
     def _open(
         self, topic_partition: TopicPartition, parent: str, path: str, high_watermark: int = -1
     ) -> Log:
-        """The log at one place.  A high watermark that is given overrides the checkpoint.
-
-        Checkpoints do not name a renamed directory: they may have the bounds of a topic that was
-        made again with the same name.
-        """
+        """The log at one place.  A high watermark that is given overrides the checkpoint."""
+        # Checkpoints do not name a renamed directory: they may have the bounds of a topic that was
+        # made again with the same name.
         if path in self.paths:  # others are in use
             named = parse_partition_directory(path.removeprefix(parent).strip("/").split("/")[0])
             if named is not None and named[1] is not DirectoryState.CURRENT:
@@ -409,10 +407,7 @@ class LogDirectory:
         return {each for each in uncertain if not self._logs[each].is_as_listed()}
 
     def _is_uncertain(self, topic_partition: TopicPartition) -> bool:
-        """Whether the log may change without a trace at the top of its directory.
-
-        It does so in an unfinished commit, and if its end is that of its files.
-        """
+        """Whether a log may change without a trace at the top: in a commit, or by its files."""
         parent, _ = self._places[topic_partition]
         return (
             topic_partition in self._snapshots[parent].unfinished
@@ -554,10 +549,8 @@ def _is_of_a_broker(path: str) -> bool:
 
 
 def _resolve(path: str) -> tuple[str, TopicPartition | None]:
-    """Log directory of `path`, and its one requested partition, or None for all.
-
-    A directory is a partition's if its name has the form of one and it holds a ``.log`` file.
-    """
+    """Log directory of `path`, and its one requested partition, or None for all."""
+    # A directory is a partition's if its name has the form of one and it holds a ``.log`` file.
     if not exists(path):
         raise LogDirectoryError(path, why_not_there(path))
     if is_file(path):

@@ -26,9 +26,6 @@ class NewestTimestamps:
 
     Timestamps need not rise from segment to segment, so each segment up to the answer has to be
     read once.  The running maximum of their timestamps does rise, and later look-ups search it.
-
-    `segments`: in the order of their base offsets, without those below the log start.  `skips`:
-    whether damage to batches is left out, and logged.
     """
 
     def __init__(self, segments: Sequence[Segment], *, skips: bool = False) -> None:
@@ -58,11 +55,9 @@ class NewestTimestampOfSlices:
         self._newest: dict[str, int] = {}
 
     def of(self, log_slice: LogSlice) -> int | None:
-        """Epoch milliseconds that no record of `log_slice` is above; None if that is not known.
-
-        The rule is that of a look-up by time: an entry of the time index has the largest timestamp
-        up to its offset, if the batch at this offset confirms it.
-        """
+        """Epoch milliseconds that no record of `log_slice` is above; None if that is not known."""
+        # The rule is that of a look-up by time: an entry of the time index has the largest
+        # timestamp up to its offset, if the batch at this offset confirms it.
         newest = -1
         for file in log_slice.files:
             segment = self._segments.get(file.path)
@@ -99,10 +94,9 @@ def find_offset_by_timestamp(
     *,
     one_segment: bool = False,
 ) -> TimestampAndOffset | None:
-    """First record in offset order with a timestamp not below `timestamp_ms`.
+    """First record in offset order with a timestamp not below `timestamp_ms`, in a range.
 
-    `newest`: of the log's segments.  `start_offset`, `end_offset`: half-open range in which to
-    look; a match outside it does not count, as with a broker
+    A match outside the range does not count, as with a broker
     (``UnifiedLog.fetchOffsetByTimestamp``).  `one_segment`: whether only the first segment that is
     new enough is searched, as by a broker.  As with a broker, control records count: the offset
     may be one that no consumer ever sees.

@@ -73,10 +73,7 @@ def metadata_path(directory: str) -> str | None:
 
 
 def newest_metadata(directories: Iterable[str]) -> str | None:
-    """The metadata log with the greatest last epoch, and then with the last end offset.
-
-    Returns None if no directory has a copy.
-    """
+    """The metadata log with the greatest last epoch, then the last end; None without a copy."""
     found = [path for each in directories if (path := metadata_path(each)) is not None]
     if len(found) < 2:
         return found[0] if found else None
@@ -188,8 +185,15 @@ def _records(
     else:
         snapshots.reverse()
     snapshot = next(filter(is_whole, snapshots), None)
+    if snapshot is None and not files:
+        logger.warning("%s holds neither segments nor a whole snapshot: nothing is known", path)
     if snapshot is not None:
         begin = snapshot.end_offset
+        if end_offset is None and not files:
+            logger.warning(
+                "%s has no segments: what the cluster changed after its snapshot at offset %d is "
+                "not known", path, begin,
+            )  # fmt: skip
         part = ListedFiles(path, [SegmentFiles(0, snapshot.path, status_of(snapshot.path).size)])
         # Snapshots do not have elections.
         yield from _control_records(files, 0, control & {"LeaderChangeMessage"}, policy, begin)

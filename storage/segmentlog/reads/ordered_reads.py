@@ -73,13 +73,11 @@ class _Reads:
             self.close()
 
     def close(self) -> None:
-        """End the threads; a slice is left at the next batch.
-
-        The garbage collector may close an iterator in one of its own threads, under the lock that
-        the other threads need to end: then no thread is waited for.
-        """
+        """End the threads; a slice is left at the next batch."""
         if self.process == os.getpid():  # a forked process has no threads, and perhaps a held lock
             self.begin_to_close()
+            # The garbage collector may close an iterator in one of its own threads, under the lock
+            # that the other threads need to end: then no thread is waited for.
             if threading.current_thread() in self._threads:
                 return
             for each in self._threads:
@@ -218,12 +216,10 @@ _under_way: weakref.WeakSet[_Reads] = weakref.WeakSet()
 
 @atexit.register
 def _end_threads() -> None:
-    """End the threads of iterators that nobody has closed, while there is an interpreter.
-
-    They are daemon threads, since the interpreter waits for others before it gets here, and these
-    wait for their consumers.  But an ending interpreter freezes daemon threads, and then waits for
-    them as soon as it closes the iterator: one process in three never ended.
-    """
+    """End the threads of iterators that nobody has closed, while there is an interpreter."""
+    # They are daemon threads, since the interpreter waits for others before it gets here, and
+    # these wait for their consumers. But an ending interpreter freezes daemon threads, and then
+    # waits for them as soon as it closes the iterator: one process in three never ended.
     under_way = [each for each in _under_way if each.process == os.getpid()]
     for each in under_way:
         each.begin_to_close()
@@ -258,10 +254,9 @@ def cut_for_threads(
 
     Cutting twice costs two look-ups: only the one slice shows how many bytes there are.
 
-    `cut`: `segmentlog.reads.log.Log.slices` of the partition.  `is_last`: whether threads find no
-    slice after these.  Then the last slices are smaller, so that the threads end together: of 170
-    MB of zstd, one thread read the last slice for a tenth of the time, while the other thread had
-    nothing to read.
+    `is_last`: whether threads find no slice after these.  Then the last slices are smaller, so
+    that the threads end together: of 170 MB of zstd, one thread read the last slice for a tenth of
+    the time, while the other thread had nothing to read.
     """
     whole = cut(*offsets, 0)
     n_bytes = sum(each.n_bytes for each in whole)

@@ -119,9 +119,8 @@ def cut_slices(
 ) -> list[LogSlice]:
     """Slices of at most about `max_bytes` that together hold ``[start_offset, end_offset)``.
 
-    `start_offset`, `end_offset`: half-open range; an empty range has no slices.  `max_bytes`: 0
-    for one slice, however large.  Raises `FileNotFoundError` if a file that was cut has gone, or
-    another one has its name: list the log again.
+    With 0, there is one slice, however large.  Raises `FileNotFoundError` if a file that was cut
+    has gone, or another one has its name: list the log again.
     """
     files = listed.files
     if start_offset >= end_offset or not files:
@@ -184,12 +183,10 @@ def _cut_segment(
 
 
 def _ceiling(opened: OpenSegment, end_offset: int, limit: _Cut) -> _Cut:
-    """A byte after which no batch begins below `end_offset`, from the offset index.
-
-    The first entry at or above that offset belongs to the append that reaches the offset, and this
-    append may begin below it.  The second entry does not begin below it, unless the first is
-    wrong.
-    """
+    """A byte after which no batch begins below `end_offset`, from the offset index."""
+    # The first entry at or above that offset belongs to the append that reaches the offset, and
+    # this append may begin below it. The second entry does not begin below it, unless the first is
+    # wrong.
     entry = next(islice(opened.offset_index.entries_from(end_offset), 1, None), None)
     if entry is None or not 0 < entry.position < limit.position:
         return limit
@@ -281,10 +278,8 @@ def cut_by_file(log_slice: LogSlice) -> list[LogSlice]:
 def find_again(log_slice: LogSlice, partition: Partition, next_offset: int) -> LogSlice | None:
     """The rest of a slice from `next_offset` on, in the files that the partition has now.
 
-    None if the log begins after `next_offset`, or ends before the slice does: records of the
-    slice have been deleted, or a broker has truncated its log.
-
-    Raises `LogDirectoryError` if the partition is gone.
+    None if the log begins after `next_offset`, or ends before the slice does: records of the slice
+    have been deleted, or a broker has truncated its log.
     """
     files = partition.files()
     if not files or files[0].base_offset > next_offset:

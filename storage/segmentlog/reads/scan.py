@@ -113,10 +113,7 @@ class PlannedFile(Closing):
         return self.opened.descriptor if self._pace is None else None
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """Read as `ReadableFile` does, but at least one byte: all planned bytes must exist.
-
-        Raises `FileChangedError` if the file has become shorter.
-        """
+        """Read at least one byte; `FileChangedError` if the file has become shorter."""
         if self._pace is not None:
             buffer = buffer[: self._pace.piece]
         n_read = self.opened.read_into(buffer, position)
@@ -128,10 +125,7 @@ class PlannedFile(Closing):
         return n_read
 
     def least_offset(self) -> int:
-        """Least possible offset of the first batch, after a check that it is the planned batch.
-
-        Raises `FileChangedError` if it is another batch.
-        """
+        """Least possible offset of the first batch; `FileChangedError` if it is another batch."""
         file = self.planned
         if file.first_crc == UNCHECKED:
             return file.first_offset
@@ -161,9 +155,7 @@ class DamagePolicy:
         """Byte at which the read continues after bad bytes, or None at the end of the range.
 
         A slice may begin and end slightly outside its range.  Damage there loses no records of the
-        range.
-
-        Raises `CorruptLogError` if it may not be left out.
+        range.  Other damage raises its error, if it may not be left out.
         """
         next_offset, wanted = scanner.next_offset, self._offsets
         if next_offset >= wanted.end_offset and not scanner.offsets_went_back:
@@ -280,12 +272,13 @@ def scan_slice(
     policy: ScanPolicy | None = None,
     memory: ReadMemory | None = None,
     see: See | None = None,
+    one_pass: Callable[..., OnePassDecoder] = OnePassDecoder,
 ) -> Generator[pa.RecordBatch, None, None]:
     """Records of a slice in the order of their offsets, control records left out.
 
-    `columns`: by default all; `include_headers`: whether "all" includes ``headers``.  `memory`: of
-    the read that the slice is a part of, if there are more slices.  `see`: is shown all bytes that
-    are read; after a change of files, or damage, it may see the same batches again.
+    `memory`: of the read that the slice is a part of, if there are more slices.  `one_pass`: makes
+    what takes the usual batches.  `see`: is shown all bytes that this does not take; after a
+    change of files, or damage, it may see the same batches again.
 
     Batches have at most 50,000 rows and about 32 MiB; the first one is smaller.  Raises
     `LogChangedError` if records that planning promised are gone.
@@ -307,7 +300,7 @@ def scan_slice(
         memory.workspace() as workspace,
     ):
         while True:
-            reader = _SliceReader(log_slice, schema, policy, memory, workspace, see)
+            reader = _SliceReader(log_slice, schema, policy, memory, workspace, see, one_pass)
             try:
                 for batch in reader.batches():
                     yield text.convert(batch, topic_partition)
@@ -355,7 +348,8 @@ class _SliceReader:
         policy: ScanPolicy,
         memory: ReadMemory,
         workspace: Workspace,
-        see: See | None = None,
+        see: See | None,
+        one_pass: Callable[..., OnePassDecoder],
     ) -> None:
         self._slice, self._policy, self._workspace = log_slice, policy, workspace
         self._see = see
@@ -375,7 +369,7 @@ class _SliceReader:
         self._one_pass: OnePassDecoder | None = None
         is_plain = self._committed is None and not skips
         if is_plain and OnePassDecoder.suits(schema):
-            self._one_pass = OnePassDecoder(
+            self._one_pass = one_pass(
                 log_slice.topic_partition, schema, log_slice.offsets,
                 policy.max_inflated_batch_bytes, policy.timestamps, memory, workspace,
             )  # fmt: skip
@@ -426,12 +420,13 @@ class _SliceReader:
         planned, end_offset = file.planned, self._slice.end_offset
         overlaps = self._reached > planned.first_offset
         one_pass = None if overlaps else self._one_pass
-        descriptor = file.descriptor if self._see is None else None
+        if one_pass is not None:
+            one_pass.path = planned.path
         windows = self._windows.windows(
-            file.read_into, planned.path, position, planned.end, descriptor=descriptor
+            file.read_into, planned.path, position, planned.end, descriptor=file.descriptor
         )
         for window in windows:
-            if self._see is not None:
+            if self._see is not None and one_pass is None:
                 self._see(planned.path, window.buf, window.begin, window.end, window.file_position)
             while window.begin < window.end:
                 most = _MOST_BATCHES
@@ -446,6 +441,10 @@ class _SliceReader:
                 )
                 if not len(scanned.headers):
                     break
+                if self._see is not None and one_pass is not None:
+                    self._see(
+                        planned.path, window.buf, window.begin, scanned.end, window.file_position
+                    )
                 self._careful_bytes = scanned.end - window.begin
                 window.begin = scanned.end
                 self._scanned_to = window.file_position + scanned.end
@@ -507,11 +506,9 @@ class _SliceReader:
 
 
 def _of_times(batches: ScannedBatches, wanted: TimestampRange) -> ScannedBatches:
-    """The batches that may hold records of these times.
-
-    Only the largest timestamp of a batch is known, and if it is an append time, it is that of all
-    records.  The base timestamp is that of the first record, and does not bound the others.
-    """
+    """The batches that may hold records of these times."""
+    # Only the largest timestamp of a batch is known, and if it is an append time, it is that of
+    # all records. The base timestamp is that of the first record, and does not bound the others.
     headers = batches.headers
     newest = headers[:, layout.MAX_TIMESTAMP]
     is_append_time = headers[:, layout.ATTRIBUTES] & layout.TIMESTAMP_TYPE_MASK != 0
@@ -521,12 +518,10 @@ def _of_times(batches: ScannedBatches, wanted: TimestampRange) -> ScannedBatches
 
 
 def _after_overlap(batches: ScannedBatches, next_offset: int) -> ScannedBatches:
-    """The batches at or above `next_offset`, of a segment that begins below it.
-
-    A copy that was taken while compaction merged segments holds the merged segment and some of the
-    segments that it replaced.  Compaction never splits or joins batches, so a batch that straddles
-    the boundary is corrupt.
-    """
+    """The batches at or above `next_offset`, of a segment that begins below it."""
+    # A copy that was taken while compaction merged segments holds the merged segment and some of
+    # the segments that it replaced. Compaction never splits or joins batches, so a batch that
+    # straddles the boundary is corrupt.
     batches = batches.only(batches.headers[:, layout.LAST_OFFSET] >= next_offset)
     headers = batches.headers
     if len(headers) and headers[0, layout.BASE_OFFSET] < next_offset:

@@ -187,11 +187,9 @@ class DirectorySnapshot:
         return self.stamp == read_stamp(self.path)
 
     def _list_unbounded(self, before: "DirectorySnapshot | None") -> dict[TopicPartition, Listing]:
-        """Listings of logs whose ends only their files show.
-
-        Such logs exist in copies without checkpoints, and where no broker has run yet.  A later
-        writer gives them a high watermark first.
-        """
+        """Listings of logs whose ends only their files show."""
+        # Such logs exist in copies without checkpoints, and where no broker has run yet. A later
+        # writer gives them a high watermark first.
         ends, listed = self.high_watermarks, dict[TopicPartition, Listing]()
         if isinstance(ends, CorruptCheckpointError):
             return listed
@@ -209,10 +207,7 @@ class DirectorySnapshot:
         return listed
 
     def refresh(self) -> "DirectorySnapshot":
-        """The directory as it is now; this object, if nothing has changed.
-
-        Raises the errors of an opening.
-        """
+        """The directory as it is now, perhaps this object; raises the errors of an opening."""
         if (
             self._commits.is_complete
             and still_proven(self._evidence)
@@ -405,11 +400,9 @@ class DirectorySnapshot:
     def _list_at_a_moment(
         self, topic_partition: TopicPartition, path: str, before: Listing | None
     ) -> "tuple[Listing, DirectorySnapshot]":
-        """The segments of a partition, and the top of the directory at that moment.
-
-        A stamp never repeats.  So if, after the listing, the stamp equals that of the newest
-        moment, it equalled it before the listing, too.
-        """
+        """The segments of a partition, and the top of the directory at that moment."""
+        # A stamp never repeats. So if, after the listing, the stamp equals that of the newest
+        # moment, it equalled it before the listing, too.
         while True:
             newest = self._newest or self  # and other threads take later ones
             try:
@@ -562,11 +555,9 @@ def _names_now(path: str, before: _Names | None) -> _Names:
 
 @contextlib.contextmanager
 def without_collector() -> Iterator[None]:
-    """Keep the collector off; a context, or a decorator of functions.
-
-    The collector is a process's.  If two threads plan at a time, the first one to end turns it on
-    again, which costs the other one some time.  A collector that was off stays off.
-    """
+    """Keep the collector off; a context, or a decorator of functions."""
+    # The collector is a process's. If two threads plan at a time, the first one to end turns it on
+    # again, which costs the other one some time. A collector that was off stays off.
     if not gc.isenabled():
         yield
         return

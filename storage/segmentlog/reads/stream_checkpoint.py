@@ -175,10 +175,7 @@ def checkpoint_offsets(
 
 
 def offsets_of_json(text: str) -> dict[TopicPartition, int] | None:
-    """Offsets in the form of `kafka`, sorted; None for a source that has another form.
-
-    `text`: such as ``{"orders":{"0":23,"1":-2}}``.
-    """
+    """Offsets in the form of `kafka`, sorted; None for a source that has another form."""
     try:
         return offsets_of_topics(json.loads(text))
     except (ValueError, RecursionError):
@@ -286,10 +283,7 @@ def _parsed(path: str, data: bytes, versions: Sequence[int]) -> tuple[int, list[
 
 
 def _read_offsets(path: str) -> dict[str, str]:
-    """The text of each source in a file of ``offsets``, by its number or name.
-
-    The second version leaves out a source without an offset.
-    """
+    """The text of each source in a file of ``offsets``, by number or name, if it has one."""
     shown = _shown(path)
     try:
         version, lines = _lines(path, (1, 2))
@@ -319,11 +313,9 @@ def _read_offsets(path: str) -> dict[str, str]:
 
 @storage_errors()
 def read_initial(path: str) -> tuple[dict[TopicPartition, int] | None, dict[str, str]]:
-    """The offsets at which a source of `kafka` began, and known ids of its topics, by topic.
-
-    The offsets are None if they are those of another source.  The first byte of the file is 0 for
-    the sake of Spark 2.1.0, which wrote the length of the text there, and no version.
-    """
+    """The offsets at which a source of `kafka` began, and known ids of its topics, by topic."""
+    # The offsets are None if they are those of another source. The first byte of the file is 0 for
+    # the sake of Spark 2.1.0, which wrote the length of the text there, and no version.
     data = read_whole(path, _refusal(path), follow=True)
     if data[:1] == b"\0" and data[1:2] == b"v":
         _, lines = _parsed(path, data[1:], (1,))

@@ -33,10 +33,7 @@ def in_a_line(log: "Log") -> str:
 
 
 def html_table(title: str, logs: "Iterable[Log]", n_left_out: int = 0) -> str:
-    """An HTML table with a row a log; every text is escaped.
-
-    `n_left_out`: partitions of which the table only says how many there are.
-    """
+    """An HTML table with a row a log; every text is escaped."""
     headings = "".join(f"<th>{each}</th>" for each in _HEADINGS)
     rows = "".join(f"<tr>{_row(log)}</tr>" for log in logs)
     more = f"<div>and {n_left_out:,} more partitions</div>" if n_left_out else ""

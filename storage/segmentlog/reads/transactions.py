@@ -169,10 +169,8 @@ def _check_small(batches: ScannedBatches, opened: OpenSegment) -> None:
 
 
 def _check_offsets(batches: ScannedBatches, next_offset: int) -> None:
-    """Refuse batches of one file whose offsets do not rise.
-
-    No checksum covers a base offset, and a marker with a wrong one decides about other batches.
-    """
+    """Refuse batches of one file whose offsets do not rise."""
+    # No checksum covers a base offset, and a marker with a wrong one decides about other batches.
     headers = batches.headers
     last = headers[:, layout.LAST_OFFSET]
     begins = np.concatenate(([next_offset], last[:-1] + 1))

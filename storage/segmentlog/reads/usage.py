@@ -176,10 +176,8 @@ def _checked(path: str | os.PathLike[str]) -> str:
 
 
 def large_leftovers(paths: Iterable[str]) -> list[UsedSpace]:
-    """The leftovers of log directories, the largest first; none if they are small.
-
-    They are found by their names, and only they are measured, besides the segments.
-    """
+    """The leftovers of log directories, the largest first; none if they are small."""
+    # They are found by their names, and only they are measured, besides the segments.
     found = [
         used
         for path in paths
@@ -237,7 +235,6 @@ class _Sums:
         sums[3] = max(sums[3], changed_ns // 10**6)
 
     def fail(self, kind: UsageKind, error: Exception) -> None:
-        """Note that some files cannot be counted."""
         self._sums.setdefault(kind, [0, 0, 0, -1])
         self._problem.setdefault(kind, str(error))
 
@@ -257,7 +254,6 @@ class _Sums:
             (self.below if file_type is FileType.DIRECTORY else self.add)(kind, each)
 
     def result(self) -> Iterator[UsedSpace]:
-        """The sums by kind."""
         for kind, (n_files, n_bytes, n_allocated, changed_ms) in self._sums.items():
             yield UsedSpace(
                 kind, self._path, *self._where, n_files, n_bytes, n_allocated, changed_ms,

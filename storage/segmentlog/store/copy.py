@@ -29,13 +29,10 @@ _OTHER = "another file has taken its place since it was listed"
 def copy_range(
     source: int, target: int, start: int, end: int, on_bytes: Callable[[int], object]
 ) -> None:
-    """Copy the bytes from `start` to `end` of a file to the same place of another file.
+    """Copy the bytes from `start` to `end` to the same place of a file, which then ends there.
 
-    The other file then ends at `end`.  Holes stay holes.
-
-    `start`, `end`: bytes; the target has at least `start` bytes.  `on_bytes`: called with the
-    number of bytes of each piece that is copied; holes are left out.  Raises `OSError` if the
-    source is shorter, or a disk fails or is full.
+    Holes stay holes, and `on_bytes` is not called for them.  Raises `OSError` if the source is
+    shorter, or a disk fails or is full.
     """
     cut_file(target, start)
     for begin, after in _data(source, start, end):
@@ -106,12 +103,7 @@ def digest_up_to(
 
 @contextlib.contextmanager
 def opened_source(path: str, inode: int = 0) -> Iterator[int]:
-    """A descriptor of a file that is copied; it shows the same file until the end of the block.
-
-    A file at a URL is brought here first, into a temporary file without a name.
-
-    `inode`: of the file that was listed, or 0; ``ESTALE`` if it is another file now.
-    """
+    """A descriptor that shows a copied file until the block ends; ``ESTALE`` if it is another."""
     if "://" in path:
         with open_file(path) as remote, tempfile.TemporaryFile() as here:
             size, position = remote.status().size, 0

@@ -127,10 +127,8 @@ def is_synced() -> bool:
 
 @contextlib.contextmanager
 def unsynced() -> Iterator[None]:
-    """Sync nothing in this thread until the block ends: for directories of tests.
-
-    Such a directory does not outlive a power cut.  Half the time of a small write is syncs.
-    """
+    """Sync nothing in this thread until the block ends: for directories of tests."""
+    # Such a directory does not outlive a power cut. Half the time of a small write is syncs.
     _unsynced.number += 1
     try:
         yield
@@ -139,10 +137,7 @@ def unsynced() -> Iterator[None]:
 
 
 def sync_file(descriptor: int, path: str) -> None:
-    """Sync a file's bytes to the disk.
-
-    Raises `SyncFailedError` if the disk reports an error; the state of the bytes is then unknown.
-    """
+    """Sync a file's bytes to the disk; after a `SyncFailedError` their state is unknown."""
     if not is_synced():
         return
     try:
@@ -168,16 +163,11 @@ def sync_directory(path: str) -> None:
 
 
 def sync_ancestors(path: str) -> None:
-    """Sync the names that lead to a directory, up to the mount point of its disk.
-
-    A writer that died makes directories only below the mount, on the disk of the log directory.
-    Above the mount there may be an automounter or another server, which may not answer.
-
-    A directory that cannot be synced at all has no disk under its names (autofs, proc, some FUSE
-    file systems), or is not ours to open, and then its names were there before us.
-
-    Raises `SyncFailedError` if the disk of one of these directories reports an error.
-    """
+    """Sync the names that lead to a directory, up to the mount point of its disk."""
+    # A writer that died makes directories only below the mount, on the disk of the log directory.
+    # Above the mount there may be an automounter or another server, which may not answer. A
+    # directory that cannot be synced at all has no disk under its names (autofs, proc, some FUSE
+    # file systems), or is not ours to open, and then its names were there before us.
     path = os.path.realpath(path)
     while not os.path.ismount(path):
         path = os.path.dirname(path)
@@ -191,10 +181,8 @@ def sync_ancestors(path: str) -> None:
 
 @contextlib.contextmanager
 def parent_of(path: str) -> Iterator[tuple[int, str]]:
-    """A descriptor of the directory that holds a name, and the name.
-
-    The owner of the log directory may put another directory under its path at any moment.
-    """
+    """A descriptor of the directory that holds a name, and the name."""
+    # The owner of the log directory may put another directory under its path at any moment.
     directory, name = os.path.split(path)
     descriptor = -1
     try:
@@ -210,11 +198,8 @@ def parent_of(path: str) -> Iterator[tuple[int, str]]:
 
 
 def _open_directory(path: str) -> int:
-    """Open a directory.
-
-    A link to it is followed if it belongs to root, to this user or to the owner of the directory:
-    nobody else may choose where this user writes.
-    """
+    # A link to it is followed if it belongs to root, to this user or to the owner of the
+    # directory: nobody else may choose where this user writes.
     flags = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         return os.open(path, flags | os.O_DIRECTORY)
@@ -240,12 +225,9 @@ def _open_directory(path: str) -> int:
 
 
 def _give(descriptor: int, parent: int, path: str) -> None:
-    """Give what was just made to the owner of its directory.
+    """Give what was just made to the owner of its directory, or raise `LogDirectoryError`.
 
     The group is set only if the system allows it: the owner can use the file in any case.
-
-    Raises `LogDirectoryError` if another user stays the owner: this user is not the owner, and may
-    not give files away.
     """
     owner, made = os.stat(parent), os.stat(descriptor)
     if (owner.st_uid, owner.st_gid) == (made.st_uid, made.st_gid):
@@ -284,14 +266,10 @@ def create_directory(path: str, *, must_be_given: bool = True) -> None:
 
 
 def make_directory(path: str) -> None:
-    """Make a directory and its missing ancestors, if they are missing; the names are not synced.
-
-    Each belongs to the owner of the directory above it, if the system allows that: files in it
-    belong to its owner, and a broker could not use those of root.  Other users own what they
-    make, as in ``/tmp``.
-
-    Raises `OSError` if something else has the name, or the system refuses it.
-    """
+    """Make a directory and its ancestors, where they are missing; the names are not synced."""
+    # Each belongs to the owner of the directory above it, if the system allows that: files in it
+    # belong to its owner, and a broker could not use those of root. Other users own what they
+    # make, as in ``/tmp``.
     missing, at = [], path
     while not os.path.lexists(at):
         missing.append(at)
@@ -304,11 +282,7 @@ def make_directory(path: str) -> None:
 
 
 def create_file(path: str, *, mode: int = 0o644) -> int:
-    """Make a file that must not exist yet; returns a descriptor to write it.
-
-    Raises `LogDirectoryError` if the owner of its directory could not use it; the file is then
-    removed.
-    """
+    """Make a file for the owner of its directory, or none; returns a descriptor to write it."""
     with parent_of(path) as (parent, name):
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(name, flags, mode, dir_fd=parent)
@@ -323,10 +297,7 @@ def create_file(path: str, *, mode: int = 0o644) -> int:
 
 
 def write_new_file(path: str, data: bytes, *, mode: int = 0o644, sync: bool = True) -> None:
-    """Write a file that must not exist yet, and sync its bytes; the caller syncs its name.
-
-    Without `sync`, the caller syncs its bytes, too.
-    """
+    """Write a new file, and sync its bytes if `sync`; the caller syncs its name."""
     descriptor = create_file(path, mode=mode)
     try:
         write_all(descriptor, data, 0)
@@ -449,11 +420,9 @@ class OutputFile(Closing):
 
 @functools.cache
 def boot_id() -> str:
-    """Id of this boot of the machine, or ``""`` where the system does not give one.
-
-    Bytes that were not synced survive the crash of a process, but not a reboot.  Containers of a
-    machine share the id, as they share its page cache.
-    """
+    """Id of this boot of the machine, or ``""`` where the system does not give one."""
+    # Bytes that were not synced survive the crash of a process, but not a reboot. Containers of a
+    # machine share the id, as they share its page cache.
     try:
         with open(_BOOT_ID, encoding="ascii") as file:
             return file.read().strip()
@@ -471,21 +440,16 @@ _LEAST_FOR_THREADS = 8
 
 
 class SyncTogether:
-    """Takes written files, and directories with new names.
-
-    Files stay open until they are synced: an error of writing back is reported only to descriptors
-    that were open then.
-    """
+    """Takes written files, and directories with new names."""
 
     def __init__(self) -> None:
+        # Files stay open until they are synced: an error of writing back is reported only to
+        # descriptors that were open then.
         self._files: list[tuple[int, str]] = []
         self._directories: dict[str, None] = {}
 
     def add_file(self, descriptor: int, path: str) -> None:
-        """Sync a file and close its descriptor, now or later.
-
-        Raises `SyncFailedError` if the disk reports an error for this file, or for an earlier one.
-        """
+        """Sync a file and close its descriptor, now or later; may raise for an earlier one."""
         self._files.append((descriptor, path))
         if len(self._files) >= MOST_OPEN:
             self._sync_files()
@@ -515,10 +479,7 @@ class SyncTogether:
 
 
 def do_together(act: Callable[[_T], object], items: Iterable[_T]) -> None:
-    """Call `act`, which syncs, with each item, and raise the first error.
-
-    After an error, items that have not begun are left out.
-    """
+    """Call `act`, which syncs, with each item; the first error ends it, and is raised."""
     several = list(items)
     if len(several) < _LEAST_FOR_THREADS or not is_synced():
         for item in several:

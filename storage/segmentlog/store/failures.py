@@ -49,10 +49,7 @@ class Failures:
             self.add(name, storage_error(error))
 
     def add(self, name: object, error: SegmentLogError) -> None:
-        """Note a failure; one thing fails once.
-
-        Raises `SegmentLogError` if the other things would fail, too.
-        """
+        """Note a failure; one thing fails once.  Raises it if the other things would fail, too."""
         is_of_all = isinstance(error, OSError) and error.errno in _ERRNOS_OF_ALL
         if is_of_all or isinstance(error, _OF_ALL):
             raise error
@@ -62,10 +59,7 @@ class Failures:
                 self._on_failure(str(name), error)
 
     def end(self) -> None:
-        """Fail if a thing has failed and nobody was told of it.
-
-        Raises the first failure, with a note about each other one.
-        """
+        """Raise the first failure, with a note about each other one, if nobody was told of it."""
         if self._on_failure is not None or not self.errors:
             return
         (_, first), *others = self.errors.items()

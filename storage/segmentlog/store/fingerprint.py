@@ -70,12 +70,10 @@ def fingerprint(path: str, before: Fingerprint | None = None) -> Fingerprint:
 
 
 def _stamp(path: str) -> tuple[_Stamp, bool]:
-    """The stamp, and whether a server's clock may have set the times.
-
-    A client of a network file system asks the server only when the file is opened.
-    """
+    """The stamp, and whether a server's clock may have set the times."""
     found = status_of(path, follow=True)
     is_remembered = found.is_remembered
+    # A client of a network file system asks the server only when the file is opened.
     if is_remembered:
         with open_file(path) as file:
             found = file.status()
@@ -83,14 +81,11 @@ def _stamp(path: str) -> tuple[_Stamp, bool]:
 
 
 def _step_ns(stamp: _Stamp) -> int:
-    """Longest step of the clock that has set these times."""
     return _STEP_NS if stamp[2] % _SECOND_NS else _COARSE_STEP_NS
 
 
 def _is_old(stamp: _Stamp, *, is_remembered: bool) -> bool:
-    """Whether the file was last changed longer ago than a step of its clock.
-
-    That clock is our own, but for files of a server.
-    """
+    """Whether the file was last changed longer ago than a step of its clock."""
+    # That clock is our own, but for files of a server.
     age_ns = time.time_ns() - max(stamp[2:])
     return age_ns >= (_SERVERS_DIFFER_NS if is_remembered else _step_ns(stamp))

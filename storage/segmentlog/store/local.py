@@ -30,10 +30,7 @@ _RESIDENT = bytes(each & 1 for each in range(256))
 
 
 class BorrowedPages:
-    """The pages of a range that are not in the page cache before the range is read.
-
-    `descriptor`: of the file; the caller keeps it open until `give_back` was called.
-    """
+    """The pages of a range of an open file that are not in the page cache before it is read."""
 
     __slots__ = ("_at", "_descriptor", "_first", "_known")
 
@@ -57,11 +54,9 @@ class BorrowedPages:
             self._at = n_pages
 
     def give_back(self) -> None:
-        """Give back all pages.
-
-        Pages that were in use when their part was given back stayed in the cache, so all parts are
-        given back again.
-        """
+        """Give back all pages."""
+        # Pages that were in use when their part was given back stayed in the cache, so all parts
+        # are given back again.
         self._give_back(0, len(self._known))
 
     def _give_back(self, begin: int, end: int) -> None:
@@ -77,11 +72,9 @@ class BorrowedPages:
 
 
 def _is_shown(descriptor: int, path: str) -> bool:
-    """Whether the system shows this user which pages of a file are in the cache.
-
-    Since Linux 5.2, ``mincore`` shows the owner of a file and users who may write to it; for
-    others, all pages seem to be there.
-    """
+    """Whether the system shows this user which pages of a file are in the cache."""
+    # Since Linux 5.2, ``mincore`` shows the owner of a file and users who may write to it; for
+    # others, all pages seem to be there.
     if sys.platform != "linux" or _libc() is None:
         return False
     status = os.fstat(descriptor)
@@ -101,11 +94,9 @@ def _warn_once(directory: str) -> None:
 
 
 def _residency(descriptor: int, start: int, end: int) -> bytes:
-    """A byte for each page of ``[start, end)``: 1 if it is in the page cache.
-
-    The file is mapped without access: no page is touched, so a file that is cut meanwhile cannot
-    end the process with SIGBUS.
-    """
+    """A byte for each page of ``[start, end)``: 1 if it is in the page cache."""
+    # The file is mapped without access: no page is touched, so a file that is cut meanwhile cannot
+    # end the process with SIGBUS.
     libc = _libc()
     if libc is None:
         return b""

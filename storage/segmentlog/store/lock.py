@@ -79,11 +79,9 @@ _guard = threading.RLock()
 
 
 def _begin_child() -> None:
-    """Forget the parent's locks in a forked child: no thread is left here to unlock them.
-
-    The locks stay with the parent.  Closing a descriptor unlocks nothing while another is open;
-    unlocking would take the lock from the parent.
-    """
+    """Forget the parent's locks in a forked child: no thread is left here to unlock them."""
+    # The locks stay with the parent. Closing a descriptor unlocks nothing while another is open;
+    # unlocking would take the lock from the parent.
     for descriptor in _descriptors:
         with contextlib.suppress(OSError):
             os.close(descriptor)
@@ -108,11 +106,9 @@ class LockShare(NamedTuple):
 class DirectoryLock:
     """The lock of one log directory, held from ``__enter__`` to ``__exit__``.
 
-    `directory`: absolute path of the log directory.  `timeout_seconds`: how long to wait for a
-    writer; nothing waits for a broker.  The constructor raises `LogDirectoryError` on a system
-    without such locks.  `__enter__` raises it if the file system has none, or if this user may not
-    open or make the file, and `LogLockedError` if a broker has the lock, or another writer still
-    has it then.
+    It waits so long for a writer, and never for a broker; `LogLockedError` says who has it. Raises
+    `LogDirectoryError` if the system or the file system has no such locks, or if this user may not
+    open or make the file.
     """
 
     _process = -1  # that has entered, and must release
@@ -173,13 +169,9 @@ class DirectoryLock:
 
     @contextlib.contextmanager
     def shared(self, n_tasks: int) -> Iterator[LockShare]:
-        """Let tasks work in the directory, each with a byte of the lock (`TaskLock`).
-
-        At the end of the block, no further task begins, and the block waits for a limited time for
-        tasks that are running.  The directory stays locked until the last task has ended.
-
-        `n_tasks`: the tasks have the numbers from 1 to this.
-        """
+        """Let tasks work in the directory, each with a byte of the lock (`TaskLock`)."""
+        # At the end of the block, no further task begins, and the block waits for a limited time
+        # for tasks that are running. The directory stays locked until the last task has ended.
         share = LockShare(self._path, _TASKS + secrets.randbelow(_TASKS >> 1))
         _unlock(self._descriptor, share.first, 1 + n_tasks)
         try:
@@ -263,11 +255,9 @@ class DirectoryLock:
             raise LogDirectoryError(self._directory, reason) from error
 
     def _holder(self) -> tuple[int, bool]:
-        """The process id of a broker that holds the lock, or 0; and whether a task holds it.
-
-        For a POSIX lock, as a broker has it, the system knows the process.  It does not for our
-        locks, nor for those of another container or machine: any of these may be a writer's.
-        """
+        """The process id of a broker that holds the lock, or 0; and whether a task holds it."""
+        # For a POSIX lock, as a broker has it, the system knows the process. It does not for our
+        # locks, nor for those of another container or machine: any of these may be a writer's.
         try:
             descriptor = _open_lock(self._path)
         except OSError:
@@ -285,10 +275,7 @@ class DirectoryLock:
 
 
 def is_locked(directory: str) -> bool | None:
-    """Whether a broker or a writer holds a log directory now; None if nothing shows that.
-
-    No lock is taken, and no file is made.
-    """
+    """Whether a broker or a writer holds a directory; no lock is taken.  None if it is unknown."""
     if sys.platform != "linux":
         return None
     try:
@@ -312,10 +299,7 @@ def _open_lock(path: str) -> int:
 
 
 def _try_lock(descriptor: int, start: int = 0, n_bytes: int = 0) -> bool:
-    """Lock some bytes of a file, which need not exist; False if another has locked one of them.
-
-    `n_bytes`: 0 for all from `start` on.
-    """
+    """Lock some bytes, which need not exist, or all from `start` on; False if another has one."""
     try:
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _request(fcntl.F_WRLCK, start, n_bytes))
     except (BlockingIOError, PermissionError):
@@ -346,11 +330,9 @@ def _open_kept(owner: int, open_file: Callable[[], int]) -> int:
 
 
 def _close_kept(owner: int) -> None:
-    """Unlock and close what `_open_kept` has opened; a forked child has closed it already.
-
-    A process that was started without `os.fork` may have the descriptor for a moment, too: closing
-    it alone would leave the locks there.
-    """
+    """Unlock and close what `_open_kept` has opened; a forked child has closed it already."""
+    # A process that was started without `os.fork` may have the descriptor for a moment, too:
+    # closing it alone would leave the locks there.
     with _guard:
         for descriptor, number in _descriptors.copy().items():
             if number == owner:

@@ -62,7 +62,6 @@ class Pace:
             _sleep(until - now)
 
     def _moved(self, now: float, seconds: float) -> float:
-        """Move the time of the bucket on, and return it."""
         descriptor = self._opened()
         if descriptor < 0:
             self._alone = self._after(self._alone, now, seconds)
@@ -82,7 +81,6 @@ class Pace:
         return until
 
     def _after(self, found: float, now: float, seconds: float) -> float:
-        """The time of the bucket, moved on from the time that was found."""
         most = _MOST_PIECES * self.piece / self._rate
         if not found - now < most:  # of an earlier start of the machine, or not a number
             found = now

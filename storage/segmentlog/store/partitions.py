@@ -73,11 +73,9 @@ def named_partition(directory: str, name: str, kind: FileType) -> NamedPartition
 
 
 def misnamed(path: str, topic_partition: TopicPartition) -> LogDirectoryError | None:
-    """The fault of a partition's directory whose number has zeros before it, such as ``t-00``.
-
-    A broker takes ``t-00`` for partition 0, and does not start if ``t-0`` exists, too.  A writer
-    would make ``t-0`` beside it.
-    """
+    """The fault of a partition's directory whose number has zeros before it, such as ``t-00``."""
+    # A broker takes ``t-00`` for partition 0, and does not start if ``t-0`` exists, too. A writer
+    # would make ``t-0`` beside it.
     if os.path.basename(path) == str(topic_partition):
         return None
     reason = (
@@ -88,18 +86,15 @@ def misnamed(path: str, topic_partition: TopicPartition) -> LogDirectoryError | 
 
 
 def logs_in(path: str) -> list[str]:
-    """Names of the ``.log`` files of a partition.
-
-    While its only segment is exchanged, and after a crash there, only the ``.swap`` file is there.
-    """
+    """Names of the ``.log`` files of a partition."""
+    # While its only segment is exchanged, and after a crash there, only the ``.swap`` file is
+    # there.
     return [name for name in list_names(path) if name.endswith((".log", f".log.{FileState.SWAP}"))]
 
 
 def refuse_partition(directory: str) -> None:
-    """Refuse the directory of a partition where a log directory is to be named.
-
-    A log directory may have a name of that form, such as ``logs-1``, but holds no ``.log`` file.
-    """
+    """Refuse the directory of a partition where a log directory is to be named."""
+    # A log directory may have a name of that form, such as ``logs-1``, but holds no ``.log`` file.
     has_form = parse_partition_directory(os.path.basename(directory)) is not None
     if has_form and is_directory(directory) and logs_in(directory):
         reason = "is a partition directory; name the log directory that holds it"

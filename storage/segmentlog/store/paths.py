@@ -31,11 +31,8 @@ _ONE_SLASH = re.compile(r"[a-z][a-z0-9+.-]+:(/|[^/]*@)", re.IGNORECASE)
 def local_path(path: str | os.PathLike[str]) -> str:
     """Absolute local path of `path`: relative, with ``~``, or a ``file:`` URI.
 
-    Symbolic links are kept, so messages have the user's own path.
-
-    Raises `LogDirectoryError` if the path is empty, a URL, on another host, or holds a null
-    character; if it begins like a URL.  Raises `OptionError` if the path is neither text nor an
-    object with a path.
+    Symbolic links are kept, so messages have the user's own path.  Raises `LogDirectoryError` for
+    other URLs and for what cannot be a path, and `OptionError` for other types.
     """
     text = path_text("path", path)
     if "\0" in text:
@@ -75,10 +72,7 @@ def add_recognizer(recognized: Callable[[str], str | None]) -> None:
 
 
 def writable_path(path: str | os.PathLike[str]) -> str:
-    """Path of a log to append to: a local path, or that of a log in an object store.
-
-    Raises `LogDirectoryError` as `local_path` does, also if nothing can be appended at the URL.
-    """
+    """Path of a log to append to, local or in an object store; raises as `local_path` does."""
     text = path_text("path", path)
     is_url = "://" in text and text[:5].lower() != "file:" and "\0" not in text
     location = bucket_at(text) if is_url else None
@@ -102,11 +96,9 @@ def readable_path(path: str | os.PathLike[str]) -> str:
 
 
 def opened_path(path: str | os.PathLike[str]) -> str:
-    """`readable_path` of a log directory that is about to be opened: its store may be asked.
-
-    A URL of S3, Google Cloud Storage or Azure may lead to a log of another kind than a copy of a
-    log directory (`segmentlog.store.bucket_location`).
-    """
+    """`readable_path` of a log directory that is about to be opened: its store may be asked."""
+    # A URL of S3, Google Cloud Storage or Azure may lead to a log of another kind than a copy of a
+    # log directory (`segmentlog.store.bucket_location`).
     text = path_text("path", path)
     for recognized in _recognizers if "://" in text and text[:5].lower() != "file:" else ():
         if found := recognized(text):

@@ -71,13 +71,9 @@ _plan = ""
 
 
 def keep_for(plan: str, paths: Iterable[str]) -> None:
-    """Forget what this process knows of directories at URLs, unless it was learnt for a plan.
-
-    A process that runs one task after the other would answer the second query from the listing of
-    the first one.
-
-    `plan`: any text that no other plan has.
-    """
+    """Forget what this process knows of directories at URLs, unless it was learnt for a plan."""
+    # A process that runs one task after the other would answer the second query from the listing
+    # of the first one.
     global _plan  # noqa: PLW0603 - the state of the process
     if plan != _plan:
         for each in paths:
@@ -117,11 +113,9 @@ def list_inodes(path: str) -> dict[str, int]:
 
 
 def _type_of_target(path: str) -> FileType | None:
-    """Type of the file to which a name leads, or None if there is none.
-
-    Any other error is raised.  An undo that took a failing disk for a missing partition left the
-    records of a crashed commit in the log.
-    """
+    """Type of the file to which a name leads, or None if there is none."""
+    # Any other error is raised. An undo that took a failing disk for a missing partition left the
+    # records of a crashed commit in the log.
     try:
         return status_of(path, follow=True).type
     except StorageError:  # a store could not be asked
@@ -191,11 +185,9 @@ _ATTEMPTS = 5  # a file is rarely replaced more often than this during a read
 def read_whole(
     path: str, refusal: Callable[[str], SegmentLogError], *, follow: bool = False
 ) -> bytes:
-    """The bytes of a file.
+    """The bytes of a file; the error that `refusal` makes from a reason, or `FileNotFoundError`.
 
-    `refusal`: makes the error to raise from the reason, if the file cannot be read whole.
     `follow`: whether the file may be a link: one that the user names, not one of a log directory.
-    Raises `FileNotFoundError` if the file is missing.
     """
     for _ in range(_ATTEMPTS - 1):
         try:
@@ -223,10 +215,9 @@ def _read(path: str, refusal: Callable[[str], SegmentLogError], *, follow: bool)
 
 
 def bytes_of(file: ReadableFile, refusal: Callable[[str], SegmentLogError]) -> bytes:
-    """All bytes of an open file that is read whole; see `read_whole`.
-
-    A sparse file would take memory for its holes: none of these files has as many zeros in a row.
-    """
+    """All bytes of an open file that is read whole; see `read_whole`."""
+    # A sparse file would take memory for its holes: none of these files has as many zeros in a
+    # row.
     size = file.status().size
     if size > LARGEST_BYTES:
         raise refusal(f"has {size} bytes; at the most {LARGEST_BYTES} are read")

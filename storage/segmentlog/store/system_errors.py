@@ -44,10 +44,8 @@ def is_own(path: str) -> bool:
 
 
 def is_planted(file: os.stat_result, directory: os.stat_result) -> bool:
-    """Whether the owner of a directory may have given a file of another user a name in it.
-
-    The system may allow such hard links.  A backup has hard links, too, but no other owners.
-    """
+    """Whether the owner of a directory may have given a file of another user a name in it."""
+    # The system may allow such hard links. A backup has hard links, too, but no other owners.
     is_trusted = directory.st_uid in {0, os.geteuid(), file.st_uid}
     return file.st_nlink > 1 and not is_trusted and not stat.S_ISDIR(file.st_mode)
 
@@ -58,10 +56,7 @@ def owner_of(directory: str) -> os.stat_result:
 
 
 def why_not_opened(path: str, mode: int, owner: os.stat_result) -> str | None:
-    """Why the owner of a directory may not open a file of it; None if they may, or are root.
-
-    `mode` has bits as `os.access` takes them.
-    """
+    """Why the owner of a directory may not open a file of it; None if they may, or are root."""
     found = os.stat(path)
     group = found.st_gid == owner.st_gid
     shift = 6 if found.st_uid == owner.st_uid else 3 if group else 0
@@ -94,11 +89,9 @@ _FORBIDDEN = {errno.EACCES, errno.EPERM}
 
 @contextlib.contextmanager
 def storage_errors(path: str = "") -> Iterator[None]:
-    """Raise a `StorageError` for an error of the system; a context, or a decorator of functions.
-
-    If doors are nested, the inner one raises it.  The error of a broken pipe stays unchanged: a
-    pipe is no storage.
-    """
+    """Raise a `StorageError` for an error of the system; a context, or a decorator."""
+    # If doors are nested, the inner one raises it. The error of a broken pipe stays unchanged: a
+    # pipe is no storage.
     try:
         yield
     except (SegmentLogError, BrokenPipeError):

@@ -9,6 +9,7 @@ found, 2 after an error.
 import logging
 import os
 import sys
+from collections import deque
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -180,10 +181,19 @@ for _each in (
 
 
 class _WarningHandler(logging.Handler):
-    """Warnings of the library, one line each on standard error, safe to print."""
+    """Warnings of the library, one line each on standard error, safe to print.
+
+    A command may open a directory several times; what it has just said is not repeated.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._said: deque[str] = deque(maxlen=100)
 
     def emit(self, record: logging.LogRecord) -> None:
-        complain(record.getMessage())
+        if (message := record.getMessage()) not in self._said:
+            self._said.append(message)
+            complain(message)
 
 
 def _open_standard_streams() -> None:
@@ -206,7 +216,7 @@ def _open_standard_streams() -> None:
 def main() -> None:
     """Run the command line and exit."""
     _open_standard_streams()
-    logging.getLogger("segmentlog").addHandler(_WarningHandler(logging.WARNING))
+    logging.getLogger("segmentlog").addHandler(_WarningHandler())
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError):  # a locale without Unicode still gets every line
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

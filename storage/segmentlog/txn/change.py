@@ -62,11 +62,7 @@ class Change:
 
     @classmethod
     def begin(cls, held: HeldDirectory, token: str | None = None) -> "Change":
-        """A change of the directory as it is now.
-
-        `token`: of a job, without a dash; random by default.  Raises `CorruptCheckpointError` if
-        the state of the directory cannot be understood.
-        """
+        """A change of the directory as it is now."""
         return cls(held, token or secrets.token_hex(8), State.read(held.directory), held.is_clean)
 
     @property
@@ -76,11 +72,9 @@ class Change:
 
     @property
     def boot(self) -> str:
-        """The boot during which all bytes that may be unsynced were written; ``""`` if unknown.
-
-        A directory with the mark of a clean stop has no such bytes yet.  A directory that had lost
-        the mark before this boot may have lost bytes, too.
-        """
+        """The boot during which all bytes that may be unsynced were written; ``""`` if unknown."""
+        # A directory with the mark of a clean stop has no such bytes yet. A directory that had
+        # lost the mark before this boot may have lost bytes, too.
         return boot_id() if self.was_clean or self.before.boot == boot_id() else ""
 
     def carry_out(
@@ -131,10 +125,7 @@ class Change:
         work: Callable[[SyncTogether], object],
         noted: Callable[[State], State],
     ) -> None:
-        """Steps 1 to 4.
-
-        A failure undoes them, except a failed sync and a lost lock.
-        """
+        """Steps 1 to 4; a failure undoes them, except a failed sync and a lost lock."""
         guard, syncs = Guard.of_job(self.directory, self.token), SyncTogether()
         try:
             # 1. and 2. The guard with the intent; the mark of a clean stop moves into it.
@@ -161,10 +152,7 @@ class Change:
             syncs.abandon()
 
     def _follow_decision(self, intent: Intent) -> None:
-        """Steps 5 and 6.
-
-        Decided is decided: a failure is only a warning, and the next writer does the rest.
-        """
+        """Steps 5 and 6.  Decided is decided: the next writer does what fails here."""
         guard = Guard.of_job(self.directory, self.token)
         # 5. The effects, the mark, and the end of the guard.
         try:
@@ -214,10 +202,7 @@ def raise_guard(directory: str, guard: Guard, intent: Intent) -> None:
 
 
 def decide(directory: str, guard: Guard, state: State) -> None:
-    """Put the state of the guard in the place of the last one.
-
-    Raises `CommitInDoubtError` if the system does not say whether that has reached the disk.
-    """
+    """Put the state of the guard in the place of the last one, or raise `CommitInDoubtError`."""
     path = os.path.join(directory, STATE_FILE)
     write_new_file(guard.state_path, state.encode())
     # Before the rename: a file that got its time afterwards could have the stamp of the state

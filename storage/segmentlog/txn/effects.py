@@ -58,10 +58,7 @@ class Effect:
     kind: ClassVar[str]
 
     def check(self) -> None:
-        """Refuse fields of an intent that nobody has written.
-
-        Raises `TypeError` or `ValueError` with what was expected.
-        """
+        """Refuse fields that nobody has written, by `TypeError` or `ValueError`."""
 
     def noted_in(self, state: State) -> State:
         """The state that decides the change, with what it remembers of this effect."""
@@ -75,27 +72,20 @@ class Effect:
         """Remove what the work of an undecided change has left besides appended bytes."""
 
     def tidy(self, directory: str, delay_of: DelayOf | None) -> None:
-        """Remove files that have left their logs; the guard is gone.
-
-        `delay_of`: ``file.delete.delay.ms`` of a topic; None if nobody knows it.
-        """
+        """Remove files that have left their logs, if their delay is known; the guard is gone."""
 
     def make_room(self, directory: str) -> bool:
-        """Free some space on a full disk before the decision; whether there is more now.
-
-        A guard, an intent and a state take a few kilobytes.  Without them, a full disk would keep
-        out the very commands that empty it.  Nothing may go that is missed if the change fails
-        anyway.
-        """
+        """Free some space on a full disk before the decision; whether there is more now."""
+        # A guard, an intent and a state take a few kilobytes. Without them, a full disk would keep
+        # out the very commands that empty it. Nothing may go that is missed if the change fails
+        # anyway.
         return False
 
     def free(self, directory: str, intent: "Intent") -> bool:
-        """Free what the decided change removes at once, on a full disk; whether it removes any.
-
-        The guard would otherwise stay until somebody makes room, and would keep out every command
-        that could make room.  New readers take the new bounds from the guard.  A reader of the old
-        ones fails with `LogChangedError`.
-        """
+        """Free what the decided change removes at once, on a full disk; whether it removes any."""
+        # The guard would otherwise stay until somebody makes room, and would keep out every
+        # command that could make room. New readers take the new bounds from the guard. A reader of
+        # the old ones fails with `LogChangedError`.
         return False
 
 
@@ -154,12 +144,10 @@ class PutAside(Effect):
                 remove_deleted(path, delay_of(topic_partition.topic), below=below)
 
     def make_room(self, directory: str) -> bool:
-        """Drop the indexes of the segments that go, and their snapshots of producers.
-
-        If the change fails anyway, these segments stay as a broker knows them from a crash:
-        readers scan them without an index, and `segmentlog reindex` and brokers build it again
-        (``LogLoader.recoverSegment``).
-        """
+        """Drop the indexes of the segments that go, and their snapshots of producers."""
+        # If the change fails anyway, these segments stay as a broker knows them from a crash:
+        # readers scan them without an index, and `segmentlog reindex` and brokers build it again
+        # (``LogLoader.recoverSegment``).
         return True in [_drop_derived(path, below) for _, path, below in self._paths(directory)]
 
     def free(self, directory: str, intent: "Intent") -> bool:
@@ -184,11 +172,7 @@ class KeepProducers(Effect):
     kind = "keepProducers"
 
     def apply(self, directory: str, intent: "Intent") -> None:
-        """Write snapshots.
-
-        A log that cannot be read is only a warning: the check before the change has read it, so it
-        was damaged since, and no writer could go on if this change stayed unfinished.
-        """
+        """Write snapshots."""
         from segmentlog.log.producers import keep_producers  # the kernels load here
 
         def keep(each: "PartitionIntent") -> None:
@@ -197,6 +181,8 @@ class KeepProducers(Effect):
                 return
             try:
                 keep_producers(path, each.new_end)
+            # A log that cannot be read is only a warning: the check before the change has read it,
+            # so it was damaged since, and no writer could go on if this change stayed unfinished.
             except (CorruptLogError, UnsupportedFormatError) as error:
                 logger.warning("%s: no snapshot of its producers is written: %s", path, error)
 
@@ -372,10 +358,7 @@ def encode_effects(effects: Iterable[Effect]) -> list[dict[str, Any]]:
 
 
 def decode_effects(found: Iterable[Mapping[str, Any]]) -> list[Effect]:
-    """The inverse.
-
-    Raises `KeyError` or `TypeError` or `ValueError` if an effect is unknown or malformed.
-    """
+    """The inverse; `KeyError`, `TypeError` or `ValueError` for one that is malformed."""
     effects = []
     for each in found:
         effect = _EFFECTS[each["kind"]](**{name: each[name] for name in each if name != "kind"})
@@ -391,11 +374,9 @@ def check_topic_path(topic: str) -> None:
 
 
 def _drop_derived(path: str, below: int | None = None) -> bool:
-    """Remove files of segments below an offset that can be built again; whether there were any.
-
-    These are their offset and time indexes, and all snapshots of producers but the newest, which
-    a broker builds again from the batches.
-    """
+    """Remove files of segments below an offset that can be built again; whether there were any."""
+    # These are their offset and time indexes, and all snapshots of producers but the newest, which
+    # a broker builds again from the batches.
     old = [each for each in list_snapshots(path)[1:] if below is None or each < below]
     for offset in old:
         remove_file(snapshot_path(path, offset))

@@ -38,10 +38,7 @@ _INTENT_FORMAT = 1
 
 
 class SegmentSizes(NamedTuple):
-    """Bytes of the files of an active segment: an undo cuts the files back to these sizes.
-
-    The base offset is -1 if the log had no segment.
-    """
+    """Sizes to which an undo cuts the files of an active segment; base -1 if there was none."""
 
     base_offset: int
     log: int
@@ -111,10 +108,7 @@ class Intent:
 
     @classmethod
     def decode(cls, found: Mapping[str, Any]) -> "Intent":
-        """The intent that a file holds.
-
-        Raises `KeyError` or `TypeError` or `ValueError` or `AttributeError` if it is malformed.
-        """
+        """The intent that a file holds; malformed, it raises what `Guard.intent` catches."""
         fields = {name: each for name, each in found.items() if name != "format"}
         fields["partitions"] = [PartitionIntent.decode(each) for each in found["partitions"]]
         fields["effects"] = decode_effects(found["effects"])
@@ -141,10 +135,7 @@ class Guard:
         return cls(directory, GUARD_PREFIX + token)
 
     def intent(self) -> Intent | None:
-        """The intent of the commit; None if the commit had not touched anything yet.
-
-        Raises `CorruptCheckpointError` if the file cannot be understood.
-        """
+        """The intent; None if nothing was touched yet.  May raise `CorruptCheckpointError`."""
         try:
             found = read_json(self.intent_path, (_INTENT_FORMAT,))
         except FileNotFoundError:
@@ -156,15 +147,13 @@ class Guard:
             raise CorruptCheckpointError(path, 1, f"cannot be read: {error!r}", REMEDY) from None
 
     def seize(self) -> "Guard":
-        """Take the guard over from a writer that is gone.
-
-        If the writer is not gone after all, its decision fails: the path from which it renames is
-        gone.  On a network file system this does not suffice.  There a rename uses the handles of
-        its directories: a client that remembers the guard, or repeats a request that was held up,
-        succeeds in the guard under any name.  So every file that
-        a late writer could still rename is removed, and a directory is put in the place of the
-        state: it can neither create nor rename a file there.
-        """
+        """Take the guard over from a writer that is gone."""
+        # If the writer is not gone after all, its decision fails: the path from which it renames
+        # is gone. On a network file system this does not suffice. There a rename uses the handles
+        # of its directories: a client that remembers the guard, or repeats a request that was held
+        # up, succeeds in the guard under any name. So every file that a late writer could still
+        # rename is removed, and a directory is put in the place of the state: it can neither
+        # create nor rename a file there.
         seized = self
         if not self.path.endswith(_RECOVERING):
             rename(self.path, self.path + _RECOVERING)
@@ -190,12 +179,8 @@ class Guard:
 
 
 def list_guards(directory: str, names: Iterable[str] | None = None) -> list[Guard]:
-    """Guards of unfinished commits.
-
-    Writers exclude each other, so a writer that finds a guard finds one that a crash has left.
-
-    `names`: of the files in the directory, if they have just been listed.
-    """
+    """Guards of unfinished commits."""
+    # Writers exclude each other, so a writer that finds a guard finds one that a crash has left.
     names = list_names(directory) if names is None else names
     names = sorted(name for name in names if name.startswith(GUARD_PREFIX))
     # A topic may have a guard's name, but the directories of its partitions have a dash.

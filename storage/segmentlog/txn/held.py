@@ -33,11 +33,9 @@ ConfigOf: TypeAlias = Callable[[str], TopicConfig]
 
 
 class HeldDirectory:
-    """A log directory whose lock this process holds.
+    """A log directory whose lock this process holds, but for a dry run, which changes no file.
 
-    `config_of`: the settings of its topics; Kafka's defaults for all by default.  `lock`: of the
-    directory; None in a dry run.  `dry_run`: whether no file may be changed.  `has_cut_writes`:
-    whether `lower_to` has changed the state of the directory.
+    `has_cut_writes`: whether `lower_to` has changed the state of the directory.
     """
 
     def __init__(
@@ -74,15 +72,13 @@ class HeldDirectory:
     def lower_to(
         self, ends: Mapping[TopicPartition, int], known: ReadCheckpoints | None = None
     ) -> None:
-        """Lower checkpoints that exceed the ends of their logs, which have lost records.
-
-        Numbered writes and batches of streams whose records are lost count as not done.  That is
-        on the disk first: once no checkpoint shows the loss, nobody would find it.
-        """
+        """Lower checkpoints that exceed the ends of their logs, which have lost records."""
         checkpoints = self.checkpoints if known is None else known
         promised = checkpoints.high_watermarks.offsets
         cuts = {each: end for each, end in ends.items() if promised.get(each, end) > end}
         if cuts:
+            # Numbered writes and batches of streams whose records are lost count as not done. That
+            # is on the disk first: once no checkpoint shows the loss, nobody would find it.
             before = State.read(self.directory)
             after = before.cut(cuts)
             if lost := before.writes_lost_in(after):
@@ -109,10 +105,7 @@ class HeldDirectory:
         return recover_commits(self.directory, is_asked=is_asked)
 
     def refuse_unfinished(self) -> None:
-        """Refuse a directory in which a change is unfinished.
-
-        Raises `LogDirectoryError` if there is a guard.
-        """
+        """Refuse a directory in which a change is unfinished, by `LogDirectoryError`."""
         if list_guards(self.directory):
             reason = "has an unfinished commit; run segmentlog recover first"
             raise LogDirectoryError(self.directory, reason)
@@ -122,13 +115,10 @@ class HeldDirectory:
 def take(
     directory: str, timeout_seconds: float, *, dry_run: bool = False
 ) -> Iterator[HeldDirectory]:
-    """Hold a directory as it is, with the changes that a crash may have left unfinished.
+    """Hold a directory as it is, with changes that a crash has left; or raise `LogLockedError`.
 
     A dry run makes no lock file: without one, no other process holds the directory.  A lock file
     on a file system that is mounted read-only, such as a snapshot, cannot be locked either.
-
-    `timeout_seconds`: how long to wait for a writer.  `dry_run`: whether no file may be changed.
-    Raises `LogLockedError` if a broker or a writer holds the directory.
     """
     if dry_run:
         has_lock = exists(os.path.join(directory, LOCK_FILE))

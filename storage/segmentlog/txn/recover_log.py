@@ -74,9 +74,8 @@ class GoodEnd(NamedTuple):
 def find_good_end(segment: Segment, committed_to: int = -1) -> GoodEnd:
     """Read a segment up to its first bad batch: lengths, checksums, the order of offsets.
 
-    `committed_to`: the offset at which the next segment begins, or else the high watermark; -1 if
-    it is unknown.  Raises `UnsupportedFormatError` if there is a whole batch of a newer, unknown
-    format: it may be good.
+    `committed_to`: where the next segment begins, or else the high watermark; -1 if unknown.
+    Raises `UnsupportedFormatError` at a whole batch of a newer format: it may be good.
     """
     scanner = BatchScanner(segment.path, segment.base_offset)
     span = OffsetSpan(segment.base_offset, committed_to)
@@ -202,10 +201,8 @@ def plan_recovery(
 ) -> RecoveryPlan:
     """Read the bytes that may not have reached the disk, and plan the recovery.
 
-    `path`: of the partition's directory.  `recovery_point`: offset up to which all records have
-    been synced.  `log_start`: by its checkpoint, or 0.  `committed_to`: the high watermark, or -1
-    if it is unknown.  Raises `UnsupportedFormatError` if a batch has a format that is newer than
-    this version, and cannot be judged.
+    Records below `recovery_point` have been synced.  `committed_to`: the high watermark, or -1.
+    Raises `UnsupportedFormatError` at a batch of a newer format, which cannot be judged.
     """
     files = list_segments(path)
     segments = tuple(Segment(each, is_sealed=False, is_active=each is files[-1]) for each in files)
@@ -246,10 +243,8 @@ def plan_recovery(
 
 
 def first_unsplit(segments: Sequence[Segment], end_offset: int) -> int | None:
-    """The first segment that lacks indexes, and whose indexes may not hold its offsets.
-
-    A broker builds missing indexes in any case, and may have to split such a segment.
-    """
+    """The first segment that lacks indexes, and whose indexes may not hold its offsets."""
+    # A broker builds missing indexes in any case, and may have to split such a segment.
     follows = [*(each.base_offset for each in segments[1:]), end_offset]
     for i, (segment, after) in enumerate(zip(segments, follows, strict=True)):
         is_wide = after - segment.base_offset > layout.SEGMENT_OFFSETS
@@ -274,10 +269,7 @@ def _lost_batches(segments: Sequence[Segment], end: GoodEnd) -> LostBatches | No
 
 
 def _batches_after(segments: Sequence[Segment], end: GoodEnd) -> Iterator[tuple[int, Int64s]]:
-    """First offsets and headers of the good batches after the bad one at `end`.
-
-    A batch of a newer format may be good; it comes without a header, and ends its segment.
-    """
+    """First offsets and headers (none of a newer format) of the good batches after a bad one."""
     windows = BatchWindows(_WINDOW_BYTES)
     at, next_offset, is_bad = end.position, end.offset, True
     n_gaps = 0
@@ -312,12 +304,7 @@ def _batches_after(segments: Sequence[Segment], end: GoodEnd) -> Iterator[tuple[
 def recover_log(
     plan: RecoveryPlan, interval_bytes: int, *, syncs_active: bool = True
 ) -> list[str]:
-    """Carry out a plan; the caller holds the lock.
-
-    `plan`: made under the same lock.  `interval_bytes`: bytes of log between index entries
-    (``index.interval.bytes``).  `syncs_active`: whether the active segment is synced, too.
-    Returns the ``.broken`` files that hold the bytes that were cut off.
-    """
+    """Carry out a plan under the lock under which it was made; the ``.broken`` files it leaves."""
     kept = _cut(plan, syncs_active=syncs_active)
     segments = list(plan.segments[: plan.last + 1])
     if not segments:
@@ -395,13 +382,11 @@ def _cut(plan: RecoveryPlan, *, syncs_active: bool) -> list[str]:
 
 
 def _rebuild(plan: RecoveryPlan, segments: list[Segment], interval_bytes: int) -> None:
-    """Step 5; snapshots are taken where a recovering broker takes them.
-
-    A producer whose batches retention or compaction has removed is in snapshots alone, perhaps
-    only in one after `first`, or after the end.  Its last batch was synced before it was
-    removed.  A batch at or after the recovery point that is missing may be lost: the producer may
-    send it again.
-    """
+    """Step 5; snapshots are taken where a recovering broker takes them."""
+    # A producer whose batches retention or compaction has removed is in snapshots alone, perhaps
+    # only in one after `first`, or after the end. Its last batch was synced before it was removed.
+    # A batch at or after the recovery point that is missing may be lost: the producer may send it
+    # again.
     first = segments[min(plan.first, len(segments) - 1)].base_offset
     log_start = max(plan.log_start, segments[0].base_offset)
     removed_before = max(plan.recovery_point, plan.log_start)

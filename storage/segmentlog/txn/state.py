@@ -45,12 +45,10 @@ KnownVersions = Mapping[tuple[str, str], tuple[int, int]]
 
 
 class NumberedWrite(NamedTuple):
-    """A numbered write: a ``txnAppId`` with its ``txnVersion``.
+    """A numbered write: a ``txnAppId`` with its ``txnVersion``."""
 
-    It counts for each topic by itself: a batch in ``foreachBatch`` may go to several topics, one
-    after the other, and each of these writes may be retried.
-    """
-
+    # It counts for each topic by itself: a batch in ``foreachBatch`` may go to several topics, one
+    # after the other, and each of these writes may be retried.
     app_id: str
     version: int
 
@@ -75,9 +73,6 @@ def forget_old(
 
     Accepted: the first commit after a pause of that length forgets nothing, either.  If a clock is
     off by less, versions are forgotten earlier or later by the same amount.
-
-    `table`: each with the time of its commit.  `last_ms`: time of the last commit, by the clock of
-    its machine.  `now_ms`: time now, by this machine's clock.
     """
     passed = now_ms - last_ms
     if passed > FORGOTTEN_AFTER_MS:
@@ -139,10 +134,7 @@ class StreamBatch(NamedTuple):
         return CommittedBatch(self.number, self.run, n_records)
 
     def is_repeated(self, streams: Streams, n_records: int) -> bool:
-        """Whether the batch was committed before, with as many records.
-
-        Raises `StreamBatchError` if another batch was committed instead.
-        """
+        """Whether the batch was committed before; `StreamBatchError` if it was another one."""
         if self.query not in streams:
             return False
         last, _ = streams[self.query]
@@ -230,19 +222,12 @@ def read_json(path: str, numbers: Sequence[int]) -> dict[str, Any]:
 
 
 def read_bytes(path: str) -> bytes:
-    """Bytes of one of our own files, which `from_json` understands.
-
-    Raises `CorruptCheckpointError` if it is not a plain file, or too large; `FileNotFoundError` if
-    the file is missing.
-    """
+    """Bytes of one of our own files, or `CorruptCheckpointError`, or `FileNotFoundError`."""
     return read_whole(path, lambda reason: CorruptCheckpointError(path, 1, reason, REMEDY))
 
 
 def from_json(data: bytes, path: str, numbers: Sequence[int]) -> dict[str, Any]:
-    """The object in the bytes of the file `path`, if it has one of these formats.
-
-    Raises `CorruptCheckpointError` if it has not.
-    """
+    """The object in the bytes of the file `path`, of one of these formats; or its error."""
     try:
         found = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -366,12 +351,7 @@ class State:
         return replace(self, streams=streams, spans=spans)
 
     def cut(self, ends: Mapping[TopicPartition, int]) -> "State":
-        """The state without the writes whose records lie at or after these log ends.
-
-        The version before a lost one counts again if the records of the lost one alone are gone.
-        Nobody knows where older records lie: their versions go, unless a span that stays shows
-        that all older records stay, too.  A write that is done twice loses nothing.
-        """
+        """The state without the writes whose records lie at or after these log ends."""
         safe = {
             each: any(span[each][0] <= end for span in self.spans.values() if each in span)
             for each, end in ends.items()
@@ -387,6 +367,9 @@ class State:
             hit = [each for each, (_, end) in span.items() if ends.get(each, end) < end]
             return bool(hit), any(ends[each] < span[each][0] for each in hit)
 
+        # The version before a lost one counts again if the records of the lost one alone are gone.
+        # Nobody knows where older records lie: their versions go, unless a span that stays shows
+        # that all older records stay, too. A write that is done twice loses nothing.
         versions, spans = {}, dict(self.spans)
         for key, (version, time_ms) in self.versions.items():
             is_lost, are_more = lost(key)
@@ -420,14 +403,11 @@ class State:
     def with_writes_of(
         self, other: "State", topics: Collection[str], ends: Mapping[TopicPartition, int]
     ) -> "State":
-        """The state with the writes of another directory, whose records were copied to this one.
+        """The state with the writes of another directory, whose `topics` were copied to this one.
 
-        A write counts once all of its records are here.  Partitions that this directory lacks do
-        not matter.  A write whose span is not known, because an earlier version of segmentlog has
-        made it, counts, too.
-
-        `topics`: of the partitions that were copied.  `ends`: the log ends of all partitions of
-        this directory.
+        A write counts once all of its records are here, by all log ends of this directory.
+        Partitions that this directory lacks do not matter.  A write whose span is not known,
+        because an earlier version of segmentlog has made it, counts, too.
         """
 
         def is_here(key: tuple[str, str]) -> bool:
@@ -536,11 +516,9 @@ _STEPS_NS = (1_000_000, 2_000_000_000)
 
 
 def read_stamp(directory: str) -> Stamp | None:
-    """Stamp of a log directory; None before the first commit.
-
-    The file is opened, because an NFS client asks the server only at an open.  The client also
-    remembers a missing file, until the directory is opened.
-    """
+    """Stamp of a log directory; None before the first commit."""
+    # The file is opened, because an NFS client asks the server only at an open. The client also
+    # remembers a missing file, until the directory is opened.
     try:
         return _stamp(directory)
     except OSError as error:
@@ -559,26 +537,22 @@ def _stamp(directory: str) -> Stamp:
 
 
 def renew_stamp(directory: str) -> None:
-    """Change the stamp; the caller holds the lock, and its guard stands with its intent.
-
-    Only a file that is written, and not just given a later time, is synced: no reader outlives a
-    power cut.
-    """
+    """Change the stamp; the caller holds the lock, and its guard stands with its intent."""
     path = os.path.join(directory, STATE_FILE)
     if not exists(path):
         replace_file(path, State().encode())
         return
     try:
         set_later(path, path)
+    # Only a file that is written, and not just given a later time, is synced: no reader outlives a
+    # power cut.
     except PermissionError:  # the mount forces another owner
         replace_file(path, read_bytes(path))
 
 
 def set_later(path: str, before: str) -> None:
-    """Give a file a later time than that of `before`, which may be the file itself.
-
-    The time of `before` may lie in the future, set by a wrong clock, and still has to move on.
-    """
+    """Give a file a later time than that of `before`, which may be the file itself."""
+    # The time of `before` may lie in the future, set by a wrong clock, and still has to move on.
     earlier = status_of(before)
     for step in _STEPS_NS:
         modified = max(time.time_ns(), earlier.modified_ns + step)

@@ -70,10 +70,8 @@ MOST_PARTITIONS = 1_000_000  #: of a topic that is created: far more than a brok
 
 
 def check_partition_path(path: str) -> None:
-    """Refuse to write to a partition whose path is not a directory, or not writable for this user.
-
-    Readers leave out links and files: rows in their target would never be seen.
-    """
+    """Refuse a partition whose path is not a directory, or is not writable for this user."""
+    # Readers leave out links and files: rows in their target would never be seen.
     try:
         found = status_of(path).type
     except FileNotFoundError:
@@ -105,10 +103,8 @@ def create_partitions(directory: str, topic: str, n_partitions: int) -> None:
     The caller holds the lock.  The high watermarks are written first: no reader ever takes the log
     end for the end of the committed records, and after a crash they show which partitions were to
     be made.  The last partition is made next, because it shows how many partitions there are.
-
-    `n_partitions`: number of partitions, for a topic that does not exist yet.  Raises
-    `LogDirectoryError` if a link or a file has the name of a partition, or the partition may not
-    be written to; `UnknownTopicOrPartitionError` if a partition that had records is missing.
+    Raises `LogDirectoryError` if a link or a file has the name of a partition, or it may not be
+    written to; `UnknownTopicOrPartitionError` if a partition that had records is missing.
     """
     offsets = dict(read_offsets(directory, HIGH_WATERMARK_CHECKPOINT))
     known = {each for each in offsets if each.topic == topic}
@@ -143,10 +139,7 @@ def create_replica(directory: str, topic_partition: TopicPartition, topic_id: st
 
     The caller holds the lock.  A partition that is there stays; one that a crash has left without
     a segment or a topic id is completed.  A broker writes the id after the segment, and moves a
-    partition without an id aside.
-
-    `topic_id`: by the metadata of the cluster, as Kafka prints it.  Raises `LogDirectoryError` if
-    a link or a file has the name of the partition, or it may not be written to.
+    partition without an id aside.  Raises `LogDirectoryError` as `check_partition_path` does.
     """
     path = partition_path(directory, topic_partition)
     check_partition_path(path)
@@ -223,10 +216,8 @@ def partition_directories(directory: str, topic: str) -> list[tuple[TopicPartiti
 
 
 def is_known(directory: str, topic: str) -> bool:
-    """Whether a topic has a partition, or an entry in a checkpoint although somebody removed them.
-
-    Without the partition, a writer refuses to make the topic again.
-    """
+    """Whether a topic has a partition, or an entry in a checkpoint without a partition."""
+    # Without the partition, a writer refuses to make the topic again.
     return bool(partition_directories(directory, topic)) or any(
         each.topic == topic for name in CHECKPOINTS for each in read_offsets(directory, name)
     )
@@ -239,15 +230,11 @@ def taken_out(directory: str, topic: str) -> list[str]:
 
 
 def take_out(directory: str, topic: str, *, keeps_settings: bool = False) -> list[str]:
-    """Rename the partitions of a topic, remove its checkpoints' entries, forget its settings.
-
-    Returns the new paths.
-
-    The directories are renamed first.  A partition that still has its directory, but no longer its
-    high watermark, would be read to the log end.  Without its log start, it would be read from its
-    first segment on.  Settings that stayed would be those of the next topic of that name, and
-    retention would remove its records.
-    """
+    """Rename the partitions of a topic, remove its checkpoints' entries, forget its settings."""
+    # The directories are renamed first. A partition that still has its directory, but no longer
+    # its high watermark, would be read to the log end. Without its log start, it would be read
+    # from its first segment on. Settings that stayed would be those of the next topic of that
+    # name, and retention would remove its records.
     renamed = []
     for topic_partition, path in partition_directories(directory, topic):
         renamed.append(os.path.join(directory, deleted_directory_name(topic_partition)))
@@ -264,13 +251,9 @@ def take_out(directory: str, topic: str, *, keeps_settings: bool = False) -> lis
 
 
 def remove_taken_out(directory: str, topic: str, renamed: Collection[str] | None = None) -> None:
-    """Remove the renamed directories with their contents; a failure is only a warning.
-
-    The topic is gone by then.  A starting broker removes them, too, and nothing waits for their
-    disk space.
-
-    `renamed`: only these paths; all of the topic by default, also those of its earlier deletions.
-    """
+    """Remove the renamed directories with their contents; a failure is only a warning."""
+    # The topic is gone by then. A starting broker removes them, too, and nothing waits for their
+    # disk space. Without `renamed`, those of its earlier deletions go, too.
     try:
         paths = taken_out(directory, topic) if renamed is None else renamed
         for path in paths:
@@ -296,9 +279,6 @@ def put_segments_aside(path: str, below: int, log_start: int) -> None:
     reader of the old log start that lists the segments meanwhile notices that the first one is
     gone.  Producer snapshots below the first segment that stays go as well, but for the newest:
     only that one may know a producer whose batches have gone.  All of it can be repeated.
-
-    `path`: of the partition's directory.  `below`: base offset of the first segment that stays.
-    `log_start`: the log start, which is on the disk as such.
     """
     found = {name: parse_segment_file(name) for name in list_names(path)}
     live = [(each, name) for name, each in found.items() if each and each.state is FileState.LIVE]

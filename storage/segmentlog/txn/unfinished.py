@@ -60,11 +60,9 @@ class Fate(Enum):
 
 
 def fate_of(guard: Guard, intent: Intent | None, state: State) -> Fate:
-    """The progress of a commit, by its intent and the state of the directory.
-
-    An intent that builds on another state than the present one has begun nothing either: its
-    writer had lost the lock (`segmentlog.txn.change.raise_guard`).
-    """
+    """The progress of a commit, by its intent and the state of the directory."""
+    # An intent that builds on another state than the present one has begun nothing either: its
+    # writer had lost the lock (`segmentlog.txn.change.raise_guard`).
     if intent is None or state.token not in {guard.token, intent.after}:
         return Fate.NOT_BEGUN
     return Fate.DECIDED if state.token == guard.token else Fate.UNDECIDED
@@ -151,12 +149,10 @@ def give_up(directory: str, guard: Guard, intent: Intent) -> None:
 
 
 def _undo(directory: str, guard: Guard, intent: Intent, *, is_asked: bool = False) -> None:
-    """Cut every log back to its earlier size; every step can be done twice.
-
-    A file that is shorter than its earlier size has lost bytes.  If an earlier job with
-    ``flush=none`` never synced them, the next writer finds the new end of the log.  If they had
-    been synced, something else has cut the file.
-    """
+    """Cut every log back to its earlier size; every step can be done twice."""
+    # A file that is shorter than its earlier size has lost bytes. If an earlier job with
+    # ``flush=none`` never synced them, the next writer finds the new end of the log. If they had
+    # been synced, something else has cut the file.
     losses: list[str] = []
 
     def cut_back(each: PartitionIntent) -> None:
@@ -182,11 +178,9 @@ def _undo(directory: str, guard: Guard, intent: Intent, *, is_asked: bool = Fals
 
 
 def _cut_back(path: str, sizes: SegmentSizes) -> str:
-    """Remove the segments after the active one, and cut its files back to their sizes.
+    """Remove later segments, and cut the active one's files to their sizes; the loss in words.
 
     An index that is missing or shorter is not a loss: the next writer builds it again.
-
-    Returns the loss as the beginning of a sentence, or an empty text.
     """
     lost = ""
     for name in list_names(path):
@@ -212,10 +206,8 @@ def _cut_back(path: str, sizes: SegmentSizes) -> str:
 
 
 def _release_guard(directory: str, guard: Guard, *, is_clean: bool) -> None:
-    """Put the mark of a clean stop back if it is still true, and remove the guard.
-
-    The mark comes first: a crash in between leaves a guard, and does no harm.
-    """
+    """Put the mark of a clean stop back if it is still true, and remove the guard."""
+    # The mark comes first: a crash in between leaves a guard, and does no harm.
     mark = os.path.join(guard.path, CLEAN_SHUTDOWN_FILE)
     with contextlib.suppress(FileNotFoundError):
         if is_clean:
@@ -237,10 +229,8 @@ def _release_guard(directory: str, guard: Guard, *, is_clean: bool) -> None:
 
 
 def withdraw(directory: str, guard: Guard) -> None:
-    """Remove a guard whose commit has written nothing, without undoing anything.
-
-    The intent goes first: any writer that finds a guard without an intent only removes it.
-    """
+    """Remove a guard whose commit has written nothing, without undoing anything."""
+    # The intent goes first: any writer that finds a guard without an intent only removes it.
     remove_file(guard.intent_path, missing_ok=True)
     _release_guard(directory, guard, is_clean=False)
 

@@ -83,3 +83,33 @@ def test_a_damaged_file_is_an_error(copied: Path, path: str, column: str) -> Non
     rows = segmentlog.table(copied, "partitions", on_corrupt_batch="skip").to_pylist()
     (row,) = [row for row in rows if row["topic"] == "mixed.magic-0-1-2"]
     assert row[column] is None
+
+
+@pytest.mark.parametrize(
+    ("lost", "warning", "n_topics"),
+    [
+        ("*.log", "has no segments: what the cluster changed after its snapshot at offset 134", 6),
+        ("*", "holds neither segments nor a whole snapshot: nothing is known", 0),
+    ],
+)
+def test_a_metadata_log_that_has_lost_its_files_says_so(
+    example_cluster: str, tmp_path: Path, caplog: pytest.LogCaptureFixture,
+    lost: str, warning: str, n_topics: int,
+) -> None:  # fmt: skip
+    copy = shutil.copytree(example_cluster, tmp_path / "kafka")
+    for path in (copy / "__cluster_metadata-0").glob(lost):
+        path.unlink()
+
+    assert n_topics == segmentlog.table(copy, "topics").num_rows
+    assert warning in caplog.text
+
+
+def test_damaged_metadata_names_a_remedy(example_cluster: str, tmp_path: Path) -> None:
+    copy = shutil.copytree(example_cluster, tmp_path / "kafka")
+    path = copy / "__cluster_metadata-0" / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(segmentlog.LogDirectoryError, match="copy of another controller") as caught:
+        segmentlog.open_replicas(copy).topics()
+    assert str(path) == caught.value.path

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.log.sparse_indexes import OffsetIndex
-from segmentlog.store.index_file import SMALL_BYTES
+from segmentlog.log.sparse_indexes import SMALL_BYTES, OffsetIndex
 
 WALK_THROUGH = "0000000200000094 0000000400000128 00000006000001bc 0000000800000250"
 

@@ -8,12 +8,11 @@ import pytest
 
 from segmentlog.file_columns import SliceFile
 from segmentlog.format.records.read_memory import Workspace
-from segmentlog.log.sparse_indexes import OffsetIndex
+from segmentlog.log.sparse_indexes import SMALL_BYTES, IndexFile, OffsetIndex
 from segmentlog.model import ScanPolicy
 from segmentlog.reads.plan import UNCHECKED
 from segmentlog.reads.scan import PlannedFile
 from segmentlog.store.contract import Closing
-from segmentlog.store.index_file import SMALL_BYTES, IndexFile
 from segmentlog.store.local import LocalDisk
 
 OPENED: dict[str, Callable[[str], Closing]] = {

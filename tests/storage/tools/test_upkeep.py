@@ -57,6 +57,9 @@ def test_retain_says_what_goes_and_why(run: Run, directory: Path) -> None:
         f"{source} keeps it until 2100-01-08T00:00:00.000Z: this time is in the future\n"
         for p in (0, 1)
     )
+    asked = run("retain", directory, "--dry-run", status=2).stderr
+    assert asked.endswith("allow Kafka's defaults (--kafka-defaults)\n")
+
     told = run("retain", directory, "--dry-run", "--kafka-defaults").stdout
     assert f"{lines}{stays}would remove 2 segments, 138 bytes\n" == told
 

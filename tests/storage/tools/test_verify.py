@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
+from segmentlog.format.names import CLEAN_SHUTDOWN_FILE
 from segmentlog.testing.reference import Record, crc32c, encode_batch
 
 Run = Callable[..., Result]
@@ -96,6 +97,17 @@ def test_json_has_the_same_in_fields(run: Run, log_dir: Path) -> None:
     } == summary(result)  # fmt: skip
 
 
+def torn(path: Path) -> None:
+    """Bytes after the last batch of a log that was cleanly stopped."""
+    path.write_bytes(path.read_bytes() + b"torn")
+
+
+def torn_by_a_crash(path: Path) -> None:
+    """A starting broker cuts the bytes off, because its directory was not cleanly stopped."""
+    torn(path)
+    (path.parents[1] / CLEAN_SHUTDOWN_FILE).unlink()
+
+
 DAMAGES: dict[str, tuple[str, Callable[[Path], object], str, tuple[int | None, int | None]]] = {
     "a length that cannot be": (
         f"{CLOSED}.log", lambda path: change(path, BATCH + 8, b"\0\0\0\0"),
@@ -108,10 +120,8 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], object], str, tuple[int | None, i
     "a closed segment cut short": (
         f"{CLOSED}.log", lambda path: os.truncate(path, 4 * BATCH - 1), "corrupt-batch", (1035, 28)
     ),
-    "a torn tail": (
-        f"{48:020d}.log", lambda path: path.write_bytes(path.read_bytes() + b"torn"),
-        "torn-tail", (203, 50),
-    ),
+    "a torn tail": (f"{48:020d}.log", torn_by_a_crash, "torn-tail", (203, 50)),
+    "a torn tail that no start removes": (f"{48:020d}.log", torn, "torn-tail", (203, 50)),
     "an entry of the offset index": (
         f"{CLOSED}.index", lambda path: change(path, 4, b"\0\0\0\x07"), "offset-index", (0, 23)
     ),
@@ -169,8 +179,7 @@ def test_the_last_lines_say_what_to_do(run: Run, log_dir: Path, damage: str, adv
         case "batch":
             change(segment, BATCH + 100, b"!!!!")
         case "tail":
-            with (segment.parent / f"{48:020d}.log").open("ab") as file:
-                file.write(b"torn")
+            torn_by_a_crash(segment.parent / f"{48:020d}.log")
         case "index":
             change(segment.with_suffix(".index"), 4, b"\0\0\0\x07")
         case "guard":

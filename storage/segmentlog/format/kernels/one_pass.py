@@ -48,13 +48,13 @@ from segmentlog.format.kernels.scan import LARGEST_OFFSET, SMALLEST_RECORD_BYTES
 from segmentlog.format.kernels.varint import INT_STOPS, LONG_STOPS, read_groups_quick, signed
 from segmentlog.native import inlined, internal
 
-_LINE_BYTES = 64
+LINE_BYTES = 64
 _LEAST_AHEAD, _MOST_AHEAD = 4 << 10, 32 << 10
 _OUTPUT_AHEAD = 4 << 10  # the values of an Arrow batch are larger than the second cache
 
 
 @inlined
-def _distance(n_bytes: int) -> int:
+def distance(n_bytes: int) -> int:
     """How far ahead of the records of a batch of `n_bytes` to ask for memory.
 
     The next batch, probably of the same size, arrives while the records of this one are written,
@@ -91,6 +91,30 @@ def _has_headers(buf: Bytes, at: int, value_end: int, record_end: int) -> bool:
         return False  # `judge` drops bits of a length that the quick varint keeps
     _, body = read_groups_quick(buf, at, INT_STOPS)
     return judge(buf, body, record_end) == st.OK
+
+
+@inlined
+def usual_record(
+    buf: Bytes, at: int, end: int, previous: int
+) -> tuple[bool, int, int, int, int, int, int, int]:
+    """The fields of the record at byte `at`; `previous` is the offset delta of the one before.
+
+    Returns whether it is sound, the position after it, its timestamp delta and its offset delta,
+    length and position of its key, and of its value.  Deltas and lengths are groups of
+    `read_groups_quick`; an odd length is a null.
+    """
+    is_sound, record_end, delta_ms, delta, after = _open(buf, at, end)
+    if not is_sound or delta <= previous or delta & 1:
+        return False, 0, 0, 0, 0, 0, 0, 0
+    key, key_at = read_groups_quick(buf, after, INT_STOPS)
+    after = key_at if key & 1 else key_at + (key >> 1)
+    if after > record_end:
+        return False, 0, 0, 0, 0, 0, 0, 0
+    value, value_at = read_groups_quick(buf, after, INT_STOPS)
+    after = value_at if value & 1 else value_at + (value >> 1)
+    adds_up = after + 1 == record_end and load_u8(buf, after) == 0
+    is_usual = adds_up or _has_headers(buf, at, after, record_end)
+    return is_usual, record_end, delta_ms, delta, key, key_at, value, value_at
 
 
 @inlined
@@ -131,21 +155,14 @@ def _fill(
     want_key, want_value = key_ends.shape[0] > 0, value_ends.shape[0] > 0
     row, to_key, to_value = int(state[N_ROWS]), int(state[KEY_BYTES]), int(state[VALUE_BYTES])
     key_nulls, value_nulls = int(state[KEY_NULLS]), int(state[VALUE_NULLS])
-    previous, stop, ahead = -1, row + count, _distance(end - at)
+    previous, stop, ahead = -1, row + count, distance(end - at)
     while row < stop:
         prefetch(buf, at + ahead)
-        prefetch(buf, at + ahead + _LINE_BYTES)
-        is_sound, record_end, delta_ms, delta, after = _open(buf, at, end)
-        if not is_sound or delta <= previous or delta & 1:
-            return -1, 0, 0, 0, 0
-        key, key_at = read_groups_quick(buf, after, INT_STOPS)
-        after = key_at if key & 1 else key_at + (key >> 1)
-        if after > record_end:
-            return -1, 0, 0, 0, 0
-        value, value_at = read_groups_quick(buf, after, INT_STOPS)
-        after = value_at if value & 1 else value_at + (value >> 1)
-        adds_up = after + 1 == record_end and load_u8(buf, after) == 0
-        if not adds_up and not _has_headers(buf, at, after, record_end):
+        prefetch(buf, at + ahead + LINE_BYTES)
+        is_usual, record_end, delta_ms, delta, key, key_at, value, value_at = usual_record(
+            buf, at, end, previous
+        )
+        if not is_usual:
             return -1, 0, 0, 0, 0
         store_item(columns.offsets, row, delta)
         store_item(columns.timestamps, row, delta_ms)
@@ -154,7 +171,7 @@ def _fill(
             key_nulls += key & 1
         if want_value:
             prefetch(values, to_value + _OUTPUT_AHEAD)
-            prefetch(values, to_value + _OUTPUT_AHEAD + _LINE_BYTES)
+            prefetch(values, to_value + _OUTPUT_AHEAD + LINE_BYTES)
             to_value = _put(row, buf, value_at, value, to_value, values, value_ends, value_valid)
             value_nulls += value & 1
         row += 1
@@ -168,11 +185,11 @@ def _fill_narrow(
     buf: Bytes, at: int, end: int, count: int, columns: PlainArrays, state: Int64s
 ) -> int:
     """`_fill` without keys and values: their bytes are not read."""
-    row, previous, ahead = int(state[N_ROWS]), -1, _distance(end - at)
+    row, previous, ahead = int(state[N_ROWS]), -1, distance(end - at)
     stop = row + count
     while row < stop:
         prefetch(buf, at + ahead)
-        prefetch(buf, at + ahead + _LINE_BYTES)
+        prefetch(buf, at + ahead + LINE_BYTES)
         is_sound, record_end, delta_ms, delta, _ = _open(buf, at, end)
         if not is_sound or delta <= previous or delta & 1:
             return -1
@@ -206,7 +223,7 @@ def _add_bases(
 
 
 @inlined
-def _measure(buf: Bytes, position: int, end: int) -> tuple[int, int]:
+def measure(buf: Bytes, position: int, end: int) -> tuple[int, int]:
     """`OK` and the end of the batch of magic 2 at `position`, if it is whole and has slack."""
     if position + layout.MAGIC_PREFIX_BYTES > end:
         return st.NEED_MORE, position
@@ -220,6 +237,27 @@ def _measure(buf: Bytes, position: int, end: int) -> tuple[int, int]:
     if batch_end + COPY_SLACK > buf.shape[0]:
         return st.UNUSUAL, position
     return st.OK, batch_end
+
+
+@inlined
+def usual_header(
+    buf: Bytes, position: int, batch_end: int, next_offset: int, range_end: int
+) -> tuple[bool, int, int, int, int]:
+    """Whether a batch has a usual header; its attributes, count, base offset and last delta."""
+    attributes = load_i16(buf, position + layout.ATTRIBUTES_AT)
+    count = load_i32(buf, position + layout.RECORDS_COUNT_AT)
+    base_offset = load_i64(buf, position + layout.BASE_OFFSET_AT)
+    last_delta = load_i32(buf, position + layout.LAST_OFFSET_DELTA_AT)
+    least = count * SMALLEST_RECORD_BYTES
+    if attributes & layout.CODEC_MASK != 0:
+        least = min(count, 1)
+    is_usual = not (
+        base_offset < next_offset or last_delta < 0 or count < 0 or count > last_delta + 1
+        or least > batch_end - position - layout.HEADER_BYTES
+        or base_offset > LARGEST_OFFSET - 1 - last_delta
+        or base_offset + last_delta >= range_end
+    )  # fmt: skip
+    return is_usual, attributes, count, base_offset, last_delta
 
 
 @inlined
@@ -288,7 +326,8 @@ def _take(
 
 
 @inlined
-def _has_right_checksum(buf: Bytes, position: int, batch_end: int) -> bool:
+def has_right_checksum(buf: Bytes, position: int, batch_end: int) -> bool:
+    """Whether the bytes of a batch are those that were written."""
     stored = load_i32(buf, position + layout.CRC_AT) & 0xFFFFFFFF
     return crc32c(buf, position + layout.ATTRIBUTES_AT, batch_end) == stored
 
@@ -341,23 +380,14 @@ def decode_batches(
     """
     position = start
     while position < end:
-        status, batch_end = _measure(buf, position, end)
+        status, batch_end = measure(buf, position, end)
         if status != st.OK:
             return status, position, next_offset
         records_at = position + layout.HEADER_BYTES
-        attributes = load_i16(buf, position + layout.ATTRIBUTES_AT)
-        count = load_i32(buf, position + layout.RECORDS_COUNT_AT)
-        base_offset = load_i64(buf, position + layout.BASE_OFFSET_AT)
-        last_delta = load_i32(buf, position + layout.LAST_OFFSET_DELTA_AT)
-        least = count * SMALLEST_RECORD_BYTES
-        if attributes & layout.CODEC_MASK != 0:
-            least = min(count, 1)
-        if (
-            base_offset < next_offset or last_delta < 0 or count < 0 or count > last_delta + 1
-            or least > batch_end - records_at
-            or base_offset > LARGEST_OFFSET - 1 - last_delta
-            or base_offset + last_delta >= range_end
-        ):  # fmt: skip
+        is_usual, attributes, count, base_offset, last_delta = usual_header(
+            buf, position, batch_end, next_offset, range_end
+        )
+        if not is_usual:
             return st.UNUSUAL, position, next_offset
         last_offset = base_offset + last_delta
         is_left_out = (
@@ -372,7 +402,7 @@ def decode_batches(
                 status = _room_for(count, batch_end - records_at, attributes, state)
                 if status != st.OK:
                     return status, position, next_offset
-        if not _has_right_checksum(buf, position, batch_end):
+        if not has_right_checksum(buf, position, batch_end):
             return st.UNUSUAL, position, next_offset
         if not is_left_out:
             status = _take(

@@ -11,6 +11,8 @@ these numbers.
 Both can be merged, in any order.  The hash has no secret: processes that merge must agree.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from segmentlog.format.kernels.memory import (
@@ -19,9 +21,12 @@ from segmentlog.format.kernels.memory import (
     Int64Table,
     leading_zeros,
     load_i32,
+    load_item,
     load_u8,
     load_u32,
     load_u64,
+    store_item,
+    store_u8,
 )
 from segmentlog.format.kernels.source import BinaryArrays, length_of
 from segmentlog.native import inlined, internal, kernel
@@ -35,14 +40,15 @@ REGISTER_BITS = 14
 N_REGISTERS = 1 << REGISTER_BITS  #: the standard error is 1.04 / sqrt(N_REGISTERS), 0.8 %
 
 #: Rows of the table of the heaviest keys, and how many of them are used before a purge.
-HEAVY_ROWS = 2048
+HEAVY_ROWS = 4096
 MOST_HEAVY = 1536
+# Where the columns begin: one lies after the other, so that a purge takes many rows at a time.
 HASH = 0
-COUNT = 1  #: 0 in a free row
-LENGTH = 2  #: bytes of the key
-PARTITION = 3  #: of a record with the key …
-OFFSET = 4  #: … and its offset
-HEAVY_COLUMNS = 5
+COUNT = HEAVY_ROWS  #: 0 in a free row
+LENGTH = 2 * HEAVY_ROWS  #: bytes of the key
+PARTITION = 3 * HEAVY_ROWS  #: of a record with the key …
+OFFSET = 4 * HEAVY_ROWS  #: … and its offset
+HEAVY_SIZE = 5 * HEAVY_ROWS
 
 #: Rows of the table of schema ids, and how many of them are used.
 ID_ROWS = 512
@@ -55,7 +61,7 @@ ID_COLUMNS = 2
 #: byte, 2 for two or three …
 SIZE_COLUMNS = 33
 KEY_SIZES = 0
-VALUE_SIZES = 1
+VALUE_SIZES = SIZE_COLUMNS
 
 # Counters.  Lengths are in bytes, times in epoch milliseconds.
 N_RECORDS = 0
@@ -66,27 +72,51 @@ NULL_VALUES = 4
 TOMBSTONES = 5  #: records with a key and without a value
 VALUE_BYTES = 6
 LARGEST_VALUE = 7
-JSON_VALUES = 8  #: that begin and end as an object or an array
-FRAMED_VALUES = 9  #: that begin as with the id of a schema
-OTHER_IDS = 10  #: framed values whose id the table of ids had no room for
-N_IDS = 11  #: in the table
-N_HEAVY = 12  #: keys in the table
-HEAVY_ERROR = 13  #: by which a count of the heaviest keys may be too small, at most
-NO_TIME = 14  #: records with `NO_TIMESTAMP`; the times below are those of the others
-FIRST_MS = 15
-LAST_MS = 16
-LEAST_MS = 17
-LARGEST_MS = 18
-N_BACK = 19  #: records that are older than the record before them
-MOST_BACK_MS = 20  #: that a record is older than any record before it
-BEFORE = 21  #: records with a timestamp before `EARLIEST_MS`
-AFTER = 22  #: records with a timestamp after `NOW_MS`
-EARLIEST_MS = 23  #: given: a time when there was no Kafka
-NOW_MS = 24  #: given
-N_COUNTERS = 25
+OTHER_IDS = 8  #: values that begin with the id of a schema for which the table had no room
+N_IDS = 9  #: in the table
+N_HEAVY = 10  #: keys in the table
+HEAVY_ERROR = 11  #: by which a count of the heaviest keys may be too small, at most
+NO_TIME = 12  #: records with `NO_TIMESTAMP`; the times below are those of the others
+FIRST_MS = 13
+LAST_MS = 14
+LEAST_MS = 15
+LARGEST_MS = 16
+N_BACK = 17  #: records that are older than the record before them
+MOST_BACK_MS = 18  #: that a record is older than any record before it
+BEFORE = 19  #: records with a timestamp before `EARLIEST_MS`
+AFTER = 20  #: records with a timestamp after `NOW_MS`
+EARLIEST_MS = 21  #: given: a time when there was no Kafka
+NOW_MS = 22  #: given
+N_COUNTERS = 23
+
+# Where the key and the value of a record are: some records have `PLACE_SIZE` numbers each.
+KEY_AT = 0
+KEY_LENGTH = 1  #: -1 for null
+VALUE_AT = 2
+VALUE_LENGTH = 3  #: -1 for null
+TIME = 4  #: epoch milliseconds
+PLACE_OFFSET = 5
+KEY_HASH = 6  #: filled by `add_records`
+PLACE_SIZE = 8  #: a line of the cache
 
 FRAME_BYTES = 5  #: a byte 0, and the id of a schema
 NO_TIMESTAMP = -1
+
+
+class SketchArrays(NamedTuple):
+    """Counters and sketches, to be read and written.
+
+    `registers` has shape (`N_REGISTERS`,), `heavy` and `spare` (`HEAVY_SIZE`,), `ids` (`ID_ROWS`,
+    `ID_COLUMNS`), `sizes` (2 * `SIZE_COLUMNS`,), and `counters` (`N_COUNTERS`,).  What `spare`
+    holds does not matter.
+    """
+
+    registers: Bytes
+    heavy: Int64s
+    spare: Int64s
+    ids: Int64Table
+    sizes: Int64s
+    counters: Int64s
 
 
 @inlined
@@ -140,17 +170,23 @@ def _count_distinct(registers: Bytes, hashed: int) -> None:
     register = hashed & (N_REGISTERS - 1)
     rest = int(np.uint64(hashed)) >> REGISTER_BITS
     rank = leading_zeros(rest) - REGISTER_BITS + 1
-    if rank > registers[register]:
-        registers[register] = rank
+    if rank > load_u8(registers, register):
+        store_u8(registers, register, rank)
+
+
+@inlined
+def _count_size(sizes: Int64s, kind: int, length: int) -> None:
+    at = kind + 64 - leading_zeros(length)
+    store_item(sizes, at, load_item(sizes, at) + 1)
 
 
 @inlined
 def _row_of(table: Int64s, hashed: int) -> int:
     """Row of a key in the table of the heaviest keys, or the free row where it belongs."""
     row = (hashed >> REGISTER_BITS) & (HEAVY_ROWS - 1)
-    while table[row, COUNT] != 0 and table[row, HASH] != hashed:
+    while load_item(table, COUNT + row) != 0 and load_item(table, HASH + row) != hashed:
         row = (row + 1) & (HEAVY_ROWS - 1)
-    return int(row)
+    return row
 
 
 @internal
@@ -159,35 +195,155 @@ def _purge(table: Int64s, spare: Int64s) -> tuple[int, int]:
 
     Returns the number of keys that are left, and the number taken.
     """
-    taken, n_gone = 1, 0
+    taken, n_left = 1, MOST_HEAVY
     while True:
-        n_gone = 0
+        n_left = 0
         for row in range(HEAVY_ROWS):
-            if 0 < table[row, COUNT] <= taken:
-                n_gone += 1
-        if 2 * n_gone >= MOST_HEAVY:
+            n_left += load_item(table, COUNT + row) > taken
+        if 2 * n_left <= MOST_HEAVY:
             break
         taken *= 2
-    n_left = 0
+    to = 0
+    if n_left > 0:
+        for row in range(HEAVY_ROWS):
+            if load_item(table, COUNT + row) > taken:
+                for column in range(0, HEAVY_SIZE, HEAVY_ROWS):
+                    store_item(spare, column + to, load_item(table, column + row))
+                to += 1
     for row in range(HEAVY_ROWS):
-        if table[row, COUNT] > taken:
-            for column in range(HEAVY_COLUMNS):
-                spare[n_left, column] = table[row, column]
-            spare[n_left, COUNT] -= taken
-            n_left += 1
-        table[row, COUNT] = 0
+        store_item(table, COUNT + row, 0)
     for i in range(n_left):
-        row = _row_of(table, spare[i, HASH])
-        for column in range(HEAVY_COLUMNS):
-            table[row, column] = spare[i, column]
+        row = _row_of(table, load_item(spare, HASH + i))
+        for column in range(0, HEAVY_SIZE, HEAVY_ROWS):
+            store_item(table, column + row, load_item(spare, column + i))
+        store_item(table, COUNT + row, load_item(spare, COUNT + i) - taken)
     return n_left, taken
+
+
+@inlined
+def _add_times(places: Int64s, n: int, counters: Int64s) -> None:
+    n_timed = counters[N_RECORDS] - counters[NO_TIME]
+    first, last = counters[FIRST_MS], counters[LAST_MS]
+    least, largest = counters[LEAST_MS], counters[LARGEST_MS]
+    most_back, n_back = counters[MOST_BACK_MS], counters[N_BACK]
+    earliest, now = counters[EARLIEST_MS], counters[NOW_MS]
+    no_time, before, after = counters[NO_TIME], counters[BEFORE], counters[AFTER]
+    for at in range(0, n * PLACE_SIZE, PLACE_SIZE):
+        time = load_item(places, at + TIME)
+        if time == NO_TIMESTAMP:
+            no_time += 1
+            continue
+        before += time < earliest
+        after += time > now
+        if n_timed == 0:
+            n_timed, first, least, largest = 1, time, time, time
+        elif time < largest:
+            n_back += time < last
+            least = min(least, time)
+            most_back = max(most_back, largest - time)
+        else:
+            largest = time
+        last = time
+    counters[FIRST_MS], counters[LAST_MS] = first, last
+    counters[LEAST_MS], counters[LARGEST_MS] = least, largest
+    counters[MOST_BACK_MS], counters[N_BACK] = most_back, n_back
+    counters[NO_TIME], counters[BEFORE], counters[AFTER] = no_time, before, after
+
+
+@inlined
+def _add_keys(
+    buf: Bytes, places: Int64s, n: int, registers: Bytes, sizes: Int64s, counters: Int64s
+) -> None:
+    nulls, n_bytes, largest = 0, 0, counters[LARGEST_KEY]
+    for at in range(0, n * PLACE_SIZE, PLACE_SIZE):
+        length = load_item(places, at + KEY_LENGTH)
+        if length < 0:
+            nulls += 1
+            continue
+        n_bytes += length
+        largest = max(largest, length)
+        _count_size(sizes, KEY_SIZES, length)
+        start = load_item(places, at + KEY_AT)
+        hashed = hash_of(buf, start, start + length)
+        _count_distinct(registers, hashed)
+        store_item(places, at + KEY_HASH, _signed(hashed))
+    counters[NULL_KEYS] += nulls
+    counters[KEY_BYTES] += n_bytes
+    counters[LARGEST_KEY] = largest
+
+
+@inlined
+def _add_heavy(
+    places: Int64s, n: int, partition: int, heavy: Int64s, spare: Int64s, counters: Int64s
+) -> None:
+    """Count the keys that `_add_keys` has hashed.
+
+    This is a separate loop because whether a key is in the table is hard to predict, and a wrong
+    guess costs the more the later its hash is known.
+    """
+    n_heavy, error = counters[N_HEAVY], counters[HEAVY_ERROR]
+    for at in range(0, n * PLACE_SIZE, PLACE_SIZE):
+        if load_item(places, at + KEY_LENGTH) < 0:
+            continue
+        hashed = load_item(places, at + KEY_HASH)
+        row = _row_of(heavy, hashed)
+        count = load_item(heavy, COUNT + row)
+        if count == 0:
+            if n_heavy == MOST_HEAVY:
+                n_heavy, taken = _purge(heavy, spare)
+                error += taken
+                row = _row_of(heavy, hashed)
+            n_heavy += 1
+            store_item(heavy, HASH + row, hashed)
+            store_item(heavy, LENGTH + row, load_item(places, at + KEY_LENGTH))
+            store_item(heavy, PARTITION + row, partition)
+            store_item(heavy, OFFSET + row, load_item(places, at + PLACE_OFFSET))
+        store_item(heavy, COUNT + row, count + 1)
+    counters[N_HEAVY], counters[HEAVY_ERROR] = n_heavy, error
+
+
+@inlined
+def _add_values(
+    buf: Bytes, places: Int64s, n: int, ids: Int64s, sizes: Int64s, counters: Int64s
+) -> None:
+    nulls, tombstones, n_bytes, largest = 0, 0, 0, counters[LARGEST_VALUE]
+    for at in range(0, n * PLACE_SIZE, PLACE_SIZE):
+        length = load_item(places, at + VALUE_LENGTH)
+        if length < 0:
+            nulls += 1
+            tombstones += load_item(places, at + KEY_LENGTH) >= 0
+            continue
+        n_bytes += length
+        largest = max(largest, length)
+        _count_size(sizes, VALUE_SIZES, length)
+        start = load_item(places, at + VALUE_AT)
+        if length >= FRAME_BYTES and load_u8(buf, start) == 0:
+            schema = load_i32(buf, start + 1)
+            if schema >= 0:
+                _count_id(ids, counters, schema, 1)
+    counters[NULL_VALUES] += nulls
+    counters[VALUE_BYTES] += n_bytes
+    counters[LARGEST_VALUE] = largest
+    counters[TOMBSTONES] += tombstones
+
+
+@inlined
+def add_records(
+    keys: Bytes, values: Bytes, places: Int64s, n: int, partition: int, sketch: SketchArrays
+) -> None:
+    """Add records, which follow those before; `places` points into the buffers of both columns."""
+    counters = sketch.counters
+    _add_times(places, n, counters)
+    _add_keys(keys, places, n, sketch.registers, sketch.sizes, counters)
+    _add_heavy(places, n, partition, sketch.heavy, sketch.spare, counters)
+    _add_values(values, places, n, sketch.ids, sketch.sizes, counters)
+    counters[N_RECORDS] += n
 
 
 @kernel
 def sketch_records(
     keys: BinaryArrays, values: BinaryArrays, timestamps: Int64s, offsets: Int64s, partition: int,
-    registers: Bytes, heavy: Int64Table, spare: Int64Table, ids: Int64Table, sizes: Int64Table,
-    counters: Int64s,
+    places: Int64s, sketch: SketchArrays,
 ) -> None:  # fmt: skip
     """Add records, which follow those before, to counters and sketches.
 
@@ -196,94 +352,21 @@ def sketch_records(
     keys, values : the columns; read only
     timestamps, offsets : int64 arrays, shape (n_rows,); read only
     partition : of the records
-    registers : uint8 array, shape (`N_REGISTERS`,); read and written
-    heavy : int64 array, shape (`HEAVY_ROWS`, `HEAVY_COLUMNS`); read and written
-    spare : int64 array, shape (`HEAVY_ROWS`, `HEAVY_COLUMNS`); written
-    ids : int64 array, shape (`ID_ROWS`, `ID_COLUMNS`); read and written
-    sizes : int64 array, shape (2, `SIZE_COLUMNS`); read and written
-    counters : int64 array, shape (`N_COUNTERS`,); read and written
+    places : int64 array, room for at least one record; written
+    sketch : read and written
     """
-    n_timed = counters[N_RECORDS] - counters[NO_TIME]
-    first, last = counters[FIRST_MS], counters[LAST_MS]
-    least, largest = counters[LEAST_MS], counters[LARGEST_MS]
-    most_back, n_back = counters[MOST_BACK_MS], counters[N_BACK]
-    earliest, now = counters[EARLIEST_MS], counters[NOW_MS]
-    no_time, before, after = counters[NO_TIME], counters[BEFORE], counters[AFTER]
-    n_heavy, error = counters[N_HEAVY], counters[HEAVY_ERROR]
-    null_keys, key_bytes, largest_key = 0, 0, counters[LARGEST_KEY]
-    null_values, value_bytes, largest_value = 0, 0, counters[LARGEST_VALUE]
-    tombstones = json_values = 0
-    for row in range(timestamps.shape[0]):
-        time = timestamps[row]
-        if time == NO_TIMESTAMP:
-            no_time += 1
-        elif n_timed == 0:
-            n_timed, first, last, least, largest = 1, time, time, time, time
-            before += time < earliest
-            after += time > now
-        else:
-            n_back += time < last
-            last = time
-            before += time < earliest
-            after += time > now
-            least, largest = min(least, time), max(largest, time)
-            most_back = max(most_back, largest - time)
-        length = length_of(keys, row)
-        has_key = length >= 0
-        if has_key:
-            start = int(keys.ends[row])
-            key_bytes += length
-            largest_key = max(largest_key, length)
-            sizes[KEY_SIZES, 64 - leading_zeros(length)] += 1
-            hashed = hash_of(keys.data, start, start + length)
-            _count_distinct(registers, hashed)
-            found = _signed(hashed)
-            at = _row_of(heavy, found)
-            if heavy[at, COUNT] == 0:
-                if n_heavy == MOST_HEAVY:
-                    n_heavy, taken = _purge(heavy, spare)
-                    error += taken
-                    at = _row_of(heavy, found)
-                n_heavy += 1
-                heavy[at, HASH], heavy[at, LENGTH] = found, length
-                heavy[at, PARTITION], heavy[at, OFFSET] = partition, offsets[row]
-            heavy[at, COUNT] += 1
-        else:
-            null_keys += 1
-        length = length_of(values, row)
-        if length < 0:
-            null_values += 1
-            tombstones += has_key
-            continue
-        value_bytes += length
-        largest_value = max(largest_value, length)
-        sizes[VALUE_SIZES, 64 - leading_zeros(length)] += 1
-        if length < 2:
-            continue
-        start = int(values.ends[row])
-        begin = load_u8(values.data, start)
-        if begin == 0:
-            schema = load_i32(values.data, start + 1) if length >= FRAME_BYTES else -1
-            if schema >= 0:
-                counters[FRAMED_VALUES] += 1
-                _count_id(ids, counters, schema, 1)
-        # '{' and '}', or '[' and ']', differ by two.
-        elif begin == 0x7B or begin == 0x5B:
-            json_values += load_u8(values.data, start + length - 1) == begin + 2
-    counters[N_RECORDS] += timestamps.shape[0]
-    counters[FIRST_MS], counters[LAST_MS] = first, last
-    counters[LEAST_MS], counters[LARGEST_MS] = least, largest
-    counters[MOST_BACK_MS], counters[N_BACK] = most_back, n_back
-    counters[NO_TIME], counters[BEFORE], counters[AFTER] = no_time, before, after
-    counters[N_HEAVY], counters[HEAVY_ERROR] = n_heavy, error
-    counters[NULL_KEYS] += null_keys
-    counters[KEY_BYTES] += key_bytes
-    counters[LARGEST_KEY] = largest_key
-    counters[NULL_VALUES] += null_values
-    counters[VALUE_BYTES] += value_bytes
-    counters[LARGEST_VALUE] = largest_value
-    counters[TOMBSTONES] += tombstones
-    counters[JSON_VALUES] += json_values
+    row, n_rows, n_places = 0, timestamps.shape[0], places.shape[0] // PLACE_SIZE
+    while row < n_rows:
+        n = min(n_places, n_rows - row)
+        for at in range(0, n * PLACE_SIZE, PLACE_SIZE):
+            store_item(places, at + KEY_AT, keys.ends[row])
+            store_item(places, at + KEY_LENGTH, length_of(keys, row))
+            store_item(places, at + VALUE_AT, values.ends[row])
+            store_item(places, at + VALUE_LENGTH, length_of(values, row))
+            store_item(places, at + TIME, timestamps[row])
+            store_item(places, at + PLACE_OFFSET, offsets[row])
+            row += 1
+        add_records(keys.data, values.data, places, n, partition, sketch)
 
 
 @internal
@@ -303,35 +386,34 @@ def _count_id(ids: Int64s, counters: Int64s, schema: int, n: int) -> None:
 
 @kernel
 def merge_sketches(
-    registers: Bytes, heavy: Int64Table, spare: Int64Table, ids: Int64Table, counters: Int64s,
-    other_registers: Bytes, other_heavy: Int64Table, other_ids: Int64Table,
-) -> None:  # fmt: skip
+    sketch: SketchArrays, other_registers: Bytes, other_heavy: Int64s, other_ids: Int64Table
+) -> None:
     """Add the distinct keys, the heaviest keys and the schema ids of other records.
 
     Parameters
     ----------
-    registers, heavy, ids, counters : of `sketch_records`; read and written
-    spare : int64 array, shape (`HEAVY_ROWS`, `HEAVY_COLUMNS`); written
+    sketch : read and written
     other_registers, other_heavy, other_ids : of the other records; read only
     """
+    registers, heavy, counters = sketch.registers, sketch.heavy, sketch.counters
     for i in range(N_REGISTERS):
-        if other_registers[i] > registers[i]:
-            registers[i] = other_registers[i]
+        registers[i] = max(registers[i], other_registers[i])
     for row in range(HEAVY_ROWS):
-        if other_heavy[row, COUNT] == 0:
+        count = other_heavy[COUNT + row]
+        if count == 0:
             continue
-        at = _row_of(heavy, other_heavy[row, HASH])
-        if heavy[at, COUNT] == 0:
+        at = _row_of(heavy, other_heavy[HASH + row])
+        if heavy[COUNT + at] == 0:
             if counters[N_HEAVY] == MOST_HEAVY:
-                n_heavy, taken = _purge(heavy, spare)
+                n_heavy, taken = _purge(heavy, sketch.spare)
                 counters[N_HEAVY] = n_heavy
                 counters[HEAVY_ERROR] += taken
-                at = _row_of(heavy, other_heavy[row, HASH])
+                at = _row_of(heavy, other_heavy[HASH + row])
             counters[N_HEAVY] += 1
-            for column in range(HEAVY_COLUMNS):
-                heavy[at, column] = other_heavy[row, column]
+            for column in range(0, HEAVY_SIZE, HEAVY_ROWS):
+                heavy[column + at] = other_heavy[column + row]
         else:
-            heavy[at, COUNT] += other_heavy[row, COUNT]
+            heavy[COUNT + at] += count
     for row in range(ID_ROWS):
         if other_ids[row, ID_COUNT] > 0:
-            _count_id(ids, counters, other_ids[row, ID], other_ids[row, ID_COUNT])
+            _count_id(sketch.ids, counters, other_ids[row, ID], other_ids[row, ID_COUNT])

@@ -84,21 +84,33 @@ def walk_headers(buf: Bytes, start: int, end: int, headers: Int64Table) -> tuple
             code, last, attributes, producer_id, count = _read_header(buf, position, size, end)
             if code != st.OK:
                 return code, position, n_batches
-        headers[n_batches, layout.POSITION] = position
-        headers[n_batches, layout.SIZE] = size
-        headers[n_batches, layout.BASE_OFFSET] = first
-        headers[n_batches, layout.LAST_OFFSET] = last
-        headers[n_batches, layout.ATTRIBUTES] = attributes
         first_ms, max_ms = _timestamps(buf, position, magic)
-        headers[n_batches, layout.BASE_TIMESTAMP] = first_ms
-        headers[n_batches, layout.MAX_TIMESTAMP] = max_ms
-        headers[n_batches, layout.PRODUCER_ID] = producer_id
-        headers[n_batches, layout.RECORDS_COUNT] = count
-        headers[n_batches, layout.RECORDS_START] = position + layout.HEADER_BYTES
-        headers[n_batches, layout.RECORDS_END] = position + size
+        put_header(
+            headers, n_batches, position, size, first, last, attributes, first_ms, max_ms,
+            producer_id, count,
+        )  # fmt: skip
         n_batches += 1
         position += size
     return st.OK, position, n_batches
+
+
+@inlined
+def put_header(
+    headers: Int64s, row: int, position: int, size: int, first: int, last: int, attributes: int,
+    first_ms: int, max_ms: int, producer_id: int, count: int,
+) -> None:  # fmt: skip
+    """Fill a row of `walk_headers`."""
+    headers[row, layout.POSITION] = position
+    headers[row, layout.SIZE] = size
+    headers[row, layout.BASE_OFFSET] = first
+    headers[row, layout.LAST_OFFSET] = last
+    headers[row, layout.ATTRIBUTES] = attributes
+    headers[row, layout.BASE_TIMESTAMP] = first_ms
+    headers[row, layout.MAX_TIMESTAMP] = max_ms
+    headers[row, layout.PRODUCER_ID] = producer_id
+    headers[row, layout.RECORDS_COUNT] = count
+    headers[row, layout.RECORDS_START] = position + layout.HEADER_BYTES
+    headers[row, layout.RECORDS_END] = position + size
 
 
 @inlined

@@ -25,7 +25,7 @@ N_WINDOW_COLUMNS = 5
 
 
 @internal
-def _read_on(buf: Bytes, position: int, window: Int64s) -> bool:
+def read_on(buf: Bytes, position: int, window: Int64s) -> bool:
     """Move the bytes from `position` on to the front, and read on; False if nothing was tried."""
     held = window[END] - position
     file_position = window[FILE_POSITION] + position
@@ -75,6 +75,6 @@ def decode_windows(
             scale, most_inflated, codecs, scratch, columns, state,
         )  # fmt: skip
         is_empty = status == st.OK or status == st.NEED_MORE
-        if not is_empty or not _read_on(buf, position, window):
+        if not is_empty or not read_on(buf, position, window):
             return status, position, next_offset
         position = 0

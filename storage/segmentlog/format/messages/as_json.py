@@ -40,10 +40,7 @@ _NEXT_WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
 def record_as_json(
     topic: str, key: bytes | None, value: bytes | None
 ) -> tuple[str | None, str | None] | None:
-    """Key and value of a record of one of `KAFKAS_TOPICS`; None each where it is no message.
-
-    None if the bytes are not a record of a type that is known.
-    """
+    """Key and value of a record of one of `KAFKAS_TOPICS`; None each where it is no message."""
     try:
         if topic not in FRAMED_TOPICS:
             return _of_coordinator(topic, key, value)
@@ -86,7 +83,6 @@ def _text(message: Mapping[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - a field has any type
-    """A field as JSON has it."""
     if isinstance(value, Mapping):
         return {_camel_case(str(name)): _plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):

@@ -84,11 +84,9 @@ class Reader:
         return found
 
     def _newer(self, schema: Schema, version: int) -> dict[str, Any]:
-        """The known fields of a newer version, which must be the first; all bytes are consumed.
-
-        New fields may stand between them and the tagged fields.  The longest end of the message
-        that is a section of tagged fields is taken for it.
-        """
+        """The known fields of a newer version, which must be the first; all bytes are consumed."""
+        # New fields may stand between them and the tagged fields. The longest end of the message
+        # that is a section of tagged fields is taken for it.
         most, begin, end = schema.versions.most, self.at, len(self._data)
         self._is_newer = True
         try:
@@ -116,10 +114,7 @@ class Reader:
         raise NewerFormatError(f"{schema.name} of version {version}, {LEFT}")
 
     def varint(self) -> int:
-        """An unsigned varint: seven bits a byte, the least significant ones first.
-
-        Raises `ValueError` if it has more than five bytes, or the bytes end in it.
-        """
+        """An unsigned varint, the least significant bits first; `ValueError` above five bytes."""
         value = 0
         for number in range(_MOST_VARINT_BYTES):
             byte = self.take(1)[0]
@@ -129,10 +124,7 @@ class Reader:
         raise ValueError(f"a varint has more than {_MOST_VARINT_BYTES} bytes")
 
     def take(self, n_bytes: int) -> bytes:
-        """The next bytes.
-
-        Raises `ValueError` if there are fewer.
-        """
+        """The next bytes; `ValueError` if there are fewer."""
         begin, end = self.at, self.at + n_bytes
         if not 0 <= n_bytes <= len(self._data) - begin:
             raise ValueError(f"it ends after {len(self._data)} bytes, inside a field")
@@ -247,10 +239,7 @@ class Reader:
 
 
 def read_struct(schema: Schema, version: int, data: bytes, at: int = 0) -> dict[str, Any]:
-    """The fields of a message; bytes after it are not read, as brokers do not read them.
-
-    Raises `ValueError` if the version is not known, or the bytes are not such a message.
-    """
+    """The fields of a message, from its beginning, as brokers read it; or `ValueError`."""
     return Reader(data, at).message(schema, version)
 
 

@@ -123,10 +123,7 @@ def read_coordinator_record(
 
 
 def frame_key(data: bytes) -> int:
-    """The api key of a framed record.
-
-    Raises `ValueError` if the bytes are not a frame.
-    """
+    """The api key of a framed record; `ValueError` if the bytes are not a frame."""
     return _frame(Reader(data))[0]
 
 

@@ -85,7 +85,6 @@ class _Parser:
         }
 
     def schema(self) -> Schema:
-        """The schema of the line."""
         self._at = 0
         name = self._take()
         api_key = -1

@@ -51,18 +51,13 @@ class Arenas:
 
     @property
     def are_scarce(self) -> bool:
-        """Whether so many are lent that somebody seems to collect batches.
-
-        Then small rows are copied, and their arena serves the next batch.  A scan that hands out
-        batches of records of 10 bytes would take a tenth longer if it always copied them.
-        """
+        """Whether so many are lent that somebody seems to collect batches."""
+        # Then small rows are copied, and their arena serves the next batch. A scan that hands out
+        # batches of records of 10 bytes would take a tenth longer if it always copied them.
         return len(self._spare) < _FEW_SPARE
 
     def lend(self) -> list[Lent] | None:
-        """Lend the parts of an arena; None if all arenas are lent.
-
-        The arena is not cleared.
-        """
+        """Lend the parts of an arena, which is not cleared; None if all arenas are lent."""
         try:
             memory = self._spare.pop()
         except IndexError:
@@ -105,10 +100,7 @@ _NO_ITEMS: dict[type[np.generic], NDArray[Any]] = {
 
 
 class Constants:
-    """Columns with one value for all rows of a partition, built once and sliced.
-
-    `topic_partition`: of the rows; None if they have no such columns.
-    """
+    """Columns with one value for all rows of a partition, or of none, built once and sliced."""
 
     def __init__(self, topic_partition: TopicPartition | None = None) -> None:
         self._values = {} if topic_partition is None else topic_partition._asdict()
@@ -117,10 +109,8 @@ class Constants:
     @staticmethod
     @functools.lru_cache(maxsize=8)
     def of(topic_partition: TopicPartition) -> "Constants":
-        """The columns of a partition; slices that are read one after the other share them.
-
-        A slice has few Arrow batches: to build these columns again took 5 % of its time.
-        """
+        """The columns of a partition; slices that are read one after the other share them."""
+        # A slice has few Arrow batches: to build these columns again took 5 % of its time.
         return Constants(topic_partition)
 
     def array(self, name: str | TimestampType, n_rows: int) -> pa.Array:
@@ -169,10 +159,8 @@ class _Buffer:
             self.view = np.frombuffer(self.arrow, dtype)
 
     def filled(self, n_items: int, *, is_dense: bool = False) -> pa.Buffer:
-        """The first items; copied, unless `is_dense`, if they take less than half of the buffer.
-
-        Otherwise a batch of 50,000 rows of 10 bytes would hold 16 MiB of Arrow's pool.
-        """
+        """The first items; copied, unless `is_dense`, if they take less than half of it all."""
+        # Otherwise a batch of 50,000 rows of 10 bytes would hold 16 MiB of Arrow's pool.
         if is_dense or 2 * n_items >= len(self.view):
             return self.arrow.slice(0, n_items * self.view.itemsize)
         kept = _Buffer(n_items, self.view.dtype.type)
@@ -225,10 +213,8 @@ _NO_VALUES = _Binary(0, 0)
 class Output:
     """Room for one Arrow batch: at most this many rows, bytes of records, and headers.
 
-    `schema`: the requested columns; other columns get no memory.  `n_rows`, `n_bytes`,
-    `n_headers`: the limits; the kernel stops at the first limit that it reaches.  `arenas`: of two
-    parts, for keys and for values, each of `n_bytes` and `COPY_SLACK`; by default, the memory is
-    Arrow's.
+    `arenas`: of two parts, for keys and for values, each of `n_bytes` and `COPY_SLACK`; by
+    default, the memory is Arrow's.
     """
 
     def __init__(
@@ -355,10 +341,8 @@ def headers_as_java(headers: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _as_utf8(keys: pa.Array) -> pa.Array:
-    """Header keys as strings; bytes that are not UTF-8 become U+FFFD, as in a Java consumer.
-
-    Nearly all keys are valid.  Valid keys are checked, but not copied.
-    """
+    """Header keys as strings; bytes that are not UTF-8 become U+FFFD, as in a Java consumer."""
+    # Nearly all keys are valid. Valid keys are checked, but not copied.
     try:
         return keys.cast(pa.string())
     except pa.ArrowInvalid:
@@ -366,21 +350,15 @@ def _as_utf8(keys: pa.Array) -> pa.Array:
 
 
 def decode_as_java(text: bytes) -> str:
-    """``new String(text, UTF_8)``: Java replaces an encoded surrogate by one bad character.
-
-    Python replaces it by three.  Everything else is decoded alike.
-    """
+    """``new String(text, UTF_8)``: Java replaces an encoded surrogate by one bad character."""
+    # Python replaces it by three. Everything else is decoded alike.
     return _SURROGATE.sub(b"\xff", text).decode("utf-8", "replace")
 
 
 def scalar(value: int | str, kind: pa.DataType) -> pa.Scalar:
-    """A scalar of an integer type, of timestamps (in their unit), or of strings.
-
-    `pyarrow.scalar` and `pyarrow.array` import pandas if it is installed.  That import took 0.2 s
-    of the half second before a process's first row.
-
-    Raises `OverflowError` if the type cannot hold the number.
-    """
+    """A scalar of an integer type, of timestamps (in their unit), or of strings."""
+    # `pyarrow.scalar` and `pyarrow.array` import pandas if it is installed. That import took 0.2 s
+    # of the half second before a process's first row.
     if isinstance(value, str):
         text = value.encode()
         ends = np.array([0, len(text)], np.int32)
@@ -390,11 +368,9 @@ def scalar(value: int | str, kind: pa.DataType) -> pa.Scalar:
 
 
 class TextColumns:
-    """Makes text of keys or values.
+    """Makes text of the keys or values of `columns` that `text` names.
 
-    `columns`: names of the requested columns, in order.  `text`: the columns to return as text, if
-    they are requested: ``key``, ``value`` or both.  `on_invalid`: the treatment of bytes that are
-    not UTF-8.  `scanned`: names of the columns to scan; an error needs the offsets.
+    `scanned`: names of the columns to scan; an error needs the offsets.
     """
 
     def __init__(
@@ -444,7 +420,6 @@ class TextColumns:
 
 
 def _is_utf8(value: bytes | None) -> bool:
-    """Whether a value is null or text."""
     try:
         return value is None or value.decode() is not None
     except UnicodeDecodeError:

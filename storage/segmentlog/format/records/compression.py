@@ -55,10 +55,7 @@ class InflateError(Exception):
 
 
 class Inflater:
-    """A growing buffer for inflated batches, one after another.
-
-    `max_batch_bytes`: most bytes that one batch may inflate to.
-    """
+    """A growing buffer for inflated batches, each of at most `max_batch_bytes`."""
 
     def __init__(self, max_batch_bytes: int) -> None:
         self._max_batch_bytes = max_batch_bytes
@@ -91,12 +88,10 @@ class Inflater:
     def append(
         self, codec: int, payload: memoryview, *, is_magic_0: bool = False
     ) -> tuple[int, int]:
-        """Inflate `payload` after the bytes in the buffer.
+        """Inflate `payload` after the bytes in the buffer; the half-open range of the result.
 
-        `codec`: one of `segmentlog.model.Codec`, but not ``NONE``.  `is_magic_0`: whether the
-        header checksum of an LZ4 frame is to be ignored.  Returns the half-open range of `buffer`
-        that holds the result.  Raises `InflateError` if the bytes are not valid for the codec, or
-        inflate beyond `max_batch_bytes`.
+        `is_magic_0`: whether the header checksum of an LZ4 frame is to be ignored.  Raises
+        `InflateError` if the bytes are not valid, or inflate beyond `max_batch_bytes`.
         """
         start = self.end
         if is_magic_0 and codec == Codec.LZ4:
@@ -244,10 +239,8 @@ def _is_gzip_header(payload: memoryview, at: int) -> bool:
 
 
 def _is_whole_zstd(frames: memoryview) -> bool:
-    """Whether zstd frames that were inflated are complete; the library does not check their ends.
-
-    Walks from block to block (RFC 8878, 3.1.1), so a usual batch takes one step.
-    """
+    """Whether zstd frames that were inflated are complete; the library does not check it."""
+    # Walks from block to block (RFC 8878, 3.1.1), so a usual batch takes one step.
     at = 0
     while at + 8 <= len(frames):
         if frames[at] != _ZSTD_FIRST_BYTE:  # a frame to be skipped
@@ -348,12 +341,10 @@ def _snappy(records: memoryview) -> bytes:
 
 
 def _lz4(level: int) -> Callable[[memoryview], bytes]:
-    """Independent blocks of 64 KiB and no content size: Kafka's reader refuses linked blocks.
-
-    Kafka's default level selects the quick compressor, and every other level selects LZ4-HC
-    (``Lz4BlockOutputStream``).  In the library, levels below the least HC level select the quick
-    compressor.
-    """
+    """Independent blocks of 64 KiB and no content size: Kafka's reader refuses linked blocks."""
+    # Kafka's default level selects the quick compressor, and every other level selects LZ4-HC
+    # (``Lz4BlockOutputStream``). In the library, levels below the least HC level select the quick
+    # compressor.
     library_level = 0 if level == _LZ4_DEFAULT_LEVEL else max(level, _LZ4_LEAST_HC_LEVEL)
 
     def compress(records: memoryview) -> bytes:

@@ -42,12 +42,10 @@ MakeRoom = Callable[[Int64s, int, int], Output]
 
 
 class RecordFiller:
-    """Fills columns with the records of batches.
+    """Fills columns with the records of batches, as `format.kernels.output` counts in `state`.
 
-    `max_inflated_batch_bytes`: most bytes that one batch may inflate to.  `in_microseconds`:
-    partition whose timestamps are requested in microseconds, which may overflow; None for
-    milliseconds as they are stored.  `state`: int64 array, the progress of `fill`; see
-    `segmentlog.format.kernels.output`.
+    `in_microseconds`: partition whose timestamps are requested in microseconds, which may
+    overflow; None for milliseconds as they are stored.
     """
 
     def __init__(
@@ -123,11 +121,8 @@ class RecordFiller:
     def fill(self, batches: ScannedBatches, make_room: MakeRoom) -> Iterator[Output]:
         """Columns of `batches`, whose records are all inflated; `state` has the number of rows.
 
-        The records of the batches before a bad batch are returned before the error is raised.
-
-        Raises `MalformedBatchError` if records contradict their header or themselves;
-        `TimestampOverflowError` if a record's timestamp is requested and does not fit
-        microseconds.
+        The records before a bad batch are returned before its `MalformedBatchError` is raised, or
+        its `TimestampOverflowError` if a timestamp is requested that does not fit microseconds.
         """
         headers, state, error = batches.headers, self.state, None
         scale = 1000 if self._in_microseconds else 1
@@ -192,14 +187,9 @@ class BatchScanner:
     ) -> ScannedBatches:
         """The whole batches in ``buf[start:end]``, as many as the table takes, and at most `most`.
 
-        The last of them is followed by an incomplete batch, by a batch that did not fit the table,
-        by a bad batch, or by nothing.
-
-        `buf`: uint8 array, shape (n_bytes,); read only.  `start`, `end`: half-open byte range that
-        begins at a batch.  `file_position`: byte of the file that ``buf[0]`` is.  The result may
-        be empty, and is valid until the next call.  Raises `CorruptLogError` or
-        `UnsupportedFormatError` if the first batch is bad.  If good batches come before a bad one,
-        they are returned, and the next call raises.
+        The range begins at a batch.  `file_position`: byte of the file that ``buf[0]`` is.  The
+        result may be empty, and is valid until the next call.  Raises `CorruptLogError` or
+        `UnsupportedFormatError` if the first batch is bad; the call after good batches does.
         """
         code, position, n_batches = scan_batches(
             buf, start, end, self.next_offset, self._headers[:most]
@@ -219,12 +209,7 @@ class BatchScanner:
 
 
 class RecordDecoder:
-    """Turns scanned batches of one partition into Arrow batches.
-
-    `schema`: the requested columns, of `segmentlog.format.records.schema`.
-    `max_inflated_batch_bytes`: most bytes that one batch may inflate to.  `most_bytes`: of an
-    Arrow batch, unless one record has more.
-    """
+    """Turns scanned batches of one partition into Arrow batches of about `most_bytes`."""
 
     def __init__(
         self,
@@ -246,14 +231,10 @@ class RecordDecoder:
         self._n_rows = FIRST_ROWS
 
     def decode(self, batches: ScannedBatches) -> Iterator[pa.RecordBatch]:
-        """Rows of `batches`, whose headers are changed; control batches are left out.
+        """Rows of `batches`, whose headers are changed, without control batches; errors of `fill`.
 
         Columns that have one value for all rows need only headers: then records are not parsed,
         and compressed batches not inflated.
-
-        Raises `MalformedBatchError` if records contradict their header or themselves;
-        `TimestampOverflowError` if a record's timestamp is requested and does not fit
-        microseconds.
         """
         n_batches, any_attributes, all_attributes = select_batches(batches.headers, *self._offsets)
         batches = batches.only(slice(n_batches))
@@ -268,13 +249,11 @@ class RecordDecoder:
         yield from self._fill_runs(batches) if varied else self._fill(batches)
 
     def _count(self, batches: ScannedBatches) -> Iterator[pa.RecordBatch]:
-        """Rows whose columns all have one value: the headers contain their number.
-
-        The records are parsed where the range of offsets cuts a batch, and where a header lacks
-        the number: of a wrapper.
-        """
+        """Rows whose columns all have one value: the headers contain their number."""
         headers = batches.headers
         start, end = self._offsets
+        # The records are parsed where the range of offsets cuts a batch, and where a header lacks
+        # the number: of a wrapper.
         is_counted = (headers[:, layout.BASE_OFFSET] >= start) & (
             headers[:, layout.LAST_OFFSET] < end
         )
@@ -292,7 +271,6 @@ class RecordDecoder:
             begin = until
 
     def _rows(self, n_rows: int, timestamp_type: TimestampType) -> Iterator[pa.RecordBatch]:
-        """`n_rows` whose columns all have one value."""
         while n_rows:
             n_next = min(n_rows, self._n_rows)
             yield self._constants.record_batch(self._schema, n_next, timestamp_type)
@@ -312,10 +290,8 @@ class RecordDecoder:
     def find_unreadable(
         self, batches: ScannedBatches
     ) -> Iterator[tuple[int, CorruptLogError | UnsupportedFormatError]]:
-        """Rows of `batches` whose records cannot be decoded, and why; nothing is written.
-
-        Decodes without output, a batch at a time: only reads that skip damage pay for this pass.
-        """
+        """Rows of `batches` whose records cannot be decoded, and why; nothing is written."""
+        # Decodes without output, a batch at a time: only reads that skip damage pay for this pass.
         header: Int64s = np.empty((1, layout.N_HEADER_COLUMNS), np.int64)
         one = batches._replace(headers=header)
         for row in range(len(batches.headers)):
@@ -350,7 +326,6 @@ class RecordDecoder:
 
 
 def _timestamp_type(attributes: int) -> TimestampType:
-    """Timestamp type of a row of the table of headers."""
     if attributes & layout.NO_TIMESTAMP_MASK:
         return TimestampType.NO_TIMESTAMP_TYPE
     return TimestampType(int(bool(attributes & layout.TIMESTAMP_TYPE_MASK)))

@@ -95,9 +95,9 @@ class EncodedBatches(NamedTuple):
 class RecordEncoder:
     """Encodes rows for any number of partitions.
 
-    `codec`, `level`: the compression; None is Kafka's default level.  `batch_size`: bytes, before
-    compression, at which a batch ends.  `max_message_bytes`: bytes, after compression, that no
-    batch may be larger than.  Raises `OptionError` if the codec has no such level.
+    `batch_size`: bytes, before compression, at which a batch ends.  `max_message_bytes`: bytes,
+    after compression, that no batch may be larger than.  Raises `OptionError` for a level that the
+    codec does not have.
     """
 
     def __init__(
@@ -123,17 +123,13 @@ class RecordEncoder:
         offsets: Int64s | None = None,
         append_time_ms: int | None = None,
     ) -> EncodedBatches:
-        """Batches of the rows of one partition.
+        """Batches of some rows of `source` for one partition, which is named in errors.
 
-        `partition`: of the batches, for errors.  `source`: the columns, as
-        `segmentlog.format.records.source.record_source` gives them.  `rows`: int64 array, shape
-        (n,); rows of `source`, in the order of their offsets.  `offsets`: int64 array, shape (n,),
-        rising; by default 0, 1, 2, ….  `append_time_ms`: time of appending, as the timestamp of
-        all records; their own timestamps stay in the bytes, as in a broker.  Raises
-        `InvalidRecordError` if a row cannot be a record: a header without a key, a timestamp below
-        -1, an offset that does not rise; or if `source` has no such row.  Raises
-        `RecordTooLargeError` if a record alone takes more than `max_message_bytes`.  Raises
-        `ValueError` if the numbers of offsets and rows differ.
+        `offsets`: int64 array, shape (n,), rising; by default 0, 1, 2, ….  `append_time_ms`: time
+        of appending, as the timestamp of all records; their own timestamps stay in the bytes, as
+        in a broker.  Raises `InvalidRecordError` if a row cannot be a record: a header without a
+        key, a timestamp below -1, an offset that does not rise; or if `source` has no such
+        row.  Raises `RecordTooLargeError` if a record alone takes more than `max_message_bytes`.
         """
         if offsets is None:
             if len(self._counting) < len(rows):  # 0, 1, 2, …, made once
@@ -232,7 +228,6 @@ class _Rows(NamedTuple):
     append_time_ms: int
 
     def part(self, begin: int, end: int) -> "_Rows":
-        """The rows from `begin` to `end`."""
         return self._replace(rows=self.rows[begin:end], offsets=self.offsets[begin:end])
 
     def most_bytes(self, batch_size: int) -> tuple[int, int]:
@@ -244,10 +239,7 @@ class _Rows(NamedTuple):
     def write(
         self, at: int, batch_size: int, max_bytes: int, out: Bytes, to: int
     ) -> tuple[Int64s, int]:
-        """Write batches from row `at` on, as many as fit, to byte `to` of `out`.
-
-        Returns the table of the batches, and the position of the next row.
-        """
+        """Write batches from row `at` on, as many as fit; return their table, and the next row."""
         table = np.empty((min(_TABLE_LINES, len(self.rows) - at), N_BATCH_COLUMNS), np.int64)
         code, at, n_batches = write_batches(
             self.source, self.rows, self.offsets, at, batch_size, max_bytes,

@@ -114,11 +114,8 @@ def is_too_high(header: BatchHeader, first_offset: int, least_offset: int, next_
     """Whether, of two batches whose offsets overlap, the first has the wrong base offset.
 
     No checksum covers base offsets.  It is the first batch if clearing one bit puts it between
-    the batch before it and the second batch; otherwise, the second has the wrong base offset.
-
-    `first_offset`: its first offset, which the header of a wrapper lacks.  `least_offset`: least
-    possible first offset: the offset after the batch before it.  `next_base`: base offset of the
-    second batch; at most the last offset of the first.
+    `least_offset`, after the batch before it, and the second batch at `next_base`; otherwise, the
+    second one has the wrong base offset.
     """
     most = next_base - 1 - (header.last_offset - first_offset)
     return any(

@@ -61,11 +61,9 @@ class NativeCodecs:
     def _free_with_me(
         self, free: Callable[[ctypes.c_void_p], Any], context: ctypes.c_void_p
     ) -> None:
-        """Free a context with this object, but not when the interpreter ends.
-
-        A daemon thread may still inflate then, and would write to memory that was freed: a quarter
-        of the processes that ended during a read were aborted because of it.
-        """
+        """Free a context with this object, but not when the interpreter ends."""
+        # A daemon thread may still inflate then, and would write to memory that was freed: a
+        # quarter of the processes that ended during a read were aborted because of it.
         weakref.finalize(self, free, context).atexit = False
 
 
@@ -78,7 +76,6 @@ def _value(pointer: ctypes.c_void_p) -> int:
 
 
 def _library(module: str) -> ctypes.CDLL:
-    """The shared library that is a Python module."""
     found = importlib.util.find_spec(module)
     if found is None or found.origin is None:
         message = f"there is no module {module}"

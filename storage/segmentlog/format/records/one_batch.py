@@ -56,10 +56,7 @@ class ControlRecord(NamedTuple):
 
 
 def parse_control(key: bytes | None, value: bytes | None) -> ControlRecord:
-    """Content of a control record.
-
-    A type that Kafka does not have is ``UNKNOWN``, or ``UNKNOWN(7)`` with its number.
-    """
+    """Content of a control record; an unknown type is ``UNKNOWN``, or ``UNKNOWN(7)``."""
     if key is None or len(key) < 4:
         return ControlRecord("UNKNOWN")
     version, number = struct.unpack_from(">hh", key)
@@ -72,11 +69,7 @@ def parse_control(key: bytes | None, value: bytes | None) -> ControlRecord:
 
 
 class BatchReader:
-    """Reads batches one by one.
-
-    `path`: the file, for errors.  `max_inflated_batch_bytes`: most bytes that one batch may
-    inflate to.
-    """
+    """Reads batches one by one."""
 
     def __init__(
         self, path: str, max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES
@@ -113,13 +106,8 @@ class BatchReader:
 
 
 def read_timestamps(batch: bytes, path: str, position: int) -> tuple[Int64s, Int64s]:
-    """Offsets and timestamps of the records of one batch, to look a record up by time.
-
-    Timestamps stay in the milliseconds of the file: a look-up by time needs no microseconds.
-
-    `path`, `position`: place of the batch, for errors.  Returns two int64 arrays, shape
-    (n_records,), in the order of the records.
-    """
+    """Offsets and timestamps of the records of one batch, to look a record up by time."""
+    # Timestamps stay in the milliseconds of the file: a look-up by time needs no microseconds.
     buf: Bytes = np.empty(len(batch) + COPY_SLACK, np.uint8)
     buf[: len(batch)] = np.frombuffer(batch, np.uint8)
     batches = _scan_one(path, buf, len(batch), position)
@@ -135,7 +123,6 @@ def read_timestamps(batch: bytes, path: str, position: int) -> tuple[Int64s, Int
 
 
 def _scan_one(path: str, buf: Bytes, n_bytes: int, position: int) -> ScannedBatches:
-    """The batch that is the first `n_bytes` of `buf`."""
     batches = BatchScanner(path, ALL_OFFSETS.start_offset).scan(buf, 0, n_bytes, position)
     if not len(batches.headers):
         base_offset = parse_header(buf[: min(n_bytes, layout.HEADER_BYTES)].tobytes()).base_offset

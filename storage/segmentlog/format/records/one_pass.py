@@ -50,13 +50,10 @@ class OnePassDecoder:
     An Arrow batch may hold rows of several buffers.  It stays open until it is full, until an
     unusual batch comes, or until `flush` is called.
 
-    `schema`: the requested columns, of `segmentlog.format.records.schema`; see `suits`.
-    `max_inflated_batch_bytes`: most bytes that one batch may inflate to.  `timestamps`: batches
-    that cannot have records of these times are skipped.  `memory`: of the read, for its rows; by
-    default, of this decoder alone.  `workspace`: for the work; by default, of this decoder alone.
-    `position`: byte of the buffer after the last batch taken.  `next_offset`: offset after the
-    last batch taken.  `flushed_offset`: offset after the last batch whose rows were yielded.
-    `stop`: why the last call of `decode` ended.
+    `timestamps`: batches that cannot have records of these times are skipped.  `position`,
+    `next_offset`: byte of the buffer, and offset, after the last batch taken.  `flushed_offset`:
+    offset after the last batch whose rows were yielded.  `stop`: why the last call of `decode`
+    ended.  `path`: the file of the bytes, for errors.
     """
 
     def __init__(
@@ -69,7 +66,7 @@ class OnePassDecoder:
         memory: ReadMemory | None = None,
         workspace: Workspace | None = None,
     ) -> None:
-        self._offsets = offsets
+        self._topic_partition, self._offsets = topic_partition, offsets
         self._memory = memory or ReadMemory()
         self._workspace = workspace or Workspace()
         first_ms, end_ms = timestamps or (_SMALLEST, _LARGEST + 1)
@@ -84,16 +81,14 @@ class OnePassDecoder:
         is_awaited = self._memory.are_first and not self._memory.are_ahead
         self._n_rows = FIRST_ROWS if is_awaited else MOST_ROWS
         self._room_bytes = min(self._memory.batch_bytes, _ROOM_BYTES)
-        self.position = 0
+        self.path, self.position = "", 0
         self.next_offset = self.flushed_offset = ALL_OFFSETS.start_offset
         self.stop = Stop.END
 
     @staticmethod
     def suits(schema: pa.Schema) -> bool:
-        """Whether these columns can be decoded in one pass.
-
-        The careful decoder takes headers, and columns that need no records at all.
-        """
+        """Whether these columns can be decoded in one pass."""
+        # The careful decoder takes headers, and columns that need no records at all.
         return "headers" not in schema.names and not CONSTANT_COLUMNS.issuperset(schema.names)
 
     def decode(

@@ -57,11 +57,9 @@ class ScannedBatches(NamedTuple):
 
 
 def batch_error(batches: ScannedBatches, position: int, end: int, code: int) -> SegmentLogError:
-    """The error for a batch that `scan_batches` or `walk_headers` has stopped at.
+    """The error for a batch that a kernel has stopped at: byte `position` of the buffer.
 
-    `batches`: hold the buffer that the batch is in; it need not be one of them.  `position`: byte
-    of the buffer at which it begins.  `end`: byte after the readable part of the buffer.  `code`:
-    from `segmentlog.format.kernels.status`.
+    `end`: byte after the readable part of the buffer.  `code`: of `format.kernels.status`.
     """
     path, buf = batches.path, batches.buf
     at = batches.file_position + position

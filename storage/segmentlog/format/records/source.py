@@ -34,14 +34,11 @@ _SPARSE_BYTES = 16
 def record_source(batch: pa.RecordBatch, timestamps: Int64s) -> SourceArrays:
     """Columns ``key``, ``value`` and ``headers`` of `batch`; a missing column is all null.
 
-    The views keep the memory of the columns alive.
-
-    `batch`: the rows; other columns are ignored.  Keys and values are binary or string, also of a
-    fixed size, in dictionaries, large or as views; headers are lists of them.  `timestamps`: int64
-    array, shape (n_rows,); epoch milliseconds, -1 for none.  Raises `ColumnError` if a column has
-    another type; `pyarrow.ArrowInvalid` or `pyarrow.ArrowIndexError` if the buffers of `batch` are
-    smaller than its lengths, or bounds lie outside the buffers; `ValueError` if the numbers of
-    timestamps and rows differ.
+    The views keep the memory of the columns alive.  Keys and values are binary or string, also of
+    a fixed size, in dictionaries, large or as views; headers are lists of them.  `timestamps`:
+    int64 array, shape (n_rows,); epoch milliseconds, -1 for none.  Raises `ColumnError` if a
+    column has another type; `pyarrow.ArrowInvalid` or `pyarrow.ArrowIndexError` if the buffers of
+    `batch` are smaller than its lengths, or bounds lie outside the buffers.
     """
     if timestamps.shape != (batch.num_rows,):
         message = f"{len(timestamps)} timestamps for {batch.num_rows} rows"
@@ -79,11 +76,9 @@ def array_view(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def pooled_array(n_items: int, dtype: DTypeLike) -> NDArray[Any]:
-    """An array that is not filled, in memory of Arrow's pool, which keeps freed memory.
-
-    Numpy returns arrays as large as a task's rows to the system at once, and gets them back with a
-    page fault for each 4 KiB, which took a fifth of the time of staging.
-    """
+    """An array that is not filled, in memory of Arrow's pool, which keeps freed memory."""
+    # Numpy returns arrays as large as a task's rows to the system at once, and gets them back with
+    # a page fault for each 4 KiB, which took a fifth of the time of staging.
     return np.frombuffer(pa.allocate_buffer(n_items * np.dtype(dtype).itemsize), dtype)
 
 
@@ -157,7 +152,6 @@ def _n_wide_rows(column: BinaryArrays) -> int:
 
 
 def _n_below(ends: Ends, limit: int) -> int:
-    """The number of rows that end at `limit` or before."""
     # The limit has the type of the bounds, or numpy would convert all bounds.
     after = np.searchsorted(ends, ends.dtype.type(limit), side="right")
     return max(0, int(after) - 1)
@@ -182,10 +176,7 @@ def _headers(
 
 
 def headers_type(given: pa.DataType, kind: pa.DataType) -> pa.DataType:
-    """Lists of headers whose keys and values have the type `kind`, with bounds of its width.
-
-    Raises `ColumnError` if `given` is not a type of headers.
-    """
+    """Lists of headers whose keys and values have the type `kind`; or `ColumnError`."""
     if not _are_headers(given):
         raise ColumnError("headers", str(given), _ACCEPTED["headers"])
     pair = pa.struct([pa.field("key", kind), pa.field("value", kind)])
@@ -222,13 +213,9 @@ Piece = tuple[pa.RecordBatch, int]
 def cut_rows(batch: pa.RecordBatch, most_bytes: int, least_row_bytes: int) -> Iterator[Piece]:
     """Pieces of rows in their order, without shared values, and the approximate size of each.
 
-    Only a piece of one row is larger than `most_bytes`, or than 1 GiB.
-
-    `batch`: its columns may be of any type that can be written.  `most_bytes`: of a piece,
-    decoded.  `least_row_bytes`: least bytes that a row counts as: columns of nulls alone have no
-    bytes.  Raises `ColumnError` if a column has a type that cannot be written;
-    `pyarrow.ArrowInvalid` or `pyarrow.ArrowIndexError` if the buffers of `batch` are smaller than
-    its lengths, or if indices lie outside a dictionary.
+    Only a piece of one row is larger, decoded, than `most_bytes`, or than 1 GiB.  A row counts as
+    `least_row_bytes` at least: columns of nulls alone have no bytes.  Errors are those of
+    `record_source`, also for indices that lie outside a dictionary.
     """
     most_bytes = min(most_bytes, _MOST_BYTES)
     shares = any(_SHARING.search(str(batch.schema.field(name).type)) for name in _shown(batch))

@@ -32,6 +32,7 @@ from segmentlog.maintain.verification.findings import (
     Finding,
     FindingKind,
     MakeFinding,
+    Severity,
     as_finding,
     unfinished_commits,
 )
@@ -311,9 +312,10 @@ def _of_log(
             progress=on_bytes,
         ):  # fmt: skip
             is_damaged |= finding.kind in _CUT_AT
-            if finding.kind == FindingKind.TORN_TAIL and tails:
+            if tails and finding.path == tails[0].path and finding.position >= log.end.position:
+                # No start removes the tail, and what is written after it cannot be read.
                 message = f"{finding.message}; {tails[0].message}"
-                yield finding._replace(message=message)
+                yield finding._replace(message=message, severity=Severity.ERROR)
                 continue
             yield finding
     except LogChangedError as error:

@@ -5,6 +5,7 @@ transactions.  Nothing is changed.  After damage, reading continues.
 """
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from segmentlog.errors import (
     UnsupportedFormatError,
 )
 from segmentlog.format.kernels import layout
+from segmentlog.format.names import CLEAN_SHUTDOWN_FILE
 from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.format.records.schema import record_schema
@@ -216,7 +218,7 @@ class _LogCheck:
             if is_zeros:
                 kind = FindingKind.ZEROS_AT_THE_END
                 message = f"{end - at} bytes of zeros follow the last batch: preallocated"
-            else:
+            elif not self._was_whole():
                 kind = FindingKind.TORN_TAIL
                 message = f"{end - at} bytes after the last whole batch: a write was cut short"
         else:
@@ -275,6 +277,19 @@ class _LogCheck:
                 "segmentlog recover, or the next start of a broker removes it",
                 offset=base_offset,
             )  # fmt: skip
+
+    def _was_whole(self) -> bool:
+        """Whether a broker has acknowledged the last bytes, and then stopped cleanly.
+
+        After a crash, or in a copy of a running broker's directory, the high watermark may be
+        beyond bytes that have not reached the disk.
+        """
+        if not exists(os.path.join(os.path.dirname(self._log.path), CLEAN_SHUTDOWN_FILE)):
+            return False
+        try:
+            return (self._log.high_watermark_checkpoint or 0) > self._log.log_end_offset
+        except CorruptCheckpointError:  # the findings about the log directory name the file
+            return False
 
     def _high_watermark(self) -> Iterator[Finding]:
         """Compare the checkpointed high watermark with the end of the log."""

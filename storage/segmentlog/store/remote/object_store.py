@@ -27,10 +27,7 @@ from segmentlog.store.remote.stores import Facts, Opened, Store, store_at
 
 
 class KeptRanges:
-    """Ranges of objects, up to a number of bytes; those that were used longest ago go first.
-
-    Threads may share it.
-    """
+    """Ranges of objects up to a number of bytes, for several threads; those not used go first."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -74,11 +71,7 @@ _PIECES = 8
 
 
 class ReadAhead:
-    """The bytes ``[start, end)`` of an object, read from the start to the end.
-
-    `begin`: begins the request for a number of bytes from a position.  `start`, `end`: the range;
-    nothing outside is requested.
-    """
+    """The bytes ``[start, end)`` of an object, read from the start to the end."""
 
     def __init__(self, begin: Callable[[int, int], Pending], start: int, end: int) -> None:
         self._begin = begin
@@ -186,7 +179,6 @@ class _Object:
         return self.open_now()
 
     def open_now(self) -> Opened:
-        """The object as it is now."""
         return request(self.path, "opening", lambda: self._store.open(self._key))
 
     @property
@@ -195,8 +187,6 @@ class _Object:
         return self._listed if self._listed is not None else self.opened().facts
 
     def begin(self, opened: Opened, position: int, n_bytes: int) -> Pending:
-        """Request a range."""
-
         def fetch() -> bytes:
             found = opened.fetch(position, n_bytes)
             if len(found) != n_bytes:  # the connection ended early, or the object is shorter now
@@ -308,7 +298,6 @@ class _Survey:
         self.kept = KeptRanges(_KEPT_BYTES)
 
     def covers(self, key: str) -> bool:
-        """Whether a file or directory is in it."""
         return not self.key or key == self.key or key.startswith(f"{self.key}/")
 
     def add(self, key: str, facts: Facts) -> None:
@@ -334,11 +323,9 @@ class RemoteDisk:
         return path[len(self._root) :].strip("/")
 
     def survey(self, path: str) -> None:
-        """List a log directory, a partition directory or the place of a file, to open it.
-
-        Later questions for it are answered from this listing.  For a partition or a file, its log
-        directory is listed without the other partitions.
-        """
+        """List a log directory, a partition directory or the place of a file, to open it."""
+        # Later questions for it are answered from this listing. For a partition or a file, its log
+        # directory is listed without the other partitions.
         key = self._key(path)
         parent, _, name = key.rpartition("/")
         if parse_segment_file(name) is not None:
@@ -380,7 +367,6 @@ class RemoteDisk:
         return next((each for each in self._surveys if each.covers(key)), None)
 
     def _in_directory(self, path: str) -> dict[str, Facts]:
-        """Names and facts in a directory."""
         key = self._key(path)
         survey = self._survey_of(key)
         if survey is None:

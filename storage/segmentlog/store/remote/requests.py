@@ -53,7 +53,6 @@ class _Threads:
         self._lock = threading.Lock()
 
     def submit(self, work: Callable[[], _T]) -> "Future[_T]":
-        """Run `work` in one of the threads."""
         future: Future[_T] = Future()
         with self._lock:
             if self.is_ending:
@@ -123,12 +122,10 @@ _threads = _Threads()
 
 
 def end_requests() -> None:
-    """End the requests of a process that ends; later ones fail.
-
-    A client in C++ that a request has under way is torn down with the process: one process in six
-    that ended during requests to Google Cloud Storage died of SIGSEGV.  A request that takes
-    longer than `_PATIENCE_SECONDS` does not keep the process alive.
-    """
+    """End the requests of a process that ends; later ones fail."""
+    # A client in C++ that a request has under way is torn down with the process: one process in
+    # six that ended during requests to Google Cloud Storage died of SIGSEGV. A request that takes
+    # longer than `_PATIENCE_SECONDS` does not keep the process alive.
     if _threads.process == os.getpid():
         _threads.end()
 
@@ -201,10 +198,7 @@ def _repeated(work: Callable[[], _T], ends: float) -> _T:
 
 
 def side_by_side(work: Callable[[_A], _T], given: Sequence[_A]) -> list[_T]:
-    """Results of `work`, which waits for requests most of the time, in the order of `given`.
-
-    The first error is raised once all work has ended.
-    """
+    """Results of `work`, which waits for requests, in order; an error comes once all has ended."""
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(min(_THREADS, len(given) or 1), "segmentlog plan") as threads:

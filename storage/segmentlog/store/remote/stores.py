@@ -215,11 +215,9 @@ def store_at(location: Location) -> Store:
 
 
 def _s3(location: Location) -> Store:
-    """S3, with a client that repeats a failed request twice.
-
-    `FileSystem.from_uri` would make a client that repeats it thirty times, and takes no key that
-    is not in its environment or in the URL.
-    """
+    """S3, with a client that repeats a failed request twice."""
+    # `FileSystem.from_uri` would make a client that repeats it thirty times, and takes no key that
+    # is not in its environment or in the URL.
     from pyarrow.fs import S3FileSystem, resolve_s3_region
 
     options: dict[str, Any] = {}
@@ -248,12 +246,10 @@ def _parsed(name: str, value: str) -> str | bool | float:
 
 
 def _azure(location: Location) -> Store:
-    """Azure, with the key or the token of an account; `FileSystem.from_uri` takes neither.
-
-    The URL is ``abfs://container@account.dfs.core.windows.net/path``; with a password,
-    ``abfs://account:key@container/path``, or ``abfs://account:key@server:port/container/path`` of
-    another server than Microsoft's.
-    """
+    """Azure, with the key or the token of an account; `FileSystem.from_uri` takes neither."""
+    # The URL is ``abfs://container@account.dfs.core.windows.net/path``; with a password,
+    # ``abfs://account:key@container/path``, or ``abfs://account:key@server:port/container/path``
+    # of another server than Microsoft's.
     from pyarrow.fs import AzureFileSystem
 
     given = dict(location.options)
@@ -283,7 +279,6 @@ def _of_arrow(location: Location) -> Store:
 
 
 def _url(location: Location) -> str:
-    """The URL of the root, with credentials."""
     user = quote(location.user, "")
     if location.password:
         user += ":" + quote(location.password, "")

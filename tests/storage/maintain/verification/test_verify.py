@@ -9,6 +9,7 @@ import pytest
 import segmentlog
 from segmentlog import Finding, FindingKind, Severity
 from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
+from segmentlog.format.names import CLEAN_SHUTDOWN_FILE, HIGH_WATERMARK_CHECKPOINT
 
 
 @pytest.fixture
@@ -66,7 +67,32 @@ def test_records_that_are_replaced_meanwhile_end_the_check_of_their_log_alone(
     note, *others = segmentlog.verify(opened)
 
     assert (Severity.NOTE, "a") == (note.severity, note.topic)
-    assert ("b", FindingKind.TORN_TAIL) in [(each.topic, each.kind) for each in others]
+    assert ("b", FindingKind.CORRUPT_BATCH) in [(each.topic, each.kind) for each in others]
+
+
+@pytest.mark.parametrize(
+    ("is_promised", "is_clean", "expected"),
+    [
+        (True, True, (Severity.ERROR, FindingKind.CORRUPT_BATCH)),
+        (False, True, (Severity.WARNING, FindingKind.TORN_TAIL)),
+        (True, False, (Severity.WARNING, FindingKind.TORN_TAIL)),
+    ],
+)
+def test_a_bad_last_batch_was_whole_if_a_clean_stop_followed_its_acknowledgement(
+    tmp_path: Path, expected: object, *, is_promised: bool, is_clean: bool
+) -> None:
+    """Otherwise, a crash may have cut the write short."""
+    with segmentlog.open_writer(tmp_path, "t") as writer:
+        writer.append(pa.table({"value": ["v"]}))
+    if not is_promised:
+        (tmp_path / HIGH_WATERMARK_CHECKPOINT).write_text("0\n1\nt 0 0\n")
+    if not is_clean:
+        (tmp_path / CLEAN_SHUTDOWN_FILE).unlink()
+    flip(tmp_path / "t-0" / f"{0:020d}.log", 65)
+    kinds = {FindingKind.CORRUPT_BATCH, FindingKind.TORN_TAIL}
+    found = [each for each in segmentlog.verify(tmp_path) if each.kind in kinds]
+
+    assert [expected] == [(each.severity, each.kind) for each in found]
 
 
 def test_damage_is_found_in_the_chosen_partitions_alone(directory: Path) -> None:
