@@ -4,6 +4,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -12,6 +13,7 @@ from moto_here import Moto
 
 import segmentlog
 from segmentlog.bucket import sequence
+from segmentlog.bucket.disk import bucket_disk
 from segmentlog.bucket.objects import ObstoreObjects
 from segmentlog.bucket.sequence import sequence_at
 from segmentlog.bucket.upkeep import move_starts, remove_topic
@@ -452,12 +454,22 @@ def test_a_wrong_index_costs_time_only(tmp_path: Path) -> None:
     path = tmp_path / "log" / extent.object
     data, begin = path.read_bytes(), extent.start + extent.size
     sizes = extent.offset_index, extent.time_index
+    segment = f"{location.root}/orders-0/{extent.base_offset:020d}.log"
+    with bucket_disk(segment).open(segment) as file:
+        whole = file.read(0, extent.size)
+    entries = np.frombuffer(data[begin : begin + sizes[0]], ">i4").reshape(-1, 2)
+    elsewhere = entries + np.array([[0, 8]], ">i4")
+    times = data[begin + sizes[0] : extent.end]
     for damaged in (
+        elsewhere.astype(">i4").tobytes() + times, (entries + 7).astype(">i4").tobytes() + times,
         bytes(sum(sizes)), b"\x7f" * sum(sizes), data[begin + 8 : extent.end] + data[begin:][:8],
         b"".join(reversed([data[i : i + 8] for i in range(begin, extent.end, 8)])),
         bytes(each ^ 1 for each in data[begin : extent.end]),
     ):  # fmt: skip
         path.write_bytes(data[:begin] + damaged + data[extent.end :])
+        with bucket_disk(segment).open(segment) as file:  # which has seen nothing before
+            for at in (extent.size - 40_000, extent.size // 2):
+                assert file.read(at, 40_000) == whole[at : at + 40_000]
         for row in (5, 30_000, _LARGE - 1):
             log = segmentlog.open_log_dir(url).log("orders", 0)
             (found,) = log.scan(row + 1, row + 2).read_all().to_pylist()
