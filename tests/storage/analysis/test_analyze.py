@@ -355,7 +355,7 @@ def test_retention_that_cannot_be_told_is_a_problem(
     write(tmp_path, "t-0", encode_batch(records(0, 5)))
 
     def refuse(*_: object) -> None:
-        raise LogDirectoryError(tmp_path, "no settings")
+        raise LogDirectoryError(str(tmp_path), "no settings")
 
     monkeypatch.setattr(Forecast, "of", refuse)
     (report,) = segmentlog.analyze(tmp_path).topics
