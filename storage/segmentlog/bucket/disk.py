@@ -13,16 +13,19 @@ import errno
 import os
 import stat
 import threading
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache, partial
 from hashlib import blake2b
 from typing import NamedTuple
+
+import numpy as np
 
 from segmentlog.bucket.commits import INDEX_SIZES, PartitionLog, State
 from segmentlog.bucket.objects import Objects
 from segmentlog.bucket.sequence import Sequence, sequence_at
 from segmentlog.format.kernels import layout
+from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.names import (
     HIGH_WATERMARK_CHECKPOINT,
     INDEXES,
@@ -35,6 +38,7 @@ from segmentlog.format.names import (
     parse_partition_directory,
     parse_segment_file,
 )
+from segmentlog.log.sparse_indexes import OFFSET_ENTRY
 from segmentlog.store.bucket_location import parse_bucket
 from segmentlog.store.contract import Closing, Entry, FileStatus, FileType, Measured, ReadableFile
 from segmentlog.store.remote.object_store import RemoteDisk
@@ -46,6 +50,9 @@ _DIRECTORY = FileStatus(stat.S_IFDIR | 0o555, 0, 1, 0, 0, is_remembered=False, n
 
 #: Bytes of a batch's header up to the distance of its last offset.
 _HEAD_BYTES = layout.LAST_OFFSET_DELTA_AT + 4
+
+#: From a known batch on, so many bytes are searched before an index is asked.
+_FAR_BYTES = 128 << 10
 
 
 def _file_status(size: int, inode: int) -> FileStatus:
@@ -117,23 +124,27 @@ class RebasedFile(Closing):
 
     Neither the base offset nor the leader epoch is under the checksum of a batch.  In the object
     offsets count from 0 without gaps, so the header of a batch shows where the next one begins and
-    what its base offset is.  Readers go from the beginning to the end; one that begins elsewhere
-    makes this file look at the headers before.
+    what its base offset is.  A reader that begins far from what this file has seen makes it look
+    into the offset index, and at the headers between an entry and there.
 
-    `found`: the range.  `file`: its bytes, as they are in the object.
+    `found`: the range.  `file`: its bytes, as they are in the object.  `index`: reads the bytes of
+    the offset index, of which there may be none.
     """
 
     never_cut = True
     never_overlaps = True
     descriptor = None
 
-    def __init__(self, path: str, found: _Range, file: ReadableFile) -> None:
+    def __init__(
+        self, path: str, found: _Range, file: ReadableFile, index: Callable[[], bytes] = bytes
+    ) -> None:
         self.path = path
-        self._found, self._file = found, file
-        #: positions of the batches that are known, and the base offset of each in the object.  All
-        #: of them but the last one are whole as far as this file knows.
+        self._found, self._file, self._index = found, file, index
+        #: positions of batches that are known, in their order, and the base offset of each in the
+        #: object
         self._positions = [0]
         self._offsets = [0]
+        self._entries: Int64s | None = None  # of the index: last offsets, and positions
         self._turn = threading.Lock()
 
     def status(self) -> FileStatus:
@@ -161,32 +172,62 @@ class RebasedFile(Closing):
         """Add the shift to the base offsets of the batches that begin in some bytes."""
         end, shift = position + len(data), self._found.shift
         with self._turn:
-            self._know(data, position)
-            first = bisect_left(self._positions, position - 7)
-            places = [*zip(self._positions[first:], self._offsets[first:], strict=True)]
+            places = self._places(data, position)
         for at, offset in places:
-            if at >= end:
-                break
             shown = (offset + shift).to_bytes(8, "big")
             begin, stop = max(at, position), min(at + 8, end)
             data[begin - position : stop - position] = shown[begin - at : stop - at]
 
-    def _know(self, data: memoryview, position: int) -> None:
-        """Find the batches up to the end of some bytes, most of them in these bytes."""
-        end = position + len(data)
-        while (at := self._positions[-1]) < end:
-            if at >= position and at + _HEAD_BYTES <= end:
-                head = bytes(data[at - position : at - position + _HEAD_BYTES])
-            else:
-                head = self._file.read(at, _HEAD_BYTES)
-            if len(head) < _HEAD_BYTES:
-                return
+    def _places(self, data: memoryview, position: int) -> list[tuple[int, int]]:
+        """Positions and base offsets of the batches whose base offsets lie in some bytes."""
+        end, places = position + len(data), list[tuple[int, int]]()
+        slot = bisect_right(self._positions, position) - 1
+        if position - self._positions[slot] > _FAR_BYTES and self._look_up(data, position):
+            slot = bisect_right(self._positions, position) - 1
+        at, offset = self._positions[slot], self._offsets[slot]
+        while at < end:
+            if at + 8 > position:
+                places.append((at, offset))
+            head = self._head(data, position, at)
             size = int.from_bytes(head[layout.BATCH_LENGTH_AT : layout.LOG_OVERHEAD], "big")
             delta = int.from_bytes(head[layout.LAST_OFFSET_DELTA_AT :], "big", signed=True)
             if size + layout.LOG_OVERHEAD < layout.HEADER_BYTES or delta < 0:
-                return  # damage: the reader checks each batch, and reports it
-            self._positions.append(at + layout.LOG_OVERHEAD + size)
-            self._offsets.append(self._offsets[-1] + delta + 1)
+                break  # damage, or the end: the reader checks each batch, and reports it
+            at, offset = at + layout.LOG_OVERHEAD + size, offset + delta + 1
+            slot += 1
+            if slot == len(self._positions) or self._positions[slot] > at:
+                self._positions.insert(slot, at)
+                self._offsets.insert(slot, offset)
+        return places
+
+    def _head(self, data: memoryview, position: int, at: int) -> bytes:
+        """The beginning of the batch at a position; fewer bytes at the end of the file."""
+        if at >= position and at + _HEAD_BYTES <= position + len(data):
+            return bytes(data[at - position : at - position + _HEAD_BYTES])
+        return self._file.read(at, _HEAD_BYTES)
+
+    def _look_up(self, data: memoryview, position: int) -> bool:
+        """Whether the index leads to a batch before a position, nearer than those that are known.
+
+        The base offset that a job has left in the object must be the one that the index gives.
+        """
+        if self._entries is None:
+            raw = self._index()
+            raw = raw[: len(raw) - len(raw) % OFFSET_ENTRY.itemsize]
+            self._entries = np.frombuffer(raw, ">i4").astype(np.int64).reshape(-1, 2)
+        slot = int(np.searchsorted(self._entries[:, 1], position, "right")) - 1
+        if slot < 0:
+            return False
+        last, at = map(int, self._entries[slot])
+        head = self._head(data, position, at)
+        delta = int.from_bytes(head[layout.LAST_OFFSET_DELTA_AT :], "big", signed=True)
+        offset = int.from_bytes(head[:8], "big")
+        place = bisect_right(self._positions, at)
+        if len(head) < _HEAD_BYTES or offset != last - delta or at <= self._positions[place - 1]:
+            return False
+        self._positions.insert(place, at)
+        self._offsets.insert(place, offset)
+        return True
 
     def expect(self, start: int, end: int) -> None:
         """See `ReadableFile`."""
@@ -324,8 +365,21 @@ class BucketDisk:
             raise _gone(path)
         if isinstance(found, _MadeFile):
             return found
-        file = self._ranges.open(f"{self._root}/{_RangeStore.key_of(found)}")
-        return RebasedFile(path, found, file)
+        file = self._opened(found)
+        if not found.shift:
+            return RebasedFile(path, found, file)
+        return RebasedFile(path, found, file, partial(self._index_of, path))
+
+    def _opened(self, found: _Range) -> ReadableFile:
+        return self._ranges.open(f"{self._root}/{_RangeStore.key_of(found)}")
+
+    def _index_of(self, path: str) -> bytes:
+        """The offset index of a segment; no bytes if it has none."""
+        found = self._find(self.state, path.removesuffix(FileKind.LOG) + FileKind.OFFSET_INDEX)
+        if not isinstance(found, _Range):
+            return b""
+        with self._opened(found) as file:
+            return file.read(0, found.size)
 
     def status(self, path: str, *, follow: bool = False) -> FileStatus:
         """See `Disk`."""
@@ -382,7 +436,8 @@ class BucketDisk:
             raise _gone(path)
         bases = log.column("base_offset")
         names = [f"{base:020d}.log" for base in bases]
-        indexed = [base for base, n in zip(bases, log.column("digest"), strict=True) if n]
+        with_index = zip(bases, log.column("digest"), log.column("time_index"), strict=True)
+        indexed = [base for base, *found in with_index if any(found)]
         aborts = zip(bases, log.column("transaction_index"), strict=True)
         # An empty index is one, too: where one is missing, a broker builds all of the segment.
         names += [f"{base:020d}.{kind}" for kind in SPARSE_INDEXES for base in indexed]
@@ -422,7 +477,8 @@ def _range(log: PartitionLog, base_offset: int, kind: FileKind) -> _Range | None
             start, size = start + size, columns[column][at]
             if each is kind:
                 break
-        if not size and (kind not in SPARSE_INDEXES or not columns["digest"][at]):
+        has_indexes = columns["digest"][at] or columns["time_index"][at]
+        if not size and (kind not in SPARSE_INDEXES or not has_indexes):
             return None
     return _Range(extents.objects[at], start, size, base_offset, shift)
 

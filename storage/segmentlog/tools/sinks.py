@@ -181,7 +181,6 @@ class CountingSink:
         self.entries += 1
 
     def close(self) -> None:
-        """Close the wrapped sink."""
         self._sink.close()
 
     def _take(self, n: int) -> None:
@@ -315,16 +314,14 @@ class ColumnSink:
             sys.stderr.write(f"{where} is not valid: {found.problem}\n")
 
     def records(self, place: Place, header: BatchHeader, records: pa.RecordBatch) -> None:
-        from segmentlog.format.records.columns import (
-            headers_as_java,  # the compiled kernels load here
-        )
+        # The compiled kernels load here.
+        from segmentlog.format.records.columns import headers_as_java
 
         n_rows = records.num_rows
         controls: list[str | None] = [None] * n_rows
         if header.is_control:
-            from segmentlog.format.records.one_batch import (
-                parse_control,  # the compiled kernels load here
-            )
+            # The compiled kernels load here.
+            from segmentlog.format.records.one_batch import parse_control
 
             rows = records.select(["key", "value"]).to_pylist()
             controls = [parse_control(row["key"], row["value"]).type for row in rows]

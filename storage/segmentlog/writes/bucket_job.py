@@ -333,7 +333,8 @@ class _Attempt:
             placed.append(
                 PlacedExtent(
                     each.topic, each.partition, each.object, each.start, each.size, base, end,
-                    each.n_records, each.max_timestamp, shift,
+                    each.n_records, each.max_timestamp, shift, each.offset_index,
+                    each.time_index,
                 )
             )  # fmt: skip
         return {at: start for at, start in starts.items() if start}, placed

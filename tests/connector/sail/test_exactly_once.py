@@ -77,7 +77,7 @@ def job(spark: SparkSession, number: int) -> DataFrame:
     return rows.selectExpr(f"'{number}' value", "cast(id % 3 as int) partition")
 
 
-def save(frame: DataFrame, path: Path, **options: str) -> None:
+def save(frame: DataFrame, path: Path | str, **options: str) -> None:
     """Write the rows in one job."""
     options = {"topic": "t", "numPartitions": "3"} | options
     frame.write.format("segmentlog").options(**options).mode("append").save(str(path))
@@ -234,6 +234,33 @@ def test_two_workers_write_and_read(tmp_path: Path) -> None:
 
     assert 2 * N_ROWS == found
     assert ({1: N_ROWS, 2: N_ROWS}, []) == (visible(tmp_path), left_over(tmp_path))
+
+
+@pytest.mark.parametrize("mode", [{}, CLUSTER], ids=["local", "local-cluster"])
+def test_workers_write_and_read_a_log_in_an_object_store(
+    tmp_path: Path, mode: dict[str, str]
+) -> None:
+    """A numbered write is there once, and a job that fails leaves only objects for a sweep."""
+    pytest.importorskip("obstore")
+    url = f"bucket+file://{tmp_path}/log"
+    server = SailServer(mode)
+    spark = server.session()
+    try:
+        for number in (1, 1, 2):
+            save(job(spark, number), url, txnAppId="app", txnVersion=str(number))
+        spark.range(0, N_ROWS, 1, 4).createOrReplaceTempView("rows")
+        failing = spark.sql("select if(id = 39, raise_error('no'), 'x') value from rows")
+        with pytest.raises(PySparkException):
+            save(failing, url)
+        found = spark.read.format("segmentlog").load(url)
+        counted = {row.value: row["count"] for row in found.groupBy("value").count().collect()}
+    finally:
+        server.end()
+
+    assert {b"1": N_ROWS, b"2": N_ROWS} == {bytes(key): n for key, n in counted.items()}
+    assert segmentlog.read(url, "t").num_rows == 2 * N_ROWS
+    segmentlog.sweep(url, longest_job_days=0)
+    assert [] == segmentlog.verify(url)
 
 
 @pytest.mark.linux

@@ -1,21 +1,26 @@
 """DataFrames and streams in logs in object stores: tasks write objects, a driver commits."""
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import spark_server
 from moto_here import CREDENTIALS, Moto
+from namespaces import in_namespace
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from ready_worker import ready_python
+from spark_server import SparkServer
 
 import segmentlog
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.needs_spark("the environment of Sail's tests has no client of object stores"),
+    pytest.mark.needs_spark("Sail has no streams; tests/connector/sail writes into a store"),
 ]
 
 
@@ -99,6 +104,50 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         monkeypatch.setenv(name, value)
     with Moto() as server:
         yield server.url(f"spark-{os.getpid()}")
+
+
+#: A Python that, in an executor, has its own empty ``/mnt``, and finds the hidden folders empty.
+_APART = """#!/bin/sh
+[ -n "$HIDDEN" ] && exec unshare --mount --propagation private sh -c '
+for each in $HIDDEN; do mount -t tmpfs -o ro,mode=0 tmpfs "$each" || exit 1; done
+mount -t tmpfs tmpfs /mnt && exec "$0" "$@"' {python} "$@"
+exec {python} "$@"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.linux
+def test_executors_that_share_nothing_but_the_bucket(
+    s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks have other folders than the driver, and those of the driver are empty to them."""
+    in_namespace("")  # or it skips the test
+    hidden = [tmp_path / each for each in ("tmp", "home", "logs")]
+    for each in hidden:
+        each.mkdir()
+    python = tmp_path / "python"
+    python.write_text(_APART.format(python=shlex.quote(ready_python())))
+    python.chmod(0o755)
+    monkeypatch.setattr(spark_server, "ready_python", lambda: str(python))
+    monkeypatch.setenv("TMPDIR", str(hidden[0]))
+    monkeypatch.setenv("HOME", str(hidden[1]))
+    apart = {"HIDDEN": " ".join(map(str, hidden)), "TMPDIR": "/mnt", "HOME": "/mnt"}
+    settings = {f"spark.executorEnv.{name}": value for name, value in apart.items()}
+    (tmp_path / "spark").mkdir()
+    with SparkServer("local-cluster[2,1,1024]", tmp_path / "spark", settings) as server:
+        spark = server.session()
+        try:
+            # Were the folders not hidden, this would be a log directory of the driver.
+            with pytest.raises(PySparkException):
+                _save(_numbers(spark, 100), str(hidden[2]), topic="t")
+            for _ in range(2):
+                _save(_numbers(spark, 1000, 8), s3, topic="t", numPartitions="4")
+            found = _load(spark, s3, "t")
+            assert (found.count(), found.select("value").distinct().count()) == (2000, 1000)
+            _copy(spark, s3, tmp_path / "checkpoint", numPartitions="2")
+            assert _load(spark, s3, "copy").count() == 2000
+        finally:
+            spark.stop()
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -12,6 +13,7 @@ from moto_here import Moto
 
 import segmentlog
 from segmentlog.bucket import sequence
+from segmentlog.bucket.disk import bucket_disk
 from segmentlog.bucket.objects import ObstoreObjects
 from segmentlog.bucket.sequence import sequence_at
 from segmentlog.bucket.upkeep import move_starts, remove_topic
@@ -391,3 +393,102 @@ def test_a_wrong_path_makes_no_directory(tmp_path: Path) -> None:
     assert not [*tmp_path.iterdir()]
     _write(url, ["a"])
     assert _values(url) == ["a"]
+
+
+_LARGE = 60_000  # rows of 100 bytes: some MiB in each partition
+
+
+def _write_large(url: str, **options: Any) -> None:
+    times = pa.array([4_000_000_000_000 + each for each in range(_LARGE)], pa.timestamp("ms"))
+    values = [f"{each:0100d}" for each in range(_LARGE)]
+    config = segmentlog.ProducerConfig(
+        codec=segmentlog.Codec.NONE, use_timestamps=True, batch_size=16 << 10
+    )
+    with segmentlog.open_writer(url, "orders", config=config, **options) as writer:
+        writer.append(pa.table({"value": values, "timestamp": times}))
+
+
+def _found(url: str, offset: int) -> tuple[int, bytes, int]:
+    """A row by its offset, and the offset that is found by the row's time."""
+    log = segmentlog.open_log_dir(url).log("orders", 0)
+    (row,) = log.scan(offset, offset + 1).read_all().to_pylist()
+    found = log.offset_for_timestamp(row["timestamp"])
+    assert found is not None
+    return row["offset"], row["value"], found.offset
+
+
+def test_one_row_of_a_large_extent_takes_few_bytes(tmp_path: Path, monkeypatch) -> None:
+    url = f"bucket+file://{tmp_path}/log"
+    _write(url, ["a"])  # so that offsets in the object are others
+    _write_large(url)
+    sizes: list[int] = []
+    real = ObstoreObjects.read
+
+    def read(self: ObstoreObjects, key: str, start: int, n_bytes: int) -> bytes:
+        sizes.append(n_bytes)
+        return real(self, key, start, n_bytes)
+
+    monkeypatch.setattr(ObstoreObjects, "read", read)
+    for row in (0, 1, 777, 30_000, _LARGE - 2, _LARGE - 1):
+        sizes.clear()
+        assert _found(url, row + 1) == (row + 1, f"{row:0100d}".encode(), row + 1)
+        assert sum(sizes) < 1_500_000  # of 7 MB, which a scan without an index reads twice
+    assert [*segmentlog.verify(url)] == []
+    local = tmp_path / "local"
+    segmentlog.mirror(url, to=local)
+    # The first, small one has none, and a broker makes them.
+    assert {Path(each.path).stem for each in segmentlog.verify(local)} == {"0" * 20}
+    assert {each.comparison for each in segmentlog.compare(url, local)} == {"equal"}
+
+
+def test_a_wrong_index_costs_time_only(tmp_path: Path) -> None:
+    url = f"bucket+file://{tmp_path}/log"
+    _write(url, ["a"])
+    _write_large(url)
+    location = bucket_at(url)
+    assert location is not None
+    at = segmentlog.TopicPartition("orders", 0)
+    extent = sequence_at(location).refresh().logs[at].placed(at)[-1]
+    assert extent.offset_index > 300
+    assert extent.time_index > 300
+    path = tmp_path / "log" / extent.object
+    data, begin = path.read_bytes(), extent.start + extent.size
+    sizes = extent.offset_index, extent.time_index
+    segment = f"{location.root}/orders-0/{extent.base_offset:020d}.log"
+    with bucket_disk(segment).open(segment) as file:
+        whole = file.read(0, extent.size)
+    entries = np.frombuffer(data[begin : begin + sizes[0]], ">i4").reshape(-1, 2)
+    elsewhere = entries + np.array([[0, 8]], ">i4")
+    times = data[begin + sizes[0] : extent.end]
+    for damaged in (
+        elsewhere.astype(">i4").tobytes() + times, (entries + 7).astype(">i4").tobytes() + times,
+        bytes(sum(sizes)), b"\x7f" * sum(sizes), data[begin + 8 : extent.end] + data[begin:][:8],
+        b"".join(reversed([data[i : i + 8] for i in range(begin, extent.end, 8)])),
+        bytes(each ^ 1 for each in data[begin : extent.end]),
+    ):  # fmt: skip
+        path.write_bytes(data[:begin] + damaged + data[extent.end :])
+        with bucket_disk(segment).open(segment) as file:  # which has seen nothing before
+            for begun in (extent.size - 40_000, extent.size // 2):
+                assert file.read(begun, 40_000) == whole[begun : begun + 40_000]
+        for row in (5, 30_000, _LARGE - 1):
+            log = segmentlog.open_log_dir(url).log("orders", 0)
+            (found,) = log.scan(row + 1, row + 2).read_all().to_pylist()
+            assert (found["offset"], found["value"]) == (row + 1, f"{row:0100d}".encode())
+        offsets = segmentlog.read(url, "orders")["offset"].to_pylist()
+        assert offsets == [*range(_LARGE + 1)]
+
+
+def test_rows_too_far_apart_for_an_index(tmp_path: Path) -> None:
+    url = f"bucket+file://{tmp_path}/log"
+    config = segmentlog.ProducerConfig(codec=segmentlog.Codec.NONE, use_offsets=True)
+    with segmentlog.open_writer(url, "orders", config=config) as writer:
+        for base in (0, 1 << 33):
+            values = [f"{each:0200d}" for each in range(8000)]
+            offsets = [base + each for each in range(8000)]
+            partitions = pa.array([0] * 8000, pa.int32())
+            columns = {"value": values, "partition": partitions, "offset": offsets}
+            writer.append(pa.table(columns))
+    read = segmentlog.read(url, "orders")
+    assert read.num_rows == 16_000
+    assert read.filter(pc.field("offset") == (1 << 33) + 7999).num_rows == 1
+    assert [each.kind for each in segmentlog.verify(url)] == ["offset-gap"]
