@@ -122,7 +122,7 @@ def audit(
     compared with the log: missing records, duplicates, rows of aborted transactions, rows at end
     markers, and offsets that never existed are faults. Offsets whose records the log no longer
     has, because of compaction or retention, prove nothing and are counted apart. The exit status
-    is 0 if no partition has a fault, and 1 if not.
+    is 0 if no partition has a fault, and 1 if one has.
     """
     import segmentlog
 
