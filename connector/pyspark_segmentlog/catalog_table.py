@@ -53,13 +53,12 @@ def schema_of_table(raw: Mapping[str, str]) -> StructType | None:
 
 
 def _read_options(given: Mapping[str, str]) -> dict[str, str]:
-    """The read options among a new table's properties, by lower-cased names.
-
-    Spark hands over ``OPTIONS`` twice, as ``subscribe`` and as ``option.subscribe``, beside
-    ``TBLPROPERTIES`` and properties of its own (``provider``, ``owner``, ``location``, ``path``,
-    ``external``, ``comment``, …).  Properties may be notes for any purpose, so properties that are
-    not options are left out.  Everything in ``OPTIONS`` is meant for this source, and is checked.
-    """
+    """The read options among a new table's properties, by lower-cased names."""
+    # Spark hands over ``OPTIONS`` twice, as ``subscribe`` and as ``option.subscribe``, beside
+    # ``TBLPROPERTIES`` and properties of its own (``provider``, ``owner``, ``location``, ``path``,
+    # ``external``, ``comment``, …). Properties may be notes for any purpose, so properties that
+    # are not options are left out. Everything in ``OPTIONS`` is meant for this source, and is
+    # checked.
     names = read_names(given)
     options = {name: value for name, value in given.items() if name in names}
     for name, value in given.items():

@@ -1,7 +1,9 @@
 """Clone a topic as a Spark job: the driver plans and commits, and each task stages some rows."""
 
+import logging
 import pickle
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from os import PathLike
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
     from segmentlog import LogDirectory
     from segmentlog.maintain import Clone, CloneJob, CloneTask, TaskOutcome
+
+logger = logging.getLogger(__name__)
 
 _TASK_BYTES = 128 << 20  #: of log
 _MOST_TASKS = 1_000
@@ -40,6 +44,8 @@ def clone(
     ----------
     spark : the session, classic or Spark Connect.
     transform : see `segmentlog.clone`; it runs in the workers.
+    offset_map : see `segmentlog.clone`.  The workers write pieces of it into a directory beside
+        it, which is removed at the end; they need it at the same path.
     path, and all other arguments : see `segmentlog.clone`.
 
     Returns
@@ -53,15 +59,28 @@ def clone(
         See `segmentlog.clone`.
     """
     check_compiled()
-    from segmentlog.maintain import CloneJob
+    from segmentlog.maintain import CloneJob, MapPieces
 
-    with CloneJob(open_source(path), given) as job:
+    with ExitStack() as stack:
+        pieces = None
+        if given.offset_map is not None and not given.dry_run:
+            pieces = stack.enter_context(MapPieces(given.offset_map))
+        job = stack.enter_context(CloneJob(open_source(path), given))
         n_tasks = min(max(-(-job.n_bytes // _TASK_BYTES), 1), _MOST_TASKS)
-        tasks = _pickled(job.tasks(n_tasks))
+        tasks = _pickled(job.tasks(n_tasks, None if pieces is None else pieces.directory))
         outcomes = _run(spark, tasks)
         if any(each.is_misplaced for each in outcomes):
             _check_keys(spark, job, tasks)
-        return job.commit(outcomes)
+        if pieces is not None:
+            job.join_map(pieces, outcomes)
+        found = job.commit(outcomes)
+        if pieces is not None:
+            try:
+                pieces.publish()
+            except BaseException:
+                logger.warning("the topic is cloned, without the offset map")
+                raise
+        return found
 
 
 def _pickled(tasks: "Sequence[CloneTask]") -> list[bytes]:

@@ -8,12 +8,10 @@ _task_numbers = itertools.count()
 
 
 def freeze_modules() -> None:
-    """Exempt all objects loaded so far from garbage collection, at the end of the second task.
-
-    Each worker of Spark collects garbage after every task (``pyspark/daemon.py``).  A worker that
-    has read holds 68,000 objects, and a collection takes 11 ms.  Spark has collected after the
-    first task, so nothing has to be collected here, and no first answer waits.
-    """
+    """Exempt all objects loaded so far from garbage collection, at the end of the second task."""
+    # Each worker of Spark collects garbage after every task (``pyspark/daemon.py``). A worker that
+    # has read holds 68,000 objects, and a collection takes 11 ms. Spark has collected after the
+    # first task, so nothing has to be collected here, and no first answer waits.
     if next(_task_numbers) == 1:
         gc.freeze()
 

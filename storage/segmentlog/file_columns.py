@@ -47,7 +47,6 @@ class LogPaths(Sequence[str]):
         self.base_offsets = array("q")
 
     def append(self, base_offset: int, path: str) -> None:
-        """Add a file."""
         if path != self._usual(base_offset):
             self._others[len(self.base_offsets)] = path
         self.base_offsets.append(base_offset)
@@ -140,7 +139,6 @@ class SliceFiles(Sequence[SliceFile]):
         self._inodes += inodes[begin:end]
 
     def part(self, begin: int, end: int) -> "SliceFiles":
-        """The files ``[begin, end)``."""
         found = SliceFiles(self._paths.part(begin, end))
         for name in ("_starts", "_ends", "_first_offsets", "_first_crcs", "_next_offsets",
                      "_inodes"):  # fmt: skip
@@ -148,11 +146,9 @@ class SliceFiles(Sequence[SliceFile]):
         return found
 
     def n_bytes(self) -> int:
-        """Bytes of all files together."""
         return sum(self._ends) - sum(self._starts)
 
     def sizes(self) -> Iterator[int]:
-        """Bytes of each file."""
         return map(int.__sub__, self._ends, self._starts)
 
     def __len__(self) -> int:

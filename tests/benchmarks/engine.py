@@ -19,7 +19,7 @@ from segmentlog.format.records.one_pass import OnePassDecoder, Stop
 from segmentlog.format.records.schema import RECORD_SCHEMA
 from segmentlog.format.records.source import record_source
 from segmentlog.maintain.verification.findings import Severity
-from segmentlog.maintain.verification.verify_log import verify_log
+from segmentlog.maintain.verification.verify_log import LogCheck
 from segmentlog.reads.scan import scan_slice
 
 _WINDOW = 4 << 20
@@ -185,7 +185,7 @@ def verify(logs: list[segmentlog.Log]) -> Digest:
         n_bytes += done
 
     for log in logs:
-        found = verify_log(log, progress=count)
+        found = LogCheck(log, progress=count).findings()
         n_errors += sum(each.severity == Severity.ERROR for each in found)
     return n_bytes, n_errors
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -14,6 +15,7 @@ import segmentlog
 from pyspark_segmentlog import cloning
 from segmentlog.errors import ColumnError, SplitKeyError
 from segmentlog.maintain.cloning import job
+from segmentlog.maintain.cloning.cloned_offsets import CLONED_MAP_SCHEMA
 
 pytestmark = pytest.mark.linux
 
@@ -39,6 +41,19 @@ def records(path: Path) -> list[Any]:
     return segmentlog.read(path, "u", columns=columns).to_pylist()
 
 
+def places(path: Path) -> Any:
+    """A map, with a row for each record and for each end, in the order of the source."""
+    assert pq.read_schema(path).equals(CLONED_MAP_SCHEMA)
+    return sorted(
+        (
+            row["partition"], row["source_offset"] + i, row["n_records"] == 0,
+            row["target_partition"], row["target_offset"] + i,
+        )
+        for row in pq.read_table(path).to_pylist()
+        for i in range(max(row["n_records"], 1))
+    )  # fmt: skip
+
+
 def test_the_clone_is_that_of_one_process(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,11 +71,18 @@ def test_the_clone_is_that_of_one_process(
         return rows.set_column(at, "key", keys).filter(pc.not_equal(rows["value"], b"%0100d" % 7))
 
     options: dict[str, Any] = {"num_partitions": 4, "transform": mask}
-    here = segmentlog.clone(source, "t", "u", to=tmp_path / "here", **options)
-    there = pyspark_segmentlog.clone(spark, source, "t", "u", to=tmp_path / "there", **options)
+    here = segmentlog.clone(
+        source, "t", "u", to=tmp_path / "here", offset_map=tmp_path / "here.parquet", **options
+    )
+    there = pyspark_segmentlog.clone(
+        spark, source, "t", "u", to=tmp_path / "there", offset_map=tmp_path / "there.parquet",
+        **options,
+    )  # fmt: skip
     assert here == there
     assert 1 == here.n_left_out
     assert records(tmp_path / "here") == records(tmp_path / "there")
+    assert places(tmp_path / "here.parquet") == places(tmp_path / "there.parquet")
+    assert not list(tmp_path.glob("*pieces*"))
 
 
 def test_keys_in_several_partitions_and_errors_of_tasks(

@@ -19,7 +19,7 @@ from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.format.records.header import parse_header
 from segmentlog.format.records.schema import record_schema
 from segmentlog.maintain.verification.findings import Severity
-from segmentlog.maintain.verification.verify_log import verify_log
+from segmentlog.maintain.verification.verify_log import LogCheck
 from segmentlog.model import TopicPartition
 
 HERE = Path(__file__).parent
@@ -83,7 +83,7 @@ def test_verifying_finds_nothing_wrong(
 ) -> None:
     """Records, indexes and transactions of the directories are right, so there are only notes."""
     log = segmentlog.open_log_dir(HERE / name).log(topic, number)
-    findings = verify_log(log, with_records=True)
+    findings = LogCheck(log, with_records=True).findings()
 
     assert [] == [each for each in findings if each.severity != Severity.NOTE]
 

@@ -19,7 +19,7 @@ import segmentlog
 from segmentlog.format.names import CLEAN_SHUTDOWN_FILE
 from segmentlog.log.checkpoint import read_offsets
 from segmentlog.maintain.verification.findings import Severity
-from segmentlog.maintain.verification.verify_log import verify_log
+from segmentlog.maintain.verification.verify_log import LogCheck
 from segmentlog.testing.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD
 
 pytestmark = pytest.mark.interop
@@ -174,7 +174,9 @@ def assert_sound(directory: Path, topics: Sequence[str]) -> None:
     opened = segmentlog.open_log_dir(directory)
     for topic in topics:
         found = [
-            each for each in verify_log(opened.log(topic, 0)) if each.severity is not Severity.NOTE
+            each
+            for each in LogCheck(opened.log(topic, 0)).findings()
+            if each.severity is not Severity.NOTE
         ]
         assert [] == [each.message for each in found], topic
 

@@ -180,7 +180,7 @@ def test_a_tier_alone_is_the_beginning_of_the_log(served: Served) -> None:
 def test_the_brokers_list_has_the_segments_of_the_bucket(served: Served) -> None:
     """Each segment was announced, and its copy has finished."""
     listed = remote_segments(str(served.log_dir))
-    assert listed is not None
+    assert listed
     (below,) = served.tier.iterdir()
     for log, segments in listed.items():
         directory = below / f"{log.topic}-{log.partition}-{log.topic_id}"

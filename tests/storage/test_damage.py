@@ -26,7 +26,7 @@ from segmentlog.errors import (
     UnsupportedFormatError,
 )
 from segmentlog.maintain.verification.findings import FindingKind, Severity
-from segmentlog.maintain.verification.verify_log import verify_log
+from segmentlog.maintain.verification.verify_log import LogCheck
 from segmentlog.model import OnCorruptBatch, ScanPolicy
 from segmentlog.reads.scan import scan_slice
 from segmentlog.testing import damage
@@ -200,7 +200,7 @@ def test_verify_names_the_damage(partition: Path, name: str) -> None:
     case = CASES[name]
     position = (*(batch_at(partition, CLOSED, i)[0] for i in range(4)), 1380)[case.at_batch]
     case.damage(partition / CLOSED)
-    findings = list(verify_log(open_log(partition), with_records=True))
+    findings = list(LogCheck(open_log(partition), with_records=True).findings())
     in_log = [each for each in findings if each.path.endswith(".log")]
     errors = [each for each in in_log if each.severity == Severity.ERROR]
 
@@ -355,7 +355,7 @@ def test_a_torn_tail_ends_the_read_before_it(
     (partition.parent / "replication-offset-checkpoint").unlink()
     with caplog.at_level(logging.WARNING):
         found = offsets(open_log(partition))
-    kinds = {each.kind for each in verify_log(open_log(partition))}
+    kinds = {each.kind for each in LogCheck(open_log(partition)).findings()}
 
     assert [*survivors] == found
     is_silent = "zeros" in name
@@ -446,7 +446,7 @@ def test_verify_reports_a_bad_index(
     """`verify` reports a bad index because a broker trusts indexes of closed segments."""
     path = (partition / CLOSED).with_suffix(f".{suffix}")
     spoil(path)
-    found = [each for each in verify_log(open_log(partition)) if each.path == str(path)]
+    found = [each for each in LogCheck(open_log(partition)).findings() if each.path == str(path)]
 
     assert severity in {each.severity for each in found}
 
@@ -455,7 +455,7 @@ def test_a_missing_segment_is_an_error_if_its_indexes_are_left(partition: Path) 
     """A read leaves its offsets out; `verify` names them, and no finding has its indexes go."""
     (partition / CLOSED).unlink()
     log = open_log(partition)
-    found = [each for each in verify_log(log) if each.severity != Severity.NOTE]
+    found = [each for each in LogCheck(log).findings() if each.severity != Severity.NOTE]
 
     assert [*range(16), *range(32, 48)] == offsets(log)
     assert [(FindingKind.MISSING_SEGMENT, Severity.ERROR, 16, 32)] == [
@@ -492,7 +492,7 @@ def test_a_gap_without_a_sign_of_a_loss_is_a_note(partition: Path, is_compacted:
         checkpoint = partition.parent / "cleaner-offset-checkpoint"
         checkpoint.write_text("0\n1\nsegments 0 32\n")
     log = open_log(partition)
-    gaps = [each for each in verify_log(log) if each.kind == FindingKind.OFFSET_GAP]
+    gaps = [each for each in LogCheck(log).findings() if each.kind == FindingKind.OFFSET_GAP]
 
     assert () == log.lost_segments
     assert [(16, LAST)] == [(each.offset, Path(each.path).name) for each in gaps]
@@ -514,7 +514,7 @@ def test_overlapping_segments_are_read_once(partition: Path) -> None:
     first = partition / "00000000000000000000.log"
     first.write_bytes(first.read_bytes() + (partition / CLOSED).read_bytes())
     log = open_log(partition)
-    kinds = {each.kind for each in verify_log(log)}
+    kinds = {each.kind for each in LogCheck(log).findings()}
 
     assert [*ALL] == offsets(log)
     assert FindingKind.OVERLAPPING_SEGMENT in kinds

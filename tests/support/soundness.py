@@ -4,7 +4,7 @@ from pathlib import Path
 
 import segmentlog
 from segmentlog.maintain.verification.findings import Severity
-from segmentlog.maintain.verification.verify_log import verify_log
+from segmentlog.maintain.verification.verify_log import LogCheck
 from segmentlog.txn.guard import list_guards
 
 
@@ -13,7 +13,7 @@ def assert_verified(directory: Path) -> None:
     opened = segmentlog.open_log_dir(directory)
     assert opened.topic_partitions(), f"{directory} holds no partition"
     for topic_partition in opened.topic_partitions():
-        found = list(verify_log(opened.log(*topic_partition), with_records=True))
+        found = list(LogCheck(opened.log(*topic_partition), with_records=True).findings())
         bad = [str(each) for each in found if each.severity != Severity.NOTE]
         assert not bad, f"{topic_partition}: {bad}"
 

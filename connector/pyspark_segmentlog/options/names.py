@@ -76,11 +76,9 @@ def read_names(raw: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_read_names(raw: Mapping[str, str]) -> None:
-    """Refuse names that would change rows if they were what the user believes.
-
-    These are client options that the ``kafka`` source refuses, options of writes, a push-down of
-    filters, and names that are nearly those of an option.
-    """
+    """Refuse names that would change rows if they were what the user believes."""
+    # These are client options that the ``kafka`` source refuses, options of writes, a push-down of
+    # filters, and names that are nearly those of an option.
     reads = read_names(raw)
     used = [
         option.name for option in READ_OPTIONS if option.used_by and option.name.lower() in reads

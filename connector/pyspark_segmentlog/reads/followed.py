@@ -390,12 +390,10 @@ _LARGEST = 2**63 - 1
 
 
 def limit_offsets(starts: Offsets, ends: Offsets, max_offsets: int) -> dict[TopicPartition, int]:
-    """Ends of a micro-batch with about `max_offsets` offsets.
-
-    The rule is that of ``KafkaMicroBatchStream.rateLimit``.  Each partition gets a share in
-    proportion to its backlog.  A share is rounded down, but a partition with a backlog gets at
-    least one offset, so that no partition starves.
-    """
+    """Ends of a micro-batch with about `max_offsets` offsets."""
+    # The rule is that of ``KafkaMicroBatchStream.rateLimit``. Each partition gets a share in
+    # proportion to its backlog. A share is rounded down, but a partition with a backlog gets at
+    # least one offset, so that no partition starves.
     shares = _shares({each: ends[each] - starts[each] for each in ends}, max_offsets)
     return {
         each: min(ends[each], starts[each] + shares[each]) if each in shares else ends[each]

@@ -34,6 +34,14 @@ def findings_of(
     return tuple(each for find in _FINDERS for each in find(found))
 
 
+def _n(n: int, noun: str) -> str:
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def _have(n: int, noun: str) -> str:
+    return f"{_n(n, noun)} {'has' if n == 1 else 'have'}"
+
+
 class _Finder:
     def __init__(
         self, topic: str, figures: TopicFigures, partitions: Sequence[PartitionReport]
@@ -117,22 +125,22 @@ class _Finder:
         clocks = self._figures.clocks
         if clocks.n_in_future:
             text = (
-                f"{clocks.n_in_future:,} records have a timestamp in the future, up to "
+                f"{_have(clocks.n_in_future, 'record')} a timestamp in the future, up to "
                 f"{iso_time(clocks.largest_ms or 0)}: retention by time keeps their segments, and "
                 "all later ones, until then"
             )
             yield self._advice(FindingCode.FUTURE_TIMES, text)
         if clocks.n_before_2000:
             text = (
-                f"{clocks.n_before_2000:,} records have a timestamp before the year 2000, from "
-                f"{iso_time(clocks.least_ms or 0)} on: probably seconds instead of milliseconds, "
-                "or zero; retention by time does not spare them"
+                f"{_have(clocks.n_before_2000, 'record')} a timestamp before the year 2000, "
+                f"from {iso_time(clocks.least_ms or 0)} on: probably seconds instead of "
+                "milliseconds, or zero; retention by time does not spare them"
             )
             yield self._advice(FindingCode.OLD_TIMES, text)
         if clocks.n_back and clocks.most_back_ms >= _LATE_MS and not clocks.n_before_2000:
             hours = clocks.most_back_ms / 3_600_000
             text = (
-                f"{clocks.n_back:,} records are older than the record before them, one by "
+                f"{_have(clocks.n_back, 'record')} an older time than the record before, one by "
                 f"{hours:,.1f} hours: look-ups by time find the first record that is not older"
             )
             yield self._note(FindingCode.OUT_OF_ORDER, text)
@@ -150,9 +158,9 @@ class _Finder:
             yield self._advice(FindingCode.ABORTED, text)
         if producers.n_open:
             text = (
-                f"{producers.n_open:,} transactions have no end yet, with "
-                f"{producers.n_open_records:,} records; consumers with read_committed wait at the "
-                "first of them: segmentlog transactions shows how old it is"
+                f"{_have(producers.n_open, 'transaction')} no end yet, with "
+                f"{_n(producers.n_open_records, 'record')}; consumers with read_committed wait at "
+                "the first of them: segmentlog transactions shows how old it is"
             )
             yield self._note(FindingCode.OPEN_TRANSACTIONS, text)
 
@@ -161,8 +169,8 @@ class _Finder:
         is_compacted = "compact" in figures.retention.policy
         if is_compacted and keys.n_null:
             text = (
-                f"the topic is compacted, and {keys.n_null:,} records have no key: compaction "
-                "refuses them, or removes them"
+                f"the topic is compacted, and {_have(keys.n_null, 'record')} no key: compaction "
+                "refuses such records, or removes them"
             )
             yield self._advice(FindingCode.NULL_KEYS, text)
         n_keys = figures.n_records - keys.n_null
@@ -186,7 +194,7 @@ class _Finder:
         batches = self._figures.batches
         if batches.n_legacy:
             text = (
-                f"{batches.n_legacy:,} messages have magic 0 or 1, which brokers from version 4 "
+                f"{_have(batches.n_legacy, 'message')} magic 0 or 1, which brokers from version 4 "
                 "on still read, and no producer may write"
             )
             yield self._note(FindingCode.LEGACY, text)
@@ -194,7 +202,7 @@ class _Finder:
         if offsets.n_lost:
             yield AnalysisFinding(
                 Urgency.PROBLEM, FindingCode.LOST_OFFSETS, self._topic, None,
-                f"{offsets.n_lost:,} offsets are in segments that are gone",
+                f"segments are gone that had {_n(offsets.n_lost, 'offset')}",
             )  # fmt: skip
 
 

@@ -137,12 +137,15 @@ class RecordSketch:
 
     def heaviest(self, most: int) -> list[FoundKey]:
         """The keys with the most records, the heaviest first."""
-        table = self._heavy.reshape(-1, kernels.HEAVY_ROWS)  # of hashes, counts and places
-        hashes, counts = table[:2]
-        order = np.lexsort((hashes, -counts))[: min(most, self[kernels.N_HEAVY])]
+        rows = self._heavy[: kernels.PLACES].reshape(-1, kernels.ROW_SIZE)
+        places = self._heavy[kernels.PLACES :].reshape(-1, kernels.HEAVY_PLACE_SIZE)
+        order = np.lexsort((rows[:, kernels.HASH], -rows[:, kernels.COUNT]))
+        order = order[: min(most, self[kernels.N_HEAVY])]
         return [
-            FoundKey(hashed % 2**64, count, *place)
-            for hashed, count, *place in table[:, order].T.tolist()
+            FoundKey(hashed % 2**64, count, length, partition, offset)
+            for (hashed, count), (length, partition, offset, _) in zip(
+                rows[order].tolist(), places[order].tolist(), strict=True
+            )
         ]
 
     def schema_ids(self) -> list[tuple[int, int]]:

@@ -22,6 +22,7 @@ from segmentlog.audits.stretches import Stretches, Tally
 from segmentlog.audits.table_offsets import Cursor, TableOffsets
 from segmentlog.errors import LogChangedError, SegmentLogError
 from segmentlog.format.kernels.memory import Int64s
+from segmentlog.log.checkpoint import known_topic_id
 from segmentlog.model import OffsetRange, ScanPolicy, TopicPartition
 from segmentlog.reads.listed import FileChangedError, retry_if_relisted
 from segmentlog.reads.log import Log
@@ -98,7 +99,8 @@ class Comparison:
                     self._count(log, partition.offsets, within, code, counter)
             except LogChangedError as change:
                 error = str(change)
-                if attempt < _ATTEMPTS and log.known_topic_id == log.partition.known_topic_id():
+                is_same_topic = log.known_topic_id == known_topic_id(log.partition.path)
+                if attempt < _ATTEMPTS and is_same_topic:
                     for found in lists.values():
                         found.clear()
                     self.__dict__.pop("_later", None)

@@ -275,7 +275,9 @@ def _find(schema: pa.Schema, option: str, name: str) -> str:
     if len(found) == 1:
         return found[0]
     value = "missing" if not found else "present more than once"
-    raise ColumnError(name, value, f"the table has {_listed(schema)}: name it with {option}")
+    flag = f"--{option.replace('_', '-')}"
+    accepted = f"the table has {_listed(schema)}: name it with {option} ({flag})"
+    raise ColumnError(name, value, accepted)
 
 
 class RowCounts:

@@ -191,9 +191,17 @@ def choose(
     if registration is None or best.rank[0] > registration["leader_epoch"]:
         return best, by_epoch, None
     nodes, role = _preferred(registration)
-    held = _held(copies, nodes, registration)
+    # Copies of these brokers; in the log directories that the metadata names, if some are there.
+    directories = registration.get("directories") or ()
+    assigned = dict(zip(registration["replicas"], directories, strict=False))
+    held = [each for each in copies if each.node_id in nodes]
+    exact = [
+        each
+        for each in held
+        if each.node_id is not None and assigned.get(each.node_id) == each.directory_id
+    ]
     if held:
-        found = max(held, key=lambda each: each.rank)
+        found = max(exact or held, key=lambda each: each.rank)
         return found, f"broker {found.node_id} is {role}, by the cluster's metadata", None
     # An election without a winner begins an epoch, too.
     last_epoch = registration["leader_epoch"] - (registration["leader"] < 0)
@@ -224,22 +232,6 @@ def _preferred(registration: Registration) -> tuple[Collection[int], str]:
         if registration[column]:
             return registration[column], role
     return (), ""
-
-
-def _held(
-    copies: Sequence[Copy], nodes: Collection[int], registration: Registration
-) -> list[Copy]:
-    """Copies of these brokers, in the log directories that the metadata names."""
-    held = [each for each in copies if each.node_id in nodes]
-    assigned = dict(
-        zip(registration["replicas"], registration.get("directories") or (), strict=False)
-    )
-    exact = [
-        each
-        for each in held
-        if each.node_id is not None and assigned.get(each.node_id) == each.directory_id
-    ]
-    return exact or held
 
 
 def refuse_two_clusters(brokers: Mapping[str, Mapping[str, str]], remedy: str) -> None:

@@ -21,6 +21,7 @@ If several names of a setting are set, the one with the finest unit counts.
 import os
 from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
+from functools import partial
 from typing import NamedTuple
 
 from segmentlog.arguments import instance_of, texts
@@ -44,47 +45,41 @@ from segmentlog.txn.unfinished import topics_taken_out
 _HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
 
 
-class Synonym(NamedTuple):
-    """A broker's name of a topic's setting; its value times `factor` is the topic's."""
-
-    name: str
-    factor: int = 1
-
-
-_SYNONYMS: Mapping[str, tuple[Synonym, ...]] = {
-    "segment.bytes": (Synonym("log.segment.bytes"),),
-    "segment.ms": (Synonym("log.roll.ms"), Synonym("log.roll.hours", _HOUR_MS)),
-    "segment.index.bytes": (Synonym("log.index.size.max.bytes"),),
-    "index.interval.bytes": (Synonym("log.index.interval.bytes"),),
-    "max.message.bytes": (Synonym("message.max.bytes"),),
-    "message.timestamp.type": (Synonym("log.message.timestamp.type"),),
-    "compression.type": (Synonym("compression.type"),),
-    "flush.messages": (Synonym("log.flush.interval.messages"),),
-    "cleanup.policy": (Synonym("log.cleanup.policy"),),
-    "retention.ms": (
-        Synonym("log.retention.ms"),
-        Synonym("log.retention.minutes", _MINUTE_MS),
-        Synonym("log.retention.hours", _HOUR_MS),
-    ),
-    "retention.bytes": (Synonym("log.retention.bytes"),),
-    "file.delete.delay.ms": (Synonym("log.segment.delete.delay.ms"),),
-    "delete.retention.ms": (Synonym("log.cleaner.delete.retention.ms"),),
-    "min.cleanable.dirty.ratio": (Synonym("log.cleaner.min.cleanable.ratio"),),
-    "min.compaction.lag.ms": (Synonym("log.cleaner.min.compaction.lag.ms"),),
-    "max.compaction.lag.ms": (Synonym("log.cleaner.max.compaction.lag.ms"),),
-}
+#: A broker's names of a topic's settings, the first of which counts; its value times the factor
+#: is the topic's.
+_SYNONYMS: Mapping[str, Mapping[str, int]] = {
+    "segment.bytes": {"log.segment.bytes": 1},
+    "segment.ms": {"log.roll.ms": 1, "log.roll.hours": _HOUR_MS},
+    "segment.index.bytes": {"log.index.size.max.bytes": 1},
+    "index.interval.bytes": {"log.index.interval.bytes": 1},
+    "max.message.bytes": {"message.max.bytes": 1},
+    "message.timestamp.type": {"log.message.timestamp.type": 1},
+    "compression.type": {"compression.type": 1},
+    "flush.messages": {"log.flush.interval.messages": 1},
+    "cleanup.policy": {"log.cleanup.policy": 1},
+    "retention.ms": {
+        "log.retention.ms": 1, "log.retention.minutes": _MINUTE_MS,
+        "log.retention.hours": _HOUR_MS,
+    },
+    "retention.bytes": {"log.retention.bytes": 1},
+    "file.delete.delay.ms": {"log.segment.delete.delay.ms": 1},
+    "delete.retention.ms": {"log.cleaner.delete.retention.ms": 1},
+    "min.cleanable.dirty.ratio": {"log.cleaner.min.cleanable.ratio": 1},
+    "min.compaction.lag.ms": {"log.cleaner.min.compaction.lag.ms": 1},
+    "max.compaction.lag.ms": {"log.cleaner.max.compaction.lag.ms": 1},
+}  # fmt: skip
 
 
 def topic_defaults(broker: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     """Defaults of topics that a broker's settings give: name, value, and the broker's name."""
     for name, synonyms in _SYNONYMS.items():
-        for synonym in synonyms:
-            text = broker.get(synonym.name, "").strip()
+        for broker_name, factor in synonyms.items():
+            text = broker.get(broker_name, "").strip()
             if not text:
                 continue
-            if synonym.factor > 1 and text.lstrip("-").isdecimal():
-                text = "-1" if int(text) < 0 else str(int(text) * synonym.factor)
-            yield name, text, synonym.name
+            if factor > 1 and text.lstrip("-").isdecimal():
+                text = "-1" if int(text) < 0 else str(int(text) * factor)
+            yield name, text, broker_name
             break
 
 
@@ -198,14 +193,14 @@ class DirectorySettings:
         static: Mapping[str, str] = {}
         if server_properties is not None:
             static, kafka_defaults = read_properties(local_path(server_properties)), True
+        settings = partial(
+            cls, given, server_properties=static, kafka_defaults=kafka_defaults, topics=topics,
+            purge=purge,
+        )  # fmt: skip
         if not is_of_a_broker(directory):
             # Before the settings: a guard that is gone by now has left them without its topic.
             gone = topics_taken_out(directory)
-            file = SettingsFile.read(directory).without(gone)
-            return cls(
-                given, server_properties=static, file=file, kafka_defaults=kafka_defaults,
-                topics=topics, purge=purge,
-            )  # fmt: skip
+            return settings(file=SettingsFile.read(directory).without(gone))
         place = directory if metadata is None else local_path(metadata)
         path, cluster = metadata_path(place), None
         if path is not None:
@@ -221,11 +216,7 @@ class DirectorySettings:
             raise OptionError("metadata", "", accepted)
         properties = read_meta_properties(directory)
         node_id = properties.get("node.id") or properties.get("broker.id") or ""
-        return cls(
-            given, cluster=cluster, node_id=node_id, server_properties=static,
-            is_unseen=not kafka_defaults, kafka_defaults=kafka_defaults, topics=topics,
-            purge=purge,
-        )  # fmt: skip
+        return settings(cluster=cluster, node_id=node_id, is_unseen=not kafka_defaults)
 
     @property
     def metadata_level(self) -> int | None:
@@ -279,7 +270,6 @@ class DirectorySettings:
         return None if is_set or self._kafka_defaults else limit
 
     def config(self, topic: str | None) -> TopicConfig:
-        """The settings of a topic as a `TopicConfig`."""
         if topic not in self._configs:
             settings = {name: each.value for name, each in self.of(topic).items()}
             self._configs[topic] = TopicConfig.parse(settings)

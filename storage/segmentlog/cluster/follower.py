@@ -496,7 +496,6 @@ class Follower:
         return not is_as_long or digest_of_file(path, size) != expected
 
     def is_changed(self, found: Followed) -> bool:
-        """Whether the files of the partition change."""
         return bool(
             self.replaces
             or self._new()

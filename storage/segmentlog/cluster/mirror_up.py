@@ -190,11 +190,14 @@ class _Up:
         differing: list[tuple[int, int]] = []
         done = 0
         for segment, limit in zip(segments, limits, strict=True):
-            self._look(segment)
+            # Before the file is read, and with it whether a later change would show.
+            look = fingerprint(segment.path)
+            self._looks[segment.base_offset] = look.stamp or (), look.is_settled
             extents = self._between(max(segment.base_offset, done), min(limit, self.mine.end))
             if extents:
                 done = extents[-1].end_offset
-                if not self._is_as_it_was(segment, extents):
+                now = _Known([*(look.stamp or ())], _digest_of_extents(extents))
+                if self._known.get(segment.base_offset) != now:
                     first = self._first_other(segment, extents, is_whole=limit <= self.mine.end)
                     if first is not None:
                         differing.append((first, done))
@@ -207,19 +210,6 @@ class _Up:
     def _between(self, first: int, end: int) -> list[PlacedExtent]:
         """The extents that begin between two offsets."""
         return [each for each in self._extents if first <= each.base_offset < end]
-
-    def _look(self, segment: Segment) -> None:
-        """Look at a file before it is read; and whether a later change would show."""
-        found = fingerprint(segment.path)
-        self._looks[segment.base_offset] = found.stamp or (), found.is_settled
-
-    def _is_as_it_was(self, segment: Segment, extents: Sequence[PlacedExtent]) -> bool:
-        known, (stamp, _) = self._known.get(segment.base_offset), self._looks[segment.base_offset]
-        return (
-            known is not None
-            and [*known.stamp] == [*stamp]
-            and known.extents == _digest_of_extents(extents)
-        )
 
     def _first_other(
         self, segment: Segment, extents: Sequence[PlacedExtent], *, is_whole: bool
@@ -255,7 +245,6 @@ class _Up:
     # --- the upload
 
     def upload(self, upload: Upload) -> None:
-        """Upload what the store lacks."""
         segments = self._segments_up_to(self.end)
         for part in self._parts:
             producers = ProducerStates.load(self.log.path, part.base_offset)

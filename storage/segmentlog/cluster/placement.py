@@ -259,7 +259,6 @@ class TargetCluster:
         return sorted({*self._nodes.values()})
 
     def setting(self, topic: str, name: str) -> str | None:
-        """A topic's own setting."""
         return self._configs.get((topic, name))
 
     def n_partitions(self, topic: str) -> int:

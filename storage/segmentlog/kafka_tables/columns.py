@@ -55,7 +55,6 @@ class Cells:
         return self._at - self._begins
 
     def only(self, rows: Int64s) -> "Cells":
-        """The values of some rows."""
         cells = Cells.__new__(Cells)
         cells._data = self._data
         cells._begins, cells._at, cells._ends = (
@@ -153,7 +152,6 @@ class Column(NamedTuple):
     unknown: int | None = None  # the value of the field that stands for null
 
     def cell(self, value: Any) -> Any:  # noqa: ANN401 (each column has its type)
-        """The cell for a value of the field."""
         if value is None or value == self.unknown:
             return None
         if self.words is not None:
@@ -208,8 +206,8 @@ ORIGIN = (
     Column("record_timestamp", TIME, "time of the record"),
 )
 
-#: For tables that may be made of several topics.
-RECORD_TOPIC = Column("record_topic", TEXT, "topic that has the record")
+#: The same, for tables that may be made of several topics.
+ORIGIN_IN_TOPIC = (Column("record_topic", TEXT, "topic that has the record"), *ORIGIN)
 
 #: The last column of a history.
 CHANGE = Column("change", TEXT, "`set` or `removed`")

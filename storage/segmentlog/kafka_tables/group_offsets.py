@@ -153,25 +153,24 @@ def _sound_batches(segments: Sequence[Segment], damaged: list[int]) -> Iterator[
 
 def _decided(walked: _Walked, damaged: Int64s, end_offset: int) -> Fates:
     """The fates of batches, by the first end marker of their producer after them."""
-    from segmentlog.format.kernels.transactions import (
-        COMMIT,
-        MARKER_OFFSET,
-        MARKER_PRODUCER_ID,
-        MARKER_TYPE,
-    )
+    from segmentlog.format.kernels import transactions as kernel
 
     batches, markers, _ = walked
     fates = np.full(len(batches), Fate.OPEN, np.int64)
     for producer_id in np.unique(batches[:, 0]).tolist():
         own = np.flatnonzero(batches[:, 0] == producer_id)
-        ends = markers[markers[:, MARKER_PRODUCER_ID] == producer_id]
-        which = np.searchsorted(ends[:, MARKER_OFFSET], batches[own, 1])
+        ends = markers[markers[:, kernel.MARKER_PRODUCER_ID] == producer_id]
+        which = np.searchsorted(ends[:, kernel.MARKER_OFFSET], batches[own, 1])
         has_ended = which < len(ends)
         own, which = own[has_ended], which[has_ended]
         # The first marker may have been in the damage.
         n_before = np.searchsorted(damaged, batches[own, 2], side="right")
-        is_known = n_before == np.searchsorted(damaged, ends[which, MARKER_OFFSET], side="right")
-        kinds = np.where(ends[which, MARKER_TYPE] == COMMIT, Fate.COMMITTED, Fate.ABORTED)
+        is_known = n_before == np.searchsorted(
+            damaged, ends[which, kernel.MARKER_OFFSET], side="right"
+        )
+        kinds = np.where(
+            ends[which, kernel.MARKER_TYPE] == kernel.COMMIT, Fate.COMMITTED, Fate.ABORTED
+        )
         fates[own] = np.where(is_known, kinds, Fate.OPEN)
     return Fates(batches[:, 1], batches[:, 2], batches[:, 0], fates, end_offset)
 
@@ -244,7 +243,6 @@ class _Commits(NamedTuple):
 
 
 def _commits(source: Source, log: Log, fates: Fates) -> Iterator[_Commits]:
-    """Records of commits."""
     for batch in source.scan(log, _SCANNED):
         types = record_types(batch["key"])
         is_commit = (types == _OLD) | (types == _NEW)

@@ -72,7 +72,6 @@ class Group:
 
     @property
     def n_members(self) -> int:
-        """Number of members."""
         return len(self.fields["members"] if self.kind == "classic" else self.members)
 
     @property
@@ -223,7 +222,6 @@ def _own_fields(kind: str, fields: Mapping[str, Any]) -> Row:
 
 
 def _member_rows(source: Source, log: Log) -> Iterator[Row]:
-    """Rows of ``group_members``."""
     for group in read_groups(source, log).present.values():
         own = {"group": group.name, "kind": group.kind}
         if group.kind == "classic":

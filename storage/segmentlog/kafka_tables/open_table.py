@@ -144,7 +144,6 @@ def make_table(
 
 
 def _rows(source: Source, found: Table, *, is_history: bool, topic: str | None) -> Iterator[Row]:
-    """Rows of the logs of the topics of a table."""
     state = None if is_history else found.state
     read = state or found.changes or (lambda _source, _log: ())
     held = source.directory.topics(internal=True)

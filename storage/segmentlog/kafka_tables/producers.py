@@ -249,7 +249,6 @@ def _open_transactions(source: Source, _is_history: bool) -> Iterator[Row]:
 
 @retry_if_relisted
 def _time_at(log: Log, offset: int) -> int | None:
-    """Time of the batch that has an offset."""
     for segment in reversed(log.untorn_segments):
         if segment.base_offset <= offset:
             placed = segment.find(offset)

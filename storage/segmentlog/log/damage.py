@@ -56,13 +56,11 @@ class GoodBatch(NamedTuple):
 def good_batch_after(
     file: ReadableFile, position: int, end: int, next_offset: int
 ) -> GoodBatch | None:
-    """First good batch after the bad one at byte `position`; None if there is none before `end`.
-
-    The claimed end of the bad batch is tried first: a record of the bad batch may hold a copy of a
-    batch, which a search would take for a batch of the log.  A batch that a search finds before
-    the claimed end counts only if its offset is below that of the batch at the claimed end: the
-    claimed length then jumps over batches.
-    """
+    """First good batch after the bad one at byte `position` and before `end`, or None."""
+    # The claimed end of the bad batch is tried first: a record of the bad batch may hold a copy of
+    # a batch, which a search would take for a batch of the log. A batch that a search finds before
+    # the claimed end counts only if its offset is below that of the batch at the claimed end: the
+    # claimed length then jumps over batches.
     prefix = file.read(position, layout.LOG_OVERHEAD)
     length = int.from_bytes(prefix[layout.BATCH_LENGTH_AT :], "big", signed=True)
     at, claimed = position + layout.LOG_OVERHEAD + length, None

@@ -74,12 +74,10 @@ class OffsetSpan:
 
 
 def find_log_end(segment: Segment, committed_to: int = -1, *, warns: bool = True) -> LogEnd:
-    """End of the active segment; a torn tail is left out, with a warning unless it is all zeros.
-
-    Reads the bytes after the last index entries, and verifies their checksums.  No checksum covers
-    base offsets.  Instead, they have to rise, leave the span of one segment only as `OffsetSpan`
-    allows, and leave no gap at the high watermark `committed_to` (-1 if unknown).
-    """
+    """End of the active segment; a torn tail is left out, with a warning unless it is zeros."""
+    # Reads the bytes after the last index entries, and verifies their checksums. No checksum
+    # covers base offsets. Instead, they have to rise, leave the span of one segment only as
+    # `OffsetSpan` allows, and leave no gap at the high watermark `committed_to` (-1 if unknown).
     if segment.size == 0:
         return LogEnd(segment.base_offset, 0)
     start = LogEnd(segment.base_offset, 0)

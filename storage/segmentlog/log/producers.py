@@ -143,13 +143,11 @@ class ProducerStates:
 
 
 def keep_producers(path: str, end: int) -> None:
-    """Write snapshots at the log end, and at segments that begin after the newest snapshot.
-
-    A broker that rolls segments and stops leaves the same.  A broker that starts on a cleanly
-    stopped log without any snapshot does not read its batches, and forgets its producers
-    (``UnifiedLog.rebuildProducerState``).  Other snapshots go, as a starting broker removes them
-    (``ProducerStateManager.removeStraySnapshots``).  All of it can be repeated.
-    """
+    """Write snapshots at the log end, and at segments that begin after the newest snapshot."""
+    # A broker that rolls segments and stops leaves the same. A broker that starts on a cleanly
+    # stopped log without any snapshot does not read its batches, and forgets its producers
+    # (``UnifiedLog.rebuildProducerState``). Other snapshots go, as a starting broker removes them
+    # (``ProducerStateManager.removeStraySnapshots``). All of it can be repeated.
     segments = [Segment(each, is_sealed=False) for each in list_segments(path)]
     bases = [each.base_offset for each in segments]
     producers = ProducerStates.load(path, end)

@@ -23,6 +23,7 @@ from segmentlog.maintain.compaction.compact import (
 )
 
 if TYPE_CHECKING:
+    from segmentlog.maintain.cloning.cloned_offsets import MapPieces
     from segmentlog.maintain.cloning.job import (
         CloneJob,
         CloneTask,
@@ -41,6 +42,7 @@ __all__ = [
     "CompactionJob",
     "CompactionSettings",
     "CompactionTask",
+    "MapPieces",
     "SplitKeys",
     "TaskOutcome",
     "begin_compaction",
@@ -58,6 +60,10 @@ def __getattr__(name: str) -> object:
         from segmentlog.maintain.cloning.split_keys import SplitKeys
 
         return SplitKeys
+    if name == "MapPieces":
+        from segmentlog.maintain.cloning.cloned_offsets import MapPieces
+
+        return MapPieces
     if name not in ("CloneJob", "CloneTask", "TaskOutcome", "keys_of", "run_task"):
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)

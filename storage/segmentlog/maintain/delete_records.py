@@ -7,7 +7,7 @@ active segment stays, and its records below the start are hidden.
 
 import os
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 from segmentlog.arguments import LEAST_LONG, instance_of, whole_number
@@ -85,10 +85,8 @@ def delete_records(
     CommitInDoubtError, SyncFailedError, StorageError
         If the disk is full or fails, or if this user lacks a permission.
     """
-    from segmentlog.maintain.move_log_starts import (
-        LogStartMove,
-        first_kept,
-    )  # the compiled kernels load here
+    # The compiled kernels load here.
+    from segmentlog.maintain.move_log_starts import LogStartMove, first_kept
 
     if (offset is None) == (before is None):
         given = "" if offset is None else "given together with before"
@@ -107,11 +105,11 @@ def delete_records(
     directory = log_directory(path)
     TopicConfig.parse(settings or {})
 
-    @cache  # called under the lock: another process may change settings while this one waits
-    def known() -> DirectorySettings:
-        return DirectorySettings.read(
-            directory, settings, is_optional=True, topics=topic, purge=purge
-        )
+    # Called under the lock: another process may change settings while this one waits.
+    known = cache(partial(
+        DirectorySettings.read, directory, settings,
+        is_optional=True, topics=topic, purge=purge,
+    ))  # fmt: skip
 
     def planned() -> int:
         start = _new_start(open_log_dir(directory).log(topic, partition), offset, before_ms)

@@ -47,8 +47,7 @@ def partitions_for_upkeep(
     Settings that are given for all topics are not meant for those of brokers: a policy of
     ``delete`` would take away committed offsets.
 
-    `topics`: one name or several; all topics if empty, but none of brokers' own if
-    `has_settings`.  Raises `UnknownTopicOrPartitionError` if the directory does not hold a topic.
+    `topics`: one name or several; all topics if empty, but none of brokers' own if `has_settings`.
     """
     topics = topic_names("topics", topics)
     chosen = partitions_of(open_log_dir(directory), topics)

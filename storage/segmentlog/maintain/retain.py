@@ -20,7 +20,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise, takewhile
 from typing import NamedTuple
 
@@ -223,29 +223,31 @@ def retain(
     location = place_in_store(path)
     directory = log_directory(path) if location is None else location.root
 
-    @cache  # called under the lock: another process may change settings while this one waits
-    def known() -> DirectorySettings:
-        return DirectorySettings.read(
-            directory, settings, metadata, server_properties,
-            kafka_defaults=kafka_defaults, topics=topics, purge=purge,
+    # Called under the lock: another process may change settings while this one waits.
+    known = cache(partial(
+        DirectorySettings.read, directory, settings, metadata, server_properties,
+        kafka_defaults=kafka_defaults, topics=topics, purge=purge,
+    ))  # fmt: skip
+
+    def planned(
+        failures: Failures, partitions: Iterable[TopicPartition] | None = None
+    ) -> list[_Plan]:
+        if partitions is None:
+            partitions = partitions_for_upkeep(directory, topics, has_settings=bool(settings))
+        newest = None if location is None else partial(newest_times, location)
+        return _plans(
+            directory, partitions, known(), failures, explains=on_kept is not None,
+            newest_of=newest,
         )  # fmt: skip
 
     def room() -> PutAside:
-        partitions = partitions_for_upkeep(directory, topics, has_settings=bool(settings))
-        now_ms = int(time.time() * 1000)
-        damaged = Failures(lambda *_: None)  # which the retention itself names
-        plans = _plans(directory, partitions, known(), now_ms, damaged, explains=False)
+        plans = planned(Failures(lambda *_: None))  # the retention itself names damaged logs
         going = [each for each in plans if each.expired]
         ends = [(*each.topic_partition, each.expired[-1].span.end_offset) for each in going]
         return PutAside(ends)
 
-    explains = on_kept is not None
     if location is not None:
-        partitions = partitions_for_upkeep(directory, topics, has_settings=bool(settings))
-        plans = _plans(
-            directory, partitions, known(), int(time.time() * 1000), failures, explains=explains,
-            newest_of=lambda log: newest_times(location, log.topic_partition),
-        )  # fmt: skip
+        plans = planned(failures)
         kept = {each.topic_partition: each.kept for each in plans}
         starts = {each.topic_partition: each.new_start for each in plans if each.expired}
         if starts and not dry_run:
@@ -260,17 +262,13 @@ def retain(
             make_room=lambda held: held.remove_due(topics or None),
             effects=lambda: [room()],
         ) as held:
-            now_ms = int(time.time() * 1000)
-            partitions = partitions_for_upkeep(directory, topics, has_settings=bool(settings))
-            plans = _plans(directory, partitions, known(), now_ms, failures, explains=explains)
+            plans = planned(failures)
             kept = {each.topic_partition: each.kept for each in plans}
             found = [each.topic_partition for each in plans if each.expired]
             if held.may_write and found:
                 move = LogStartMove(held, found, failures)
                 # Preparing may have cut a torn tail, and with it the end of the log.
-                plans = _plans(
-                    directory, move.partitions, known(), now_ms, failures, explains=explains
-                )
+                plans = planned(failures, move.partitions)
                 kept |= {each.topic_partition: each.kept for each in plans}
                 going = [each for each in plans if each.expired]
                 starts = {each.topic_partition: each.new_start for each in going}
@@ -288,23 +286,22 @@ def _plans(
     directory: str,
     partitions: Iterable[TopicPartition],
     settings: DirectorySettings,
-    now_ms: int,
     failures: Failures,
     *,
     explains: bool,
-    newest_of: Callable[[Log], Mapping[int, int]] | None = None,
+    newest_of: Callable[[TopicPartition], Mapping[int, int]] | None,
 ) -> list[_Plan]:
     """The plan of each log; with the reason for which its oldest segment stays, if `explains`.
 
     `newest_of`: the newest timestamps of the segments of a log, if they are known.
     """
-    opened = open_log_dir(directory)
+    opened, now_ms = open_log_dir(directory), int(time.time() * 1000)
     plans = []
     for each in partitions:
         config = settings.config(each.topic)
         with failures.of(each):
             log = opened.log(*each)
-            plan = _plan(log, config, now_ms, newest_of(log) if newest_of else None)
+            plan = _plan(log, config, now_ms, newest_of(each) if newest_of else None)
             if explains:
                 plan = plan._replace(kept=_kept(log, settings, len(plan.expired), now_ms))
             plans.append(plan)
@@ -349,7 +346,7 @@ def _plan(
 
     def newest_ms(span: SegmentSpan) -> int:
         if newest is None:
-            return _newest_ms(by_base, span)
+            return _in_use(by_base, span).newest_ms()
         # Of a log in a store: without timestamps, the age of a segment is not known.
         found = newest.get(span.base_offset, -1)
         return found if found >= 0 else now_ms
@@ -358,11 +355,6 @@ def _plan(
     end = expired[-1].span.end_offset if expired else bounds.log_start
     new_start, is_emptied = max(end, bounds.log_start), len(expired) == len(spans) > 0
     return _Plan(log.topic_partition, expired, new_start, is_emptied)
-
-
-def _newest_ms(by_base: Mapping[int, Segment], span: SegmentSpan) -> int:
-    """The newest timestamp of a segment, or the time of its file if it has none."""
-    return _in_use(by_base, span).newest_ms()
 
 
 def _in_use(by_base: Mapping[int, Segment], span: SegmentSpan) -> Segment:
@@ -422,9 +414,8 @@ def _too_young(
 ) -> tuple[KeptSegment, str]:
     """A segment that ``retention.ms`` keeps, with its newest record, and the reason in words."""
     by_base = {each.base_offset: each for each in log.segments}
-    first = spans[0]
-    offset = _newest_offset(_in_use(by_base, first))
-    newest = _newest_ms(by_base, first)
+    first = _in_use(by_base, spans[0])
+    offset, newest = _newest_offset(first), first.newest_ms()
     until = newest + config.retention_ms
     what = (
         f"its records have no timestamps, and its file was last written at {iso_time(newest)}"
@@ -438,7 +429,7 @@ def _too_young(
     waiting = [
         each
         for each in _removable(spans[1:], _bounds(log))
-        if now_ms - _newest_ms(by_base, each) > config.retention_ms
+        if now_ms - _in_use(by_base, each).newest_ms() > config.retention_ms
     ]
     n_bytes = sum(each.n_bytes for each in waiting)
     kept = kept._replace(n_waiting=len(waiting), n_bytes_waiting=n_bytes)
@@ -459,9 +450,8 @@ def _newest_offset(segment: Segment) -> int:
         header = placed.header
         if header.records_count <= 1:
             return header.last_offset
-        from segmentlog.format.records.one_batch import (
-            read_timestamps,  # the compiled kernels load here
-        )
+        # The compiled kernels load here.
+        from segmentlog.format.records.one_batch import read_timestamps
 
         batch = opened.file.read(placed.position, header.size_in_bytes)
         try:

@@ -1,9 +1,9 @@
-"""The files of one log: the segments of a listing and what they show, snapshots, checkpoints.
+"""The files of one log: the segments of a listing, and what they show.
 
 A log that has changed since is listed again (`retry_if_relisted`).
 
-Readers of records ask a partition for its segments, its snapshots and its checkpoints.  Writers,
-upkeep and recovery list the directory themselves: they need a mounted file system.
+Readers of records ask a partition for its segments.  Writers, upkeep and recovery list the
+directory themselves: they need a mounted file system.
 
 All files of a log are in one directory of a `Disk` (`segmentlog.store.contract`), and
 `Partition.of_slice` finds the directory from the first file of a slice.  A log that lies in two
@@ -26,14 +26,12 @@ from segmentlog.errors import (
 )
 from segmentlog.file_columns import SliceFile
 from segmentlog.format.kernels import layout
-from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT
-from segmentlog.log.checkpoint import known_topic_id, read_leader_epochs, read_topic_id
+from segmentlog.log.checkpoint import known_topic_id
 from segmentlog.log.listing import ListedFiles, indexes_without_log, list_segments, lone_segment
 from segmentlog.log.log_end import LogEnd, find_log_end
-from segmentlog.log.producer_snapshot import ProducerSnapshot, newest_snapshot
 from segmentlog.log.segment import Segment
 from segmentlog.model import LogSlice, OffsetRange, TopicPartition
-from segmentlog.reads.lookup import NewestTimestampOfSlices, NewestTimestamps
+from segmentlog.reads.lookup import NewestTimestamps
 from segmentlog.store.aside import names_aside
 from segmentlog.store.contract import ReadableFile
 from segmentlog.store.fingerprint import Evidence, Fingerprint, fingerprint, still_proven
@@ -186,10 +184,6 @@ class ListedSegments:
             return base_offsets[i + 1]
         return max(base_offsets[i] + layout.SEGMENT_OFFSETS, self._committed_to)
 
-    def index_of(self, offset: int) -> int:
-        """Number of the segment that may hold an offset; 0 if no segment may hold it."""
-        return self.files.index_of(offset)
-
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
         """All of them, in the order of their base offsets; the last one is the active segment."""
@@ -255,7 +249,7 @@ class ListedSegments:
         # a log that was ever compacted shows nothing.
         bases, found = self.files.paths.base_offsets, dict[int, LostSegments]()
         for base_offset, path in self._orphans:
-            i = self.index_of(base_offset)
+            i = self.files.index_of(base_offset)
             is_between = bases and bases[0] < base_offset < bases[-1]
             if not is_between or i in found or base_offset < self._log_start:
                 continue
@@ -308,16 +302,12 @@ class ListedSegments:
         return end
 
     def newest_timestamps(self, *, skips: bool = False) -> NewestTimestamps:
-        """Largest timestamps of the segments that are not wholly below the log start."""
+        """Largest timestamps of the segments; look-ups by time begin at the log start."""
         if skips not in self._newest_timestamps:
-            segments = self.untorn[self.index_of(self.log_start_offset) :]
-            self._newest_timestamps[skips] = NewestTimestamps(segments, skips=skips)
+            self._newest_timestamps[skips] = NewestTimestamps(
+                self.untorn, self.log_start_offset, skips=skips
+            )
         return self._newest_timestamps[skips]
-
-    @cached_property
-    def newest_of_slices(self) -> NewestTimestampOfSlices:
-        """Largest timestamps of slices of these segments."""
-        return NewestTimestampOfSlices(self.untorn)
 
     @cached_property
     def untorn(self) -> tuple[Segment, ...]:
@@ -426,41 +416,21 @@ class Partition(NamedTuple):
             for each, limit in zip(files, limits, strict=False)
         )
 
-    def snapshot(
-        self, first_offset: int, last_offset: int
-    ) -> tuple[int, list[ProducerSnapshot]] | None:
-        """Offset and producers of the newest readable snapshot between two offsets, or None."""
-        return newest_snapshot(self.path, first_offset, last_offset)
-
-    def leader_epochs(self) -> tuple[tuple[int, int], ...]:
-        """`read_leader_epochs` of its checkpoint."""
-        return read_leader_epochs(os.path.join(self.path, LEADER_EPOCH_CHECKPOINT))
-
-    def topic_id(self) -> str | None:
-        """`read_topic_id` of it."""
-        return read_topic_id(self.path)
-
-    def known_topic_id(self) -> str:
-        """`topic_id`; empty if nothing shows it, if the file cannot be read, and at a URL."""
-        return known_topic_id(self.path)
-
     def check_topic(self, topic_id: str, offsets: OffsetRange) -> None:
         """Raise `LogChangedError` if what was just read may be of another topic than the known."""
         # The topic was then deleted, and created again. Inodes do not show it: they are reused.
-        now = self.known_topic_id() if topic_id else ""
+        now = known_topic_id(self.path) if topic_id else ""
         if now and now != topic_id:
             reason = f"its topic was deleted, and another was created (id {now}, not {topic_id})"
             raise LogChangedError(self.path, *offsets, reason)
 
 
 def open_planned(file: SliceFile) -> ReadableFile:
-    """A file of a slice, opened, even if retention or compaction has just put it aside.
-
-    Compaction puts another file under the name: `FileChangedError`.  That file cannot replace the
-    planned one.  A record that was the last of its key when the read was planned may be missing,
-    because of a record after the end of the read.  And if the planned range ends between two
-    batches of the new file, records after that end would be lost without an error.
-    """
+    """A file of a slice, opened, also if it was just put aside; or `FileChangedError`."""
+    # Compaction puts another file under the name, which cannot replace the planned one. A record
+    # that was the last of its key when the read was planned may be missing, because of a record
+    # after the end of the read. And if the planned range ends between two batches of the new file,
+    # records after that end would be lost without an error.
     missing: dict[str, FileNotFoundError] = {}
     for path in (file.path, *names_aside(file.path, file.inode)):
         try:

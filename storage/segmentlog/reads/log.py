@@ -21,6 +21,7 @@ from segmentlog.errors import (
     SegmentLogError,
     UnsupportedFormatError,
 )
+from segmentlog.log.checkpoint import known_topic_id, read_topic_id
 from segmentlog.log.log_end import LogEnd
 from segmentlog.log.segment import Segment
 from segmentlog.model import (
@@ -177,7 +178,7 @@ class Log:
         listed = self._newest_listing
         if listed is None or listed.listing.still_holds():
             return True
-        if self.known_topic_id != self.partition.known_topic_id():
+        if self.known_topic_id != known_topic_id(self.partition.path):
             return False
         try:
             again = self._list(listed.listing)
@@ -228,12 +229,12 @@ class Log:
     @property
     def topic_id(self) -> str | None:
         """Topic id from ``partition.metadata``, as Kafka prints it; None without that file."""
-        return self.partition.topic_id()
+        return read_topic_id(self.partition.path)
 
     @cached_property
     def known_topic_id(self) -> str:
         """`topic_id` as it was when the log was first listed; empty if no file contains it."""
-        return self.partition.known_topic_id()
+        return known_topic_id(self.partition.path)
 
     def check_topic(self, offsets: OffsetRange) -> None:
         """Refuse what was just read from the files if they may be those of another topic.
@@ -497,7 +498,7 @@ class Log:
 
     @retry_if_relisted
     def _newest_timestamp(self, log_slice: LogSlice) -> int | None:
-        return self._listed.newest_of_slices.of(log_slice)
+        return self._listed.newest_timestamps().of_slice(log_slice)
 
     def slices(self, start_offset: int, end_offset: int, max_bytes: int = 0) -> list[LogSlice]:
         """Cut ``[start_offset, end_offset)`` into pieces that can be read side by side.

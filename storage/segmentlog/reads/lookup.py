@@ -11,7 +11,7 @@ later segments, unless a caller asks for the broker's answer.
 """
 
 import contextlib
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
@@ -22,45 +22,41 @@ from segmentlog.model import LogSlice, TimestampAndOffset
 
 
 class NewestTimestamps:
-    """Finds the segments that reach a time, and remembers answers for later look-ups.
+    """The largest timestamps of segments, each of which is read once, when it is needed.
 
-    Timestamps need not rise from segment to segment, so each segment up to the answer has to be
-    read once.  The running maximum of their timestamps does rise, and later look-ups search it.
+    `from_offset`: segments wholly below it are of no interest to look-ups by time.  `skips`:
+    whether damage is left out.
     """
 
-    def __init__(self, segments: Sequence[Segment], *, skips: bool = False) -> None:
-        self._segments = segments
+    def __init__(
+        self, segments: Sequence[Segment], from_offset: int = 0, *, skips: bool = False
+    ) -> None:
+        self._by_path = {each.path: each for each in segments}
+        first = bisect_right(segments, from_offset, key=lambda each: each.base_offset) - 1
+        self._segments = segments[max(first, 0) :]
         self.skips = skips
-        self._newest: list[int] = []
+        self._newest: dict[str, int] = {}
+        # Timestamps need not rise from segment to segment. Their running maximum does, and later
+        # look-ups search it.
         self._running: list[int] = []
 
     def reaching(self, timestamp_ms: int) -> Iterator[Segment]:
         """Segments whose largest timestamp is not below `timestamp_ms`, in their order."""
         first = bisect_left(self._running, timestamp_ms)
-        for i in range(first, len(self._segments)):
+        for i, segment in enumerate(self._segments[first:], first):
+            newest = self._of_segment(segment)
             if i == len(self._running):
-                segment = self._segments[i]
-                newest = segment.largest_timestamp(skips=self.skips) if segment.size else -1
-                self._newest.append(newest)
                 self._running.append(max([newest, *self._running[-1:]]))
-            if self._newest[i] >= timestamp_ms:
-                yield self._segments[i]
+            if newest >= timestamp_ms:
+                yield segment
 
-
-class NewestTimestampOfSlices:
-    """Finds bounds of timestamps, and remembers those of whole segments."""
-
-    def __init__(self, segments: Sequence[Segment]) -> None:
-        self._segments = {each.path: each for each in segments}
-        self._newest: dict[str, int] = {}
-
-    def of(self, log_slice: LogSlice) -> int | None:
+    def of_slice(self, log_slice: LogSlice) -> int | None:
         """Epoch milliseconds that no record of `log_slice` is above; None if that is not known."""
         # The rule is that of a look-up by time: an entry of the time index has the largest
         # timestamp up to its offset, if the batch at this offset confirms it.
         newest = -1
         for file in log_slice.files:
-            segment = self._segments.get(file.path)
+            segment = self._by_path.get(file.path)
             if segment is None or segment.inode != file.inode:
                 return None  # the file was replaced since the slice was cut
             newest = max(newest, self._of_file(segment, file, log_slice.end_offset))
@@ -81,8 +77,12 @@ class NewestTimestampOfSlices:
                     is_there = placed and placed.header.max_timestamp == entry.timestamp_ms
                     if is_there and entry.offset >= index.entry(slot).offset:
                         return entry.timestamp_ms
+        return self._of_segment(segment)
+
+    def _of_segment(self, segment: Segment) -> int:
         if segment.path not in self._newest:
-            self._newest[segment.path] = segment.largest_timestamp()
+            newest = segment.largest_timestamp(skips=self.skips) if segment.size else -1
+            self._newest[segment.path] = newest
         return self._newest[segment.path]
 
 

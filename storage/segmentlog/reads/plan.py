@@ -128,7 +128,7 @@ def cut_slices(
     base_offsets, sizes = files.paths.base_offsets, files.sizes
     pieces = _Pieces(files, start_offset)
     last = len(files) - 1
-    first = listed.index_of(start_offset)
+    first = listed.files.index_of(start_offset)
     # No index is asked about segments that are read whole, as most are.
     whole = first + (base_offsets[first] < start_offset)
     limit = max(whole, min(bisect_right(base_offsets, end_offset) - 1, last))
@@ -242,13 +242,11 @@ def _cut_piece(
 
 
 def _batch_at(opened: OpenSegment, entry: OffsetPosition) -> tuple[BatchHeader | None, int]:
-    """Header of the batch at an index entry, and the offset at which a slice may begin there.
-
-    It is the batch's base offset, or, for a wrapper, whose header has only its last offset, the
-    least possible one.  None and -1 if the batch does not fit: it must begin after the batch
-    before it, and end at or before the entry.  No checksum covers base offsets, and a wrong one
-    would hide rows of the slice before.
-    """
+    """Header of the batch at an index entry, and the offset at which a slice may begin there."""
+    # It is the batch's base offset, or, for a wrapper, whose header has only its last offset, the
+    # least possible one. None and -1 if the batch does not fit: it must begin after the batch
+    # before it, and end at or before the entry. No checksum covers base offsets, and a wrong one
+    # would hide rows of the slice before.
     header = opened.header_at(entry.position, up_to_offset=entry.offset)
     if header is None or header.last_offset > entry.offset:
         return None, -1
@@ -287,7 +285,7 @@ def find_again(log_slice: LogSlice, partition: Partition, next_offset: int) -> L
     listed = ListedSegments(Listing(files))
     if listed.end.offset < log_slice.end_offset:
         return None
-    i = listed.index_of(next_offset)
+    i = listed.files.index_of(next_offset)
     begins = next((each.base_offset for each in files if each.base_offset > next_offset), -1)
     end = listed.end_of(i) if begins >= 0 else None
     if end is not None and end <= next_offset:

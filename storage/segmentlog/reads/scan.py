@@ -152,11 +152,9 @@ class DamagePolicy:
     def continue_after(
         self, error: CorruptLogError, scanner: BatchScanner, file: PlannedFile
     ) -> int | None:
-        """Byte at which the read continues after bad bytes, or None at the end of the range.
-
-        A slice may begin and end slightly outside its range.  Damage there loses no records of the
-        range.  Other damage raises its error, if it may not be left out.
-        """
+        """Byte at which the read continues after bad bytes, or None at the end of the range."""
+        # A slice may begin and end slightly outside its range. Damage there loses no records of
+        # the range. Other damage raises its error, if it may not be left out.
         next_offset, wanted = scanner.next_offset, self._offsets
         if next_offset >= wanted.end_offset and not scanner.offsets_went_back:
             return None
@@ -411,12 +409,10 @@ class _SliceReader:
     def _batches_from(
         self, file: PlannedFile, position: int, scanner: BatchScanner
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of a file from byte `position` on, at which a batch begins.
-
-        Reading ends when two batches lie beyond the range.  One batch is not enough: no checksum
-        covers a base offset, and only the batch that follows shows that a base offset was too
-        high.
-        """
+        """Rows of a file from byte `position` on, at which a batch begins."""
+        # Reading ends when two batches lie beyond the range. One batch is not enough: no checksum
+        # covers a base offset, and only the batch that follows shows that a base offset was too
+        # high.
         planned, end_offset = file.planned, self._slice.end_offset
         overlaps = self._reached > planned.first_offset
         one_pass = None if overlaps else self._one_pass

@@ -285,14 +285,12 @@ class DirectorySnapshot:
         return Bounds(self.log_starts.get(topic_partition, 0), end)
 
     def missing(self) -> dict[TopicPartition, int]:
-        """High watermarks of promised partitions that do not exist under any name.
-
-        A high watermark of 0 promises nothing: a writer sets it before it makes the partition.  A
-        broker leaves the high watermarks of a directory as they are when its last partition goes
-        (``ReplicaManager.checkpointHighWatermarks``), but writes recovery points at each deletion
-        and each move (``LogManager.asyncDelete``).  So a broker promises the partitions that both
-        checkpoints name.
-        """
+        """High watermarks of promised partitions that do not exist under any name."""
+        # A high watermark of 0 promises nothing: a writer sets it before it makes the partition. A
+        # broker leaves the high watermarks of a directory as they are when its last partition goes
+        # (``ReplicaManager.checkpointHighWatermarks``), but writes recovery points at each
+        # deletion and each move (``LogManager.asyncDelete``). So a broker promises the partitions
+        # that both checkpoints name.
         ends = self.high_watermarks
         if isinstance(ends, CorruptCheckpointError):
             return {}  # a read that needs them reports that
@@ -418,12 +416,10 @@ class DirectorySnapshot:
     def _is_compacted_beyond(
         self, topic_partition: TopicPartition, path: str, files: ListedFiles, end_offset: int
     ) -> bool:
-        """Whether compaction may have removed records because of others at or after an offset.
-
-        A reader that ends there would find neither the former nor the latter, and a key would
-        seem to have no value.  The checkpoint of the cleaner shows it, and before that is
-        written, the segments that were put aside since the opening.
-        """
+        """Whether compaction may have removed records because of others at or after an offset."""
+        # A reader that ends there would find neither the former nor the latter, and a key would
+        # seem to have no value. The checkpoint of the cleaner shows it, and before that is
+        # written, the segments that were put aside since the opening.
         if not files or files[-1].base_offset <= end_offset:
             return False  # only closed segments are compacted
         cleaned = read_offsets(self.path, CLEANER_OFFSET_CHECKPOINT)

@@ -33,6 +33,7 @@ from segmentlog.log.batches import WalkedBatches, walk_batches, walk_file
 from segmentlog.log.damage import position_of, sound_headers
 from segmentlog.log.end_markers import EndMarkers
 from segmentlog.log.log_end import find_log_end
+from segmentlog.log.producer_snapshot import newest_snapshot
 from segmentlog.log.segment import OpenSegment, PlacedHeader, Segment
 from segmentlog.reads.listed import FileChangedError, Partition
 
@@ -198,7 +199,7 @@ def find_open_transactions(
     id.
     """
     start_offset = segments[0].base_offset if segments else 0
-    found = partition.snapshot(start_offset, end_offset)
+    found = newest_snapshot(partition.path, start_offset, end_offset)
     replay_from, producers = found or (start_offset, [])
     known = {
         each.producer_id: each.current_txn_first_offset

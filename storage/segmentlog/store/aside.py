@@ -22,12 +22,10 @@ _MINUTE_NS = 60 * 10**9
 
 
 def put_file_aside(directory: str, name: str) -> None:
-    """Rename a file of a segment to ``.deleted``; the caller syncs the directory.
-
-    Two compactions within ``file.delete.delay.ms`` put aside two files of one name.  The earlier
-    log gets a name with its inode, and stays as long as the later one.  Brokers remove both when
-    they start (``LogLoader`` looks at the ending).
-    """
+    """Rename a file of a segment to ``.deleted``; the caller syncs the directory."""
+    # Two compactions within ``file.delete.delay.ms`` put aside two files of one name. The earlier
+    # log gets a name with its inode, and stays as long as the later one. Brokers remove both when
+    # they start (``LogLoader`` looks at the ending).
     aside = os.path.join(directory, f"{name}.{FileState.DELETED}")
     if name.endswith(_LOG):
         with contextlib.suppress(FileNotFoundError):

@@ -16,7 +16,7 @@ import stat
 from collections.abc import Iterable
 from enum import Enum, auto
 from types import TracebackType
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol, Self, TypeAlias
 
 
 class Closing:
@@ -57,6 +57,10 @@ TYPES = {
 }
 
 
+#: Inode, size, and times of modification and of change in nanoseconds.
+Stamp: TypeAlias = tuple[int, int, int, int]
+
+
 class FileStatus(NamedTuple):
     """Facts about a file that need no read."""
 
@@ -80,6 +84,11 @@ class FileStatus(NamedTuple):
     def type(self) -> FileType:
         """Type of the file; computed, because listings of a million files ask for few."""
         return TYPES.get(stat.S_IFMT(self.mode), FileType.OTHER)
+
+    @property
+    def stamp(self) -> Stamp:
+        """Differs after most changes (`segmentlog.store.fingerprint`)."""
+        return self.inode, self.size, self.modified_ns, self.changed_ns
 
 
 class Measured(NamedTuple):

@@ -334,11 +334,9 @@ def remove_directory(path: str) -> None:
 
 
 def replace_file(path: str, data: bytes, *, sync_name: bool = True) -> None:
-    """Replace a file, as Kafka does with its checkpoints.
+    """Replace a file, as Kafka does with its checkpoints; its permissions stay.
 
-    ``<path>.tmp`` is written, synced and renamed over the old file, and the directory is synced.
     An open of `path` at any moment, also after a crash, finds the old bytes or the new bytes.
-    Its permissions stay.
     Without `sync_name`, the caller syncs the directory, once for several files.
     """
     temporary = f"{path}.tmp"

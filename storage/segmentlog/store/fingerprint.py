@@ -10,11 +10,9 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
+from segmentlog.store.contract import Stamp
 from segmentlog.store.readable import open_file, status_of
 from segmentlog.store.system_errors import is_gone
-
-#: Inode, size, and times of modification and of change in nanoseconds.
-_Stamp: TypeAlias = tuple[int, int, int, int]
 
 _SECOND_NS = 1_000_000_000
 #: The kernel's clock for files moves on every 1 to 10 ms; on a busy virtual machine, later.
@@ -26,7 +24,7 @@ _SERVERS_DIFFER_NS = 60 * _SECOND_NS  #: a server's clock sets the times of its 
 class Fingerprint(NamedTuple):
     """A look at a file or a directory."""
 
-    stamp: _Stamp | None  # inode, size and times; None if there was no file
+    stamp: Stamp | None  # inode, size and times; None if there was no file
     first_ns: int  # time of the first look that found this stamp, by a clock that nobody sets
     #: whether the clock of the file system had moved on since the file was changed.  A later
     #: change then has a later time.
@@ -69,7 +67,7 @@ def fingerprint(path: str, before: Fingerprint | None = None) -> Fingerprint:
     return now if before is None else now.following(before)
 
 
-def _stamp(path: str) -> tuple[_Stamp, bool]:
+def _stamp(path: str) -> tuple[Stamp, bool]:
     """The stamp, and whether a server's clock may have set the times."""
     found = status_of(path, follow=True)
     is_remembered = found.is_remembered
@@ -77,14 +75,14 @@ def _stamp(path: str) -> tuple[_Stamp, bool]:
     if is_remembered:
         with open_file(path) as file:
             found = file.status()
-    return (found.inode, found.size, found.modified_ns, found.changed_ns), is_remembered
+    return found.stamp, is_remembered
 
 
-def _step_ns(stamp: _Stamp) -> int:
+def _step_ns(stamp: Stamp) -> int:
     return _STEP_NS if stamp[2] % _SECOND_NS else _COARSE_STEP_NS
 
 
-def _is_old(stamp: _Stamp, *, is_remembered: bool) -> bool:
+def _is_old(stamp: Stamp, *, is_remembered: bool) -> bool:
     """Whether the file was last changed longer ago than a step of its clock."""
     # That clock is our own, but for files of a server.
     age_ns = time.time_ns() - max(stamp[2:])

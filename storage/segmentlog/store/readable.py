@@ -148,11 +148,10 @@ _ZEROS = bytes(1 << 20)
 
 
 def after_zeros(file: ReadableFile, position: int, end: int) -> int:
-    """The first byte from `position` on that is not zero, or `end`.
-
-    This is the only test for preallocated bytes and lost pages.  A file system that knows the
-    holes of a file skips them, so that a sparse file of a terabyte takes no longer than its data.
-    """
+    """The first byte from `position` on that is not zero, or `end`."""
+    # This is the only test for preallocated bytes and lost pages. A file system that knows the
+    # holes of a file skips them, so that a sparse file of a terabyte takes no longer than its
+    # data.
     n_bytes = _FIRST_PIECE_BYTES  # most callers are at damage, and stop in the first piece
     while position < end:
         position = min(_after_hole(file, position, end), end)

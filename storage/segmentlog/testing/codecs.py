@@ -65,8 +65,7 @@ def inflate(codec: int, payload: bytes, bound: int, *, is_magic_0: bool = False)
     except (RuntimeError, zlib.error, zstandard.ZstdError, cramjam.DecompressionError) as error:
         raise BadPayloadError(str(error)) from error
     if len(data) > bound:
-        message = "more than the bound"
-        raise BadPayloadError(message)
+        raise BadPayloadError("more than the bound")
     return data
 
 
@@ -83,8 +82,7 @@ def _ungzip(payload: bytes, bound: int) -> bytes:
         if len(whole) > bound or len(payload) <= 18 or not _begins_gzip(payload):
             break
     if member and not member.eof and len(whole) <= bound:
-        message = "a member is cut short"
-        raise BadPayloadError(message)
+        raise BadPayloadError("a member is cut short")
     return whole
 
 
@@ -112,8 +110,7 @@ def _first_lz4_frame(payload: bytes, limit: int) -> tuple[bytes, bytes]:
     frame = lz4.frame.LZ4FrameDecompressor()
     data = frame.decompress(payload, limit)
     if not frame.eof and len(data) < limit:
-        message = "a frame is cut short"
-        raise BadPayloadError(message)
+        raise BadPayloadError("a frame is cut short")
     return data, frame.unused_data or b""
 
 
@@ -123,8 +120,7 @@ def _first_zstd_frame(payload: bytes, limit: int) -> tuple[bytes, bytes]:
     data, at = b"", 0
     while not frame.eof and len(data) < limit:
         if at >= len(payload):
-            message = "a frame is cut short"
-            raise BadPayloadError(message)
+            raise BadPayloadError("a frame is cut short")
         data += frame.decompress(payload[at : at + _STEP_BYTES])
         at += _STEP_BYTES
     return data, frame.unused_data + payload[at:]
@@ -141,8 +137,7 @@ def _unsnappy(payload: bytes, bound: int) -> bytes:
         size = int.from_bytes(payload[at : at + 4], "big")
         at += 4
         if at + size > len(payload):
-            message = "a block is cut short"
-            raise BadPayloadError(message)
+            raise BadPayloadError("a block is cut short")
         whole += _unsnappy_block(payload[at : at + size], bound - len(whole))
         at += size
     return whole
@@ -150,8 +145,7 @@ def _unsnappy(payload: bytes, bound: int) -> bytes:
 
 def _unsnappy_block(block: bytes, bound: int) -> bytes:
     if cramjam.snappy.decompress_raw_len(block) > bound:
-        message = "more than the bound"
-        raise BadPayloadError(message)
+        raise BadPayloadError("more than the bound")
     return bytes(cramjam.snappy.decompress_raw(block))
 
 

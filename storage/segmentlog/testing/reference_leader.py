@@ -20,7 +20,6 @@ class ClientBatch(NamedTuple):
 
     @property
     def last(self) -> int:
-        """Sequence of the last record."""
         return (self.first + self.n_records - 1) % _SEQUENCES
 
 

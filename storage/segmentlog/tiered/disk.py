@@ -131,7 +131,6 @@ class TieredDisk:
 
     @property
     def tier(self) -> Layout:
-        """The tier."""
 
         def learn() -> Layout:
             location = self.location
@@ -322,9 +321,7 @@ class TieredDisk:
         A broker has some partitions of that topic, so a log without an entry may have segments.
         """
         local = self.location.local
-        announced = self._known.once(
-            "announced", lambda: (remote_segments(local) if local else None) or {}
-        )
+        announced = self._known.once("announced", lambda: remote_segments(local) if local else {})
         if log in announced:
             return announced[log]
         return self.tier.segments(log) if log in self._held_logs() else []

@@ -84,7 +84,6 @@ class KeyFiles:
         return cls(files)
 
     def unwrap(self, path: str, encryption: Encryption) -> Unwrapped:
-        """The data key of a segment."""
         pair = encryption.key_pair
         file = self._files.get(pair) or self._files.get("")
         where = f"in {_OPTION} (in Spark remoteStorageKeyFile)"

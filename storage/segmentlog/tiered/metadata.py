@@ -204,13 +204,10 @@ def announced_segments(directory: str) -> dict[RemoteLog, list[Announced]] | Non
     return found
 
 
-def remote_segments(directory: str) -> dict[RemoteLog, list[RemoteSegment]] | None:
-    """The readable segments of each log; None if the directory has no partition of the topic."""
-    announced = announced_segments(directory)
-    if announced is None:
-        return None
+def remote_segments(directory: str) -> dict[RemoteLog, list[RemoteSegment]]:
+    """The readable segments of each log that the broker's list has."""
     readable = {
         log: [each.segment for each in segments if each.state is SegmentState.COPY_FINISHED]
-        for log, segments in announced.items()
+        for log, segments in (announced_segments(directory) or {}).items()
     }
     return {log: segments for log, segments in readable.items() if segments}

@@ -1,6 +1,7 @@
 """``segmentlog analyze``: what is in the topics of a directory, as a table, as JSON, as a page."""
 
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Annotated
@@ -126,16 +127,40 @@ def _table(found: Iterable[TopicReport]) -> str:
     rows = [
         [escape(each.topic), f"{len(each.partitions):,}", *_cells(each.figures)] for each in found
     ]
-    return aligned(names, rows, [False, True, *_RIGHT])
+    return _fitted(names, rows, [False, True, *_RIGHT])
 
 
 def _partitions(report: TopicReport) -> str:
     rows = [
         [str(each.partition), *_cells(each.figures)] for each in report.partitions[:_MOST_SHOWN]
     ]
-    text = aligned(["partition", *_NAMES], rows, [True, *_RIGHT])
+    text = _fitted(["partition", *_NAMES], rows, [True, *_RIGHT])
     n_more = len(report.partitions) - _MOST_SHOWN
     return text + (f"… and {n_more:,} more; --json has them all\n" if n_more > 0 else "")
+
+
+def _fitted(names: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]) -> str:
+    """A table; on a narrow terminal in several parts, each of which begins with the first column.
+
+    A terminal would break each of its lines in the middle of a cell.
+    """
+    most = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+    parts, taken = list[list[int]](), 0
+    for column, width in enumerate(widths[1:], 1):
+        if not parts or taken + 2 + width > most:
+            parts.append([0])
+            taken = widths[0]
+        parts[-1].append(column)
+        taken += 2 + width
+    return "\n".join(
+        aligned(
+            [names[each] for each in part],
+            [[row[each] for each in part] for row in rows],
+            [right[each] for each in part],
+        )
+        for part in parts
+    )
 
 
 _NAMES = (

@@ -86,7 +86,6 @@ class Command(NamedTuple):
     examples: Sequence[str]  # command lines, at the end of its help
 
     def add_to(self, app: typer.Typer) -> None:
-        """Add it to the command line."""
         epilog = "\n\n".join(["Examples:", *self.examples])
         name = self.run.__name__.replace("_", "-")
         app.command(name, cls=_Parsed, rich_help_panel=self.group, epilog=epilog)(self.run)
@@ -302,10 +301,7 @@ def refuse_swapped(name: str, given: str, path: str, usage: str) -> None:
 
 
 def parse_settings(given: Sequence[str] | None) -> dict[str, str]:
-    """Settings as ``retention.ms=86400000``.
-
-    Raises `OptionError` if one has no ``=``.
-    """
+    """Settings as ``retention.ms=86400000``."""
     settings = {}
     for text in given or ():
         name, sign, value = text.partition("=")

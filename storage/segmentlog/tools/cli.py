@@ -33,11 +33,16 @@ from segmentlog.tools.offsets import offsets
 from segmentlog.tools.output import complain
 from segmentlog.tools.produce import produce
 from segmentlog.tools.recover import recover, reindex
-from segmentlog.tools.restore import placement, restore
-from segmentlog.tools.sweep import sweep
+from segmentlog.tools.restore import placement, restore, undelete
 from segmentlog.tools.topics import topics
-from segmentlog.tools.undelete import undelete
-from segmentlog.tools.upkeep import compact, configure, delete_records, delete_topic, retain
+from segmentlog.tools.upkeep import (
+    compact,
+    configure,
+    delete_records,
+    delete_topic,
+    retain,
+    sweep,
+)
 from segmentlog.tools.usage import usage
 from segmentlog.tools.verify import preflight, verify
 

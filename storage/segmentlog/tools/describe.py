@@ -21,9 +21,9 @@ from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.tools import arguments
 from segmentlog.tools.failures import damaged_end, missing_offsets
 from segmentlog.tools.output import aligned, as_given, cell, time_cell, write_json
+from segmentlog.tools.restore import write_renamed
 from segmentlog.tools.sinks import codec_name
 from segmentlog.tools.text import escape, to_json
-from segmentlog.tools.undelete import write_renamed
 from segmentlog.tools.usage import write_leftovers
 
 logger = logging.getLogger(__name__)
@@ -186,7 +186,6 @@ class _Seen:
         self.last_ms: int | None = None
 
     def add(self, header: BatchHeader) -> None:
-        """Take one header into account."""
         self.batches += 1
         self.formats.add(header.magic)
         if header.records_count:  # compaction leaves empty batches without a codec

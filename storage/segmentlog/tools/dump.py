@@ -441,9 +441,8 @@ class _RecordDump:
     def __init__(
         self, place: Place, file: ReadableFile, sink: Sink, selection: Selection, topic: str
     ) -> None:
-        from segmentlog.format.records.one_batch import (
-            BatchReader,  # the compiled kernels load here
-        )
+        # The compiled kernels load here.
+        from segmentlog.format.records.one_batch import BatchReader
 
         self._place = place
         self._file = file

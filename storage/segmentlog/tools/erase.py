@@ -150,10 +150,7 @@ def _lines(path: str | None, encoding: Encoding) -> list[str]:
 
 
 def _bytes_of(text: str, encoding: Encoding) -> bytes:
-    """The bytes of a key.
-
-    Raises `OptionError` if the text is not in this encoding.
-    """
+    """The bytes of a key."""
     if encoding is not Encoding.TEXT and text and not text.strip():
         raise OptionError("key", text, "it is blank; the empty key is given as --key ''")
     try:
@@ -175,7 +172,6 @@ def _size(found: Sequence[ErasedPartition]) -> str:
 
 
 def _write_partitions(found: Sequence[ErasedPartition]) -> None:
-    """The line of each partition."""
     for each in found:
         if not each.records:
             continue

@@ -136,7 +136,7 @@ class Pattern:
 
     `text`: a regular expression in RE2's syntax, over bytes.  `columns`: some of ``key``,
     ``value`` and ``headers``.  `is_text`: whether `text` is text instead.  `ignores_case`: whether
-    ASCII letters match in both cases.  Raises `OptionError` if the expression is not one.
+    ASCII letters match in both cases.
     """
 
     def __init__(
@@ -160,7 +160,6 @@ class Pattern:
             raise OptionError("PATTERN", text, accepted) from None
 
     def rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that match."""
         masks = [
             self._in_headers(rows.column(name))
             if name == "headers"

@@ -335,7 +335,6 @@ class _Read:
         topic: str | None = None,
         strict: bool = False,
     ) -> list[dict[str, Any]]:
-        """The rows of a table."""
         read = partial(
             read_table, self.directory, name, history=is_history, topic=topic, strict=strict
         )

@@ -175,7 +175,7 @@ def _values(
 def records_of(file: IO[bytes], delimiter: bytes) -> Iterator[pa.Array]:
     """The texts between delimiters that are not empty, some at a time.
 
-    `file`: open for reading, in binary.  Raises `OptionError` if a text has more than 128 MiB.
+    `file`: open for reading, in binary.
     """
     pieces: list[bytes] = []  # the text after the last delimiter
     n_bytes = 0
@@ -233,7 +233,6 @@ class _Rows:
         self._empty_is_null = empty_is_null
 
     def of(self, values: pa.Array, *, has_keys: bool) -> pa.RecordBatch:
-        """The rows of some texts."""
         keys = pa.nulls(len(values), _BYTES)
         if self._key_delimiter and has_keys:
             keys, values = self._keys_and_values(values, self._key_delimiter)

@@ -20,7 +20,6 @@ class Bar(NamedTuple):
     write: Callable[[str], object]  # takes a line without its end; it may have colours
 
     def name(self, work: str) -> None:
-        """Name the present work."""
         self.rename(escape(work))
 
     def begin(self, work: str) -> None:
@@ -35,19 +34,17 @@ def progress(
     total: int | None,
     *,
     is_bytes: bool = True,
-    write: Callable[[str], object] | None = None,
 ) -> Iterator[Bar]:
     """A bar on standard error if this is a terminal, and otherwise a line from time to time.
 
     A line of the report goes above the bar, if both are on the same terminal.
 
     `what`: name of the work, shown before the bar.  `total`: amount of work; None if it is
-    unknown.  `is_bytes`: whether `total` is counted in bytes.  `write`: takes lines, with their
-    ends, that need not go above a bar; standard output.
+    unknown.  `is_bytes`: whether `total` is counted in bytes.
     """
 
     def write_line(line: str) -> None:
-        (write or sys.stdout.write)(line + "\n")
+        sys.stdout.write(line + "\n")
 
     if not sys.stderr.isatty():
         lines = _Lines(what, total, is_bytes=is_bytes)

@@ -145,7 +145,6 @@ _Shown: TypeAlias = tuple[
 def _shown(
     place: Place, header: BatchHeader, records: pa.RecordBatch, text: RecordText
 ) -> Iterator[_Shown]:
-    """The records of one batch."""
     from segmentlog.format.records.one_batch import parse_control  # the compiled kernels load here
 
     text_of, base_offset, base_sequence = text.of(place), header.base_offset, header.base_sequence

@@ -1,22 +1,55 @@
-"""``segmentlog restore`` and ``placement``: topics of a lost cluster on the brokers of another."""
+"""Topics that were lost: ``restore`` and ``placement`` for clusters, ``undelete`` for topics.
+
+`describe` and `topics` also list the renamed directories from which ``undelete`` restores.
+"""
 
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from segmentlog.format.names import is_renamed_directory
 from segmentlog.maintain.restoration.restore import OpenTransactions
 from segmentlog.model import OnCorruptBatch
+from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.tools import arguments
-from segmentlog.tools.output import as_given, complain, counted, json_fields
+from segmentlog.tools.output import (
+    aligned,
+    as_given,
+    cell,
+    complain,
+    counted,
+    json_fields,
+    time_cell,
+    write_json,
+)
 from segmentlog.tools.progress import progress
 from segmentlog.tools.text import escape, to_json
 
 if TYPE_CHECKING:
-    from segmentlog.maintain.restoration.restore import RestoredPartition
+    from segmentlog.maintain.restoration.plan import Restoration, RestoredPartition
+
+TargetMetadata = Annotated[
+    str | None,
+    typer.Option(
+        "--target-metadata",
+        metavar="DIR",
+        help="The log directory that holds the target's __cluster_metadata-0.",
+    ),
+]
+LeaveOutReplicas = Annotated[
+    bool,
+    typer.Option(
+        "--leave-out-replicas",
+        help="Restore partitions even if directories of some of their brokers are missing.",
+    ),
+]
+OnlyPlan = Annotated[
+    bool, typer.Option("--dry-run", help="Show the plan and the problems, and change nothing.")
+]
 
 
 @arguments.command(
@@ -45,14 +78,7 @@ def restore(
     topic: arguments.Topics = None,
     since: arguments.Since = None,
     until: arguments.Until = None,
-    target_metadata: Annotated[
-        str | None,
-        typer.Option(
-            "--target-metadata",
-            metavar="DIR",
-            help="The log directory that holds the target's __cluster_metadata-0.",
-        ),
-    ] = None,
+    target_metadata: TargetMetadata = None,
     server_properties: arguments.ServerProperties = None,
     open_transactions: Annotated[
         OpenTransactions,
@@ -62,13 +88,7 @@ def restore(
             "records from the first open transaction on.",
         ),
     ] = OpenTransactions.REFUSE,
-    leave_out_replicas: Annotated[
-        bool,
-        typer.Option(
-            "--leave-out-replicas",
-            help="Restore partitions even if directories of some of their brokers are missing.",
-        ),
-    ] = False,
+    leave_out_replicas: LeaveOutReplicas = False,
     include_deleted_topics: arguments.IncludeDeletedTopics = False,
     on_corrupt_batch: arguments.OnCorrupt = OnCorruptBatch.FAIL,
     offsets: Annotated[
@@ -87,9 +107,7 @@ def restore(
             help="Write the old and the new offset of each record to this file.",
         ),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the plan and the problems, and change nothing.")
-    ] = False,
+    dry_run: OnlyPlan = False,
     as_json: arguments.JsonLines = False,
 ) -> None:
     """Restore topics of a lost cluster on the stopped brokers of another cluster.
@@ -130,22 +148,32 @@ def restore(
             file.file.write(text.encode())
             file.finish()
             file.publish()
+    hint = "" if offsets is None else command_line.replace("FILE", offsets)
+    _report(found, sources, targets, dry_run=dry_run, as_json=as_json, hint=hint)
+
+
+def _report(
+    found: "Restoration",
+    sources: Sequence[str],
+    targets: Sequence[str],
+    *,
+    dry_run: bool,
+    as_json: bool,
+    hint: str = "",
+) -> None:
+    """Write the partitions and the problems, and end the command with its status."""
     for each in found.partitions:
-        line = (
-            to_json(json_fields(each))
-            if as_json
-            else restored_line(each, sources, targets, dry_run=dry_run)
-        )
-        sys.stdout.write(f"{line}\n")
+        line = _restored_line(each, sources, targets, dry_run=dry_run)
+        sys.stdout.write(f"{to_json(json_fields(each)) if as_json else line}\n")
     for problem in found.problems:
         complain(problem)
-    if offsets is not None:
-        sys.stderr.write(f"{escape(command_line.replace('FILE', offsets))}\n")
+    if hint:
+        sys.stderr.write(f"{escape(hint)}\n")
     if found.problems or any(each.problems for each in found.partitions):
         raise typer.Exit(arguments.PROBLEM)
 
 
-def restored_line(
+def _restored_line(
     found: "RestoredPartition", sources: Sequence[str], targets: Sequence[str], *, dry_run: bool
 ) -> str:
     """A restored partition, or one that would be restored, in words."""
@@ -169,6 +197,120 @@ def restored_line(
 
 def _listed(directories: Sequence[str], targets: Sequence[str]) -> str:
     return ", ".join(escape(as_given(each, targets)) for each in directories)
+
+
+@arguments.command(
+    arguments.WRITES,
+    "segmentlog undelete /var/lib/kafka orders --to /data/saved",
+    "segmentlog undelete /var/lib/kafka orders --dry-run",
+    "segmentlog undelete /disk1 /disk2 orders --id pMMq3tq4Sg2TpHr5oiY9bw",
+    "segmentlog undelete /data/logs orders --as orders-before --deleted-before 2026-01-31T10:00Z",
+)
+def undelete(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DIR... TOPIC",
+            help="The log directories that have renamed directories of the topic, and its name.",
+        ),
+    ],
+    to: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--to",
+            metavar="DIR",
+            help="The log directory to restore into; by default DIR. May be repeated for "
+            "directories of brokers.",
+        ),
+    ] = None,
+    as_topic: Annotated[
+        str | None, typer.Option("--as", metavar="NAME", help="Another name for the topic.")
+    ] = None,
+    ids: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--id",
+            metavar="ID",
+            help="Only the topic with this id, or the directory with this id in its name; may be "
+            "repeated.",
+        ),
+    ] = None,
+    deleted_before: Annotated[
+        int | None, arguments.time_option("Only the last deletion before this time.")
+    ] = None,
+    leave_out_partitions: Annotated[
+        bool,
+        typer.Option(
+            "--leave-out-partitions", help="Restore the topic even if some partitions are gone."
+        ),
+    ] = False,
+    leave_out_replicas: LeaveOutReplicas = False,
+    target_metadata: TargetMetadata = None,
+    server_properties: arguments.ServerProperties = None,
+    on_corrupt_batch: arguments.OnCorrupt = OnCorruptBatch.FAIL,
+    dry_run: OnlyPlan = False,
+    as_json: arguments.JsonLines = False,
+) -> None:
+    """Restore a deleted or stray topic from the directories that a broker has renamed.
+
+    A broker renames the partitions of a deleted topic, and removes them a minute later: stop it
+    first. `topics` and `describe` list such directories. Records keep their partitions, offsets
+    and times, and all of them become visible at once; the renamed directories stay. In a broker's
+    directory, first create the topic again with the broker, and stop the broker. Elsewhere, the
+    command creates the topic. The exit status is 1 if a dry run finds a problem.
+    """
+    import segmentlog
+
+    *sources, topic = paths
+    if not sources:
+        message = "give the log directories, and last the name of the topic"
+        raise typer.BadParameter(message, param_hint="DIR... TOPIC")
+    arguments.refuse_swapped("TOPIC", topic, sources[0], "segmentlog undelete DIR TOPIC")
+    with progress("records restored", None, is_bytes=False) as bar:
+        found = segmentlog.undelete(
+            sources, topic, to=to, as_topic=as_topic, ids=ids or (),
+            deleted_before=deleted_before, leave_out_partitions=leave_out_partitions,
+            leave_out_replicas=leave_out_replicas, target_metadata=target_metadata,
+            server_properties=server_properties, on_corrupt_batch=on_corrupt_batch,
+            dry_run=dry_run, on_records=bar.advance, on_phase=bar.name,
+        )  # fmt: skip
+    _report(found, sources, to or sources, dry_run=dry_run, as_json=as_json)
+
+
+def write_renamed(directory: LogDirectory, topics: Collection[str], *, as_json: bool) -> None:
+    """A table of the renamed directories, after a blank line, or an object for each of them."""
+    from segmentlog.maintain.restoration.undelete import renamed_in
+
+    found = [
+        each
+        for path in directory.log_directories
+        for each in renamed_in(path)
+        if not topics
+        or any(is_renamed_directory(os.path.basename(each.path), topic) for topic in topics)
+    ]
+    if as_json:
+        for each in found:
+            write_json(json_fields(each))
+        return
+    if not found:
+        return
+    rows = [
+        [
+            str(each.kind), escape(each.topic), str(each.partition), cell(each.topic_id),
+            cell(each.log_start_offset), cell(each.log_end_offset), f"{each.n_bytes:,}",
+            time_cell(each.renamed_ms), time_cell(each.removed_ms),
+            escape(as_given(each.path, directory.paths)),
+        ]
+        for each in found
+    ]  # fmt: skip
+    names = [
+        "renamed", "topic", "part", "topic id", "start", "end", "bytes", "at", "removed at",
+        "directory",
+    ]  # fmt: skip
+    right = [False, False, True, False, True, True, True, False, False, False]
+    sys.stdout.write("\n" + aligned(names, rows, right))
+    for removal in dict.fromkeys(f"{each.kind}: removed by {each.removal}" for each in found):
+        sys.stderr.write(f"{escape(removal)}\n")
 
 
 @arguments.command(

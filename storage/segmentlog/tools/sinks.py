@@ -181,7 +181,6 @@ class CountingSink:
         self.entries += 1
 
     def close(self) -> None:
-        """Close the wrapped sink."""
         self._sink.close()
 
     def _take(self, n: int) -> None:
@@ -315,16 +314,14 @@ class ColumnSink:
             sys.stderr.write(f"{where} is not valid: {found.problem}\n")
 
     def records(self, place: Place, header: BatchHeader, records: pa.RecordBatch) -> None:
-        from segmentlog.format.records.columns import (
-            headers_as_java,  # the compiled kernels load here
-        )
+        # The compiled kernels load here.
+        from segmentlog.format.records.columns import headers_as_java
 
         n_rows = records.num_rows
         controls: list[str | None] = [None] * n_rows
         if header.is_control:
-            from segmentlog.format.records.one_batch import (
-                parse_control,  # the compiled kernels load here
-            )
+            # The compiled kernels load here.
+            from segmentlog.format.records.one_batch import parse_control
 
             rows = records.select(["key", "value"]).to_pylist()
             controls = [parse_control(row["key"], row["value"]).type for row in rows]
@@ -417,9 +414,12 @@ def new_file(path: str, *, is_text: bool = False) -> Iterator[IO[Any]]:
             "another file"
         )
         raise FileExistsError(errno.EEXIST, reason, partial) from error
-    except BaseException:
+    except BaseException as error:
         with suppress(FileNotFoundError):
             os.unlink(partial)
+        # Arrow does not know which file it writes to.
+        if isinstance(error, OSError) and error.filename is None and error.errno is not None:
+            raise OSError(error.errno, error.strerror, path) from error
         raise
 
 

@@ -28,8 +28,8 @@ from segmentlog.reads.metadata_log import newest_metadata
 from segmentlog.tools import arguments
 from segmentlog.tools.failures import damaged_end, missing_offsets
 from segmentlog.tools.output import aligned, time_cell, write_json
+from segmentlog.tools.restore import write_renamed
 from segmentlog.tools.text import escape
-from segmentlog.tools.undelete import write_renamed
 from segmentlog.tools.usage import write_leftovers
 from segmentlog.tools.walk import last_offset
 
@@ -150,8 +150,7 @@ def summarize(
     """Summarize topics, including those of which only checkpoints are left.
 
     `topics`: names of topics; all but brokers' own if empty.  `internal`: whether brokers' own
-    topics are listed, too.  Raises `UnknownTopicOrPartitionError` if the directories have no such
-    topic.
+    topics are listed, too.
     """
     missing = missing_of(directory, topics)
     there: dict[str, list[int]] = {}

@@ -186,7 +186,6 @@ def _segments(removed: Sequence[RemovedSegment]) -> str:
 
 
 def _why(segment: RemovedSegment) -> str:
-    """The reason in words."""
     if segment.reason is Reason.START:
         return "below the log start"
     if segment.reason is Reason.SIZE:
@@ -306,7 +305,6 @@ def _why_none(
 
 
 def _write_compacted(found: Sequence[CompactedPartition]) -> None:
-    """The line of each partition."""
     for each in found:
         where = f"{escape(each.topic)}-{each.partition}"
         dirty = f"dirty from offset {each.first_dirty_offset}, {each.dirty_ratio:.0%} of its bytes"
@@ -405,7 +403,6 @@ def delete_records(
 
 
 def _write_deleted(done: DeletedRecords, *, dry_run: bool = False, as_json: bool = False) -> None:
-    """The line of a partition."""
     if as_json:
         write_json({**json_fields(done), "dryRun": dry_run})
         return
@@ -420,6 +417,43 @@ def _write_deleted(done: DeletedRecords, *, dry_run: bool = False, as_json: bool
     goes = "would go" if dry_run else "are gone"
     begins = f"{does} at offset {done.new_start} instead of {done.old_start}"
     sys.stdout.write(f"{where}: {begins}; {gone} {goes}\n")
+
+
+@arguments.command(
+    arguments.OF_STORES,
+    "segmentlog sweep s3://bucket/logs --dry-run",
+    "segmentlog sweep s3://bucket/logs --longest-job-days 2",
+)
+def sweep(
+    url: Annotated[str, typer.Argument(metavar="URL", help="A log in an object store.")],
+    longest_job_days: Annotated[
+        float, typer.Option(help="A job that has not committed after these days is ended.", min=0)
+    ] = 7.0,
+    longest_read_days: Annotated[
+        float, typer.Option(help="Days for which objects of deleted records stay.", min=0)
+    ] = 1.0,
+    dry_run: Annotated[bool, arguments.dry_run("removed")] = False,
+    as_json: arguments.AsJson = False,
+) -> None:
+    """Remove the objects of a log in an object store that no record lies in.
+
+    These are objects of failed jobs and lost attempts of tasks, and of records that were deleted.
+    Writers and readers may be at work. All records of the log stay.
+    """
+    done = segmentlog.sweep(
+        url, longest_job_days=longest_job_days, longest_read_days=longest_read_days,
+        dry_run=dry_run,
+    )  # fmt: skip
+    if as_json:
+        row = {"keys": done.keys, "bytes": done.n_bytes, "retired": done.retired}
+        write_json({**row, "dryRun": dry_run})
+        return
+    for key in done.keys:
+        sys.stdout.write(f"{escape(key)}\n")
+    size = counted(objects=len(done.keys), bytes=done.n_bytes)
+    ended = counted(jobs=len(done.retired))
+    verb = "would remove" if dry_run else "removed"
+    sys.stdout.write(f"{verb} {size}; {ended} ended\n")
 
 
 @arguments.command(

@@ -170,20 +170,14 @@ class Change:
 
 
 def raise_guard(directory: str, guard: Guard, intent: Intent) -> None:
-    """Create the guard directory, and move the mark of a clean stop into it.
-
-    The lock excludes other writers unless it was lost while its holder was held up: a lease of a
-    network file system expired, or the machine was suspended.  Another writer's change, finished
-    or in progress, is detected here.  Our intent then describes an outdated state and must never
-    be used to undo.
-
-    Raises `LogLockedError` if another writer has come in between.
-    """
+    """Create the guard, and move the mark of a clean stop into it; or raise `LogLockedError`."""
     create_directory(guard.path)
     replace_file(guard.intent_path, intent.encode())
     sync_directory(directory)
-    # Our guard stands before we look for another's: of two writers that looked first, each would
-    # find itself alone.
+    # The lock excludes other writers unless it was lost while its holder was held up: a lease of a
+    # network file system expired, or the machine was suspended. After another writer's change, our
+    # intent describes an outdated state, and must never be used to undo. Our guard stands before
+    # we look for another's: of two writers that looked first, each would find itself alone.
     guards = [each.path for each in list_guards(directory)]
     is_alone = guards == [guard.path]
     if is_alone and State.read(directory).token == intent.after:

@@ -25,10 +25,11 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from segmentlog.errors import CorruptCheckpointError, StreamBatchError
 from segmentlog.model import TopicPartition
+from segmentlog.store.contract import Stamp
 from segmentlog.store.durable import replace_file
 from segmentlog.store.readable import exists, open_file, read_whole, status_of
 from segmentlog.store.system_errors import is_gone
@@ -61,19 +62,16 @@ class NumberedWrite(NamedTuple):
 def forget_old(
     table: Mapping[_Key, tuple[_Found, int]], last_ms: int, now_ms: int
 ) -> dict[_Key, tuple[_Found, int]]:
-    """Versions, or batches of streams, whose commit is recent enough to be remembered.
-
-    A version that is forgotten too early may be written twice.  A version that is kept too long
-    costs a few bytes.  So a clock that has moved forward by more than `FORGOTTEN_AFTER_MS` since
-    the last commit is not believed: it was wrong then, or it is wrong now (a machine that has just
-    started may not have asked for the time yet).  All times are then moved by as much, and each
-    version keeps its age.  A time that is more than `FORGOTTEN_AFTER_MS` ahead counts as now.  So
-    no version is forgotten because a clock goes off by years and comes back, in whichever
-    direction it went first.
-
-    Accepted: the first commit after a pause of that length forgets nothing, either.  If a clock is
-    off by less, versions are forgotten earlier or later by the same amount.
-    """
+    """Versions, or batches of streams, whose commit is recent enough to be remembered."""
+    # A version that is forgotten too early may be written twice. A version that is kept too long
+    # costs a few bytes. So a clock that has moved forward by more than `FORGOTTEN_AFTER_MS` since
+    # the last commit is not believed: it was wrong then, or it is wrong now (a machine that has
+    # just started may not have asked for the time yet). All times are then moved by as much, and
+    # each version keeps its age. A time that is more than `FORGOTTEN_AFTER_MS` ahead counts as
+    # now. So no version is forgotten because a clock goes off by years and comes back, in
+    # whichever direction it went first. Accepted: the first commit after a pause of that length
+    # forgets nothing, either. If a clock is off by less, versions are forgotten earlier or later
+    # by the same amount.
     passed = now_ms - last_ms
     if passed > FORGOTTEN_AFTER_MS:
         return {key: (found, time_ms + passed) for key, (found, time_ms) in table.items()}
@@ -257,10 +255,9 @@ class Deletion(NamedTuple):
 
 def decode_deletions(found: Sequence[Sequence[Any]]) -> tuple[Deletion, ...]:
     """The deletions in a file; raises `TypeError` if `found` is malformed."""
-    deletions = tuple(Deletion(*each) for each in found)
-    if any([type(field) for field in each] != [str, str, int] for each in deletions):
-        raise TypeError(f"expected topic, token and time; found {str(found)[:80]!r}")
-    return deletions
+    for each in found:
+        check_types(each, (str, str, int))
+    return tuple(Deletion(*each) for each in found)
 
 
 STATE_FILE = "segmentlog.state"
@@ -508,9 +505,6 @@ class LazyState:
 # Either the stamp has changed around the listing, or the guard could be found before it.  The
 # stamp is the only trace of a commit that has failed: its guard has come and gone.
 
-#: Inode, size, and times of modification and of change in nanoseconds.
-Stamp: TypeAlias = tuple[int, int, int, int]
-
 # Some file systems keep times in coarse steps: FAT has the coarsest, two seconds.
 _STEPS_NS = (1_000_000, 2_000_000_000)
 
@@ -532,8 +526,7 @@ def read_stamp(directory: str) -> Stamp | None:
 
 def _stamp(directory: str) -> Stamp:
     with open_file(os.path.join(directory, STATE_FILE)) as file:
-        found = file.status()
-    return found.inode, found.size, found.modified_ns, found.changed_ns
+        return file.status().stamp
 
 
 def renew_stamp(directory: str) -> None:

@@ -115,11 +115,9 @@ def recover_commits(directory: str, *, is_asked: bool = False) -> list[str]:
 
 
 def finish(directory: str, guard: Guard, intent: Intent) -> None:
-    """Apply the effects of a decided change, and remove its guard.
-
-    On a full disk, what the change removes goes first: the guard would otherwise stay until
-    somebody makes room, and would keep out every command that could make room.
-    """
+    """Apply the effects of a decided change, and remove its guard."""
+    # On a full disk, what the change removes goes first: the guard would otherwise stay until
+    # somebody makes room, and would keep out every command that could make room.
 
     def apply() -> None:
         for each in intent.effects:

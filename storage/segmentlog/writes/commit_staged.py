@@ -21,7 +21,7 @@ from segmentlog.store.durable import SyncTogether, do_together
 from segmentlog.store.readable import exists
 from segmentlog.txn.change import Change
 from segmentlog.txn.effects import Effect, KeepProducers, MoveBounds, PutAside
-from segmentlog.txn.guard import Guard, PartitionIntent, SegmentSizes
+from segmentlog.txn.guard import Guard, PartitionIntent
 from segmentlog.txn.held import HeldDirectory
 from segmentlog.txn.state import FORGOTTEN_AFTER_MS, NumberedWrite, State, StreamBatch
 from segmentlog.txn.topics import check_partition_path
@@ -108,12 +108,20 @@ def commit_staged(
 
     # 3. Batches of producers are checked, and left out if a log has them.
     appended: tuple[Appended, ...] = ()
+    ends = {each: end for each, (_, end) in ready.items()}
     if settings.with_producers:
-        ends = {each: end for each, (_, end) in ready.items()}
         staged, appended = _without_duplicates(held, token, settings, ends, staged)
 
-    # 4. What is about to happen to each log.
-    intents = _intents(held, ready, staged, {*settings.emptied})
+    # 4. What is about to happen to each log.  Each gets a high watermark: a reader that has looked
+    # for guards before ours stands has no other bound, and would take the log end while batches
+    # are appended.
+    visible, intents = visible_ends(held, ends), []
+    for each, (sizes, end) in ready.items():
+        start, new_end = _new_bounds(
+            partition_path(directory, each), each, end, staged.spans(each),
+            is_emptied=each in settings.emptied,
+        )  # fmt: skip
+        intents.append(PartitionIntent(*each, sizes, end, visible[each], new_end, start))
     replaced = [each for each in intents if each.new_start >= 0]
 
     # 5. The change: batches are written after the ends of the logs, and then it is decided.
@@ -191,23 +199,6 @@ def _without_duplicates(
     except BaseException:
         stage.discard()  # its files are open
         raise
-
-
-def _intents(
-    held: HeldDirectory,
-    ready: Mapping[TopicPartition, tuple[SegmentSizes, int]],
-    staged: JobExtents,
-    emptied: Set[TopicPartition],
-) -> list[PartitionIntent]:
-    # Each log gets a high watermark.  A reader that has looked for guards before ours stands has
-    # no other bound, and would take the log end while batches are appended.
-    visible = visible_ends(held, {each: end for each, (_, end) in ready.items()})
-    intents = []
-    for each, (sizes, end) in ready.items():
-        path, spans = partition_path(held.directory, each), staged.spans(each)
-        start, new_end = _new_bounds(path, each, end, spans, is_emptied=each in emptied)
-        intents.append(PartitionIntent(*each, sizes, end, visible[each], new_end, start))
-    return intents
 
 
 def _noted(
@@ -325,8 +316,7 @@ def _new_bounds(
     """Log start and log end of a partition after the commit; the start is -1 if it stays.
 
     `extents`: staged for the partition, in their order.  `is_emptied`: whether the partition keeps
-    no earlier record.  Raises `OffsetsOutOfOrderError` if records are to keep offsets that the log
-    has given already, or that exceed a long.
+    no earlier record.
     """
     new_start = end if is_emptied else -1
     if extents and extents[0].first_offset > end:

@@ -60,7 +60,6 @@ class Extent(NamedTuple):
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The partition of the batches."""
         return TopicPartition(self.topic, self.partition)
 
     @property
@@ -166,7 +165,6 @@ class TaskExtents:
         return counts
 
     def extent(self, number: int) -> Extent:
-        """One extent."""
         topic, partition, file, start, end, n_records, *offsets = self._columns[number].item()
         first, last = offsets or (RELATIVE, RELATIVE)
         held = self._held.get(number, ()) if self._held else ()
@@ -224,17 +222,14 @@ class JobExtents:
 
     @property
     def n_records(self) -> int:
-        """Number of records in all extents."""
         return sum(self._n_records)
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """Topics of the extents."""
         return tuple(dict.fromkeys(each.topic for each in self._numbers))
 
     @property
     def topic_partitions(self) -> Sequence[TopicPartition]:
-        """Topic-partitions of the extents."""
         return tuple(self._numbers)
 
     def extents(self, topic_partition: TopicPartition) -> list[Extent]:

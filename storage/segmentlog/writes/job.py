@@ -4,7 +4,6 @@ import contextlib
 import itertools
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from segmentlog.cluster.cluster_metadata import read_partition_counts
@@ -241,6 +240,12 @@ class WriteJob:
         auto_create_topics = request.auto_create_topics
         if auto_create_topics is None:
             auto_create_topics = not exists(f"{directory}/{META_PROPERTIES_FILE}")
+
+        def config_of(each: str) -> TopicConfig:
+            found = known.config(each)
+            # Settings that were given for the job count for topics that it may write to.
+            return request.config.topic_config.above(found) if topic in (None, each) else found
+
         with (
             storage_errors(directory),
             hold(directory, request.lock_timeout_seconds, held=held) as held,
@@ -252,7 +257,7 @@ class WriteJob:
             # Only now: to finish a deletion forgets the settings of its topic.
             known = DirectorySettings.read(directory, is_optional=True)
             # Before rows are staged: on a full disk, they may need the space.
-            held.config_of = partial(_config_of, config, known, topic)
+            held.config_of = config_of
             held.remove_due()
             # The settings of the directory count where none was given.
             given = config.topic_config
@@ -297,9 +302,8 @@ class WriteJob:
         `numbers`: the sequences of an idempotent producer, if the rows have one.  `commits_here`:
         whether this process commits the job, so that batches may stay in its memory.
         """
-        from segmentlog.writes.staged_files import (
-            TaskStage,  # the compiled kernels load in the task
-        )
+        # The compiled kernels load in the task.
+        from segmentlog.writes.staged_files import TaskStage
         from segmentlog.writes.stager import RowStager
 
         self.check_begun()
@@ -422,13 +426,4 @@ class WriteJob:
 
     @property
     def files(self) -> JobFiles:
-        """The job's own files in the log directory."""
         return JobFiles(self.directory, self.token)
-
-
-def _config_of(
-    config: ProducerConfig, known: DirectorySettings, topic: str | None, each: str
-) -> TopicConfig:
-    """The settings of a topic; those given for the job count for topics that it may write to."""
-    found = known.config(each)
-    return config.topic_config.above(found) if topic in (None, each) else found

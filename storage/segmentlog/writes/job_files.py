@@ -144,7 +144,6 @@ def sweep_jobs(directory: str) -> None:
 
 
 def _files_by_token(directory: str) -> dict[str, dict[Path, FileStatus]]:
-    """The files of all jobs, as they are now."""
     found: dict[str, dict[Path, FileStatus]] = {}
     for name in list_names(directory):
         if name.startswith("segmentlog.") and name.endswith((_MARK_SUFFIX, STAGE_SUFFIX)):
@@ -161,18 +160,6 @@ def prepare_directory(directory: str, token: str) -> None:
     its owner.
     """
     refuse_object_store(directory)
-    _make_directory(directory)
-    if not is_own(directory):
-        # The user's number does not show whether files can be given to the owner: root may lack
-        # this right, and some file systems give all files one owner.  So a file is made, and
-        # removed again; after a crash, `sweep_jobs` removes it like a job's file.
-        probe = JobFiles(directory, token)
-        probe.make_mark()
-        probe.mark.unlink()
-
-
-def _make_directory(directory: str) -> None:
-    """Make the directory if it is missing; refuse a path that cannot be a log directory."""
     path = Path(directory)
     if is_pattern(directory) and not exists(directory):
         raise LogDirectoryError(directory, why_not_there(directory))
@@ -192,6 +179,13 @@ def _make_directory(directory: str) -> None:
     if any(segment_file_name(each.offset, each.kind) in names for each in segments):
         reason = f"is the directory of a partition; name the log directory, {path.parent}"
         raise LogDirectoryError(directory, reason)
+    if not is_own(directory):
+        # The user's number does not show whether files can be given to the owner: root may lack
+        # this right, and some file systems give all files one owner.  So a file is made, and
+        # removed again; after a crash, `sweep_jobs` removes it like a job's file.
+        probe = JobFiles(directory, token)
+        probe.make_mark()
+        probe.mark.unlink()
 
 
 def _why_not_made(directory: str, error: OSError) -> str:

@@ -63,8 +63,7 @@ class _Chunk:
 
     `position`, `n_before`: bytes and batches before these.  `table`: int64 array, shape (n_rows,
     `N_BATCH_COLUMNS`); takes their headers.  `buf`: a copy of their bytes, and `COPY_SLACK` more.
-    `headers`: rows of `table`; positions are those in `buf`.  Raises `OptionError` if the next
-    bytes are not a batch, or a batch is cut short.
+    `headers`: rows of `table`; positions are those in `buf`.
     """
 
     def __init__(self, whole: Bytes, position: int, n_before: int, table: Int64s) -> None:

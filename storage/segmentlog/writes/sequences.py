@@ -13,8 +13,7 @@ sequence of it.  Here a producer is known as long as the log or its newest snaps
 """
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import TypeAlias
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,22 +54,18 @@ _NO_BATCHES: Int64s = np.empty((0, sequences.BATCH_COLUMNS), np.int64)
 _NONE_KNOWN: Int64s = np.empty((0, sequences.KNOWN_COLUMNS), np.int64)
 
 
-#: Finds the sequences that follow in the logs of some partitions.
-FindSequences: TypeAlias = Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]]
-
-
 class SequenceNumbers:
     """The sequences of one producer, flush by flush.
 
     A flush that failed, or whose result is in doubt, is repeated with the same numbers: if the
     flush did take place, its batches are recognised.
 
-    `after_the_log`: reads the logs of partitions without a given sequence.
+    `directory`: the logs, which are read for partitions without a given sequence.
     """
 
-    def __init__(self, producer: Producer, after_the_log: FindSequences) -> None:
+    def __init__(self, producer: Producer, directory: str, lock_timeout_seconds: float) -> None:
         self._producer = producer
-        self._after_the_log = after_the_log
+        self._directory, self._lock_timeout_seconds = directory, lock_timeout_seconds
         self._flushed: dict[TopicPartition, int] = {}
         self._staged: dict[TopicPartition, int] = {}
 
@@ -89,7 +84,22 @@ class SequenceNumbers:
                 else:
                     self._flushed[each] = given
         if unknown:
-            self._flushed |= self._after_the_log(unknown)
+            with hold(self._directory, self._lock_timeout_seconds):
+                opened = open_log_dir(self._directory)
+                self._flushed |= {each: self._after_the_log(opened, each) for each in unknown}
+
+    def _after_the_log(self, opened: LogDirectory, topic_partition: TopicPartition) -> int:
+        """The sequence that follows in a log; 0 if it is missing, or does not know the epoch."""
+        try:
+            log = opened.log(*topic_partition)
+        except UnknownTopicOrPartitionError:
+            return 0
+        producers = _Log(log.path, log.log_end_offset).producers
+        (row,) = producers.rows_of(np.array([self._producer.producer_id])).tolist()
+        state = producers.states[row]
+        if state[producer_table.EPOCH] != self._producer.producer_epoch:
+            return 0
+        return int(state[producer_table.LAST_SEQUENCE] + 1) % _N_SEQUENCES
 
     def number(self, topic_partition: TopicPartition, batches: EncodedBatches) -> None:
         """Give the next batches of a partition their sequences."""
@@ -113,19 +123,6 @@ class SequenceNumbers:
     def partitions(self) -> frozenset[TopicPartition]:
         """Partitions with records since the last flush."""
         return frozenset(self._staged)
-
-
-def next_sequence(path: str, end: int, producer_id: int, producer_epoch: int) -> int:
-    """The sequence that follows in a log for a producer; 0 if the log does not know the epoch.
-
-    `path`: of the partition's directory.
-    """
-    producers = _Log(path, end).producers
-    (row,) = producers.rows_of(np.array([producer_id])).tolist()
-    state = producers.states[row]
-    if state[producer_table.EPOCH] != producer_epoch:
-        return 0
-    return int(state[producer_table.LAST_SEQUENCE] + 1) % _N_SEQUENCES
 
 
 def without_duplicates(
@@ -185,11 +182,7 @@ class _PartitionCheck:
         self._rows = log.producers.rows_of(batches[:, sequences.PRODUCER_ID])
 
     def fates(self) -> Int64s:
-        """The fate of each batch, shape (n_batches, `sequences.FATE_COLUMNS`).
-
-        Raises `OutOfOrderSequenceError` or `InvalidProducerEpochError` or `InvalidTxnStateError`
-        if a leader would refuse a batch.
-        """
+        """The fate of each batch, shape (n_batches, `sequences.FATE_COLUMNS`)."""
         n_decided, states, fates = self._decide(_NONE_KNOWN)
         in_log, n_before = None, -1
         while n_before < n_decided < len(fates):
@@ -269,7 +262,6 @@ class _PartitionCheck:
     def _refusal(
         self, number: int, states: Int64s, fate: int
     ) -> OutOfOrderSequenceError | InvalidProducerEpochError | InvalidTxnStateError:
-        """The error for a batch."""
         found, expected = self._sequences(number, states)
         batch, state = self._batches[number], states[self._rows[number]]
         producer_id, epoch = int(batch[sequences.PRODUCER_ID]), int(batch[sequences.EPOCH])
@@ -399,25 +391,3 @@ def _relative(batches: ScannedBatches) -> EncodedBatches:
     copied = EncodedBatches(batches.data.copy(), table)
     renumber_batches(copied.buffer, table)
     return copied
-
-
-def sequences_after_the_log(
-    directory: str, producer: Producer, lock_timeout_seconds: float
-) -> FindSequences:
-    """Find the sequences that follow in logs; a partition that is missing begins at 0."""
-
-    def find(topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        with hold(directory, lock_timeout_seconds):
-            opened = open_log_dir(os.fspath(directory))
-            return {each: sequence(opened, each) for each in topic_partitions}
-
-    def sequence(opened: LogDirectory, topic_partition: TopicPartition) -> int:
-        try:
-            log = opened.log(*topic_partition)
-        except UnknownTopicOrPartitionError:
-            return 0
-        return next_sequence(
-            log.path, log.log_end_offset, producer.producer_id, producer.producer_epoch
-        )
-
-    return find

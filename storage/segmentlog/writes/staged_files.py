@@ -115,10 +115,7 @@ class OpenFiles:
             os.close(descriptor)
 
     def finish(self) -> None:
-        """Close all files; only the task knows whether all bytes have been written.
-
-        Raises `SyncFailedError` if the disk did not keep some of the bytes.
-        """
+        """Close all files; only the task knows whether all bytes have been written."""
         while self._descriptors:
             self._close_oldest()
         if self._syncs is not None:
@@ -163,31 +160,23 @@ _WINDOW_BYTES = 8 << 20  #: of a staged file that is read back
 
 
 class _File:
-    """One staged file that is being written."""
+    """A staged file that is being written, and the table of its batches if it is a partition's."""
 
     def __init__(self, directory: str, file: StagedFile, files: OpenFiles) -> None:
         self.file = file
         self.path = os.path.join(directory, file.name)
         self.size = 0
+        self.table = BatchTable()
         self._files = files
         files.create(self.path)
 
     def write(self, data: Bytes) -> None:
-        """Append."""
         self._files.write(self.path, data.data, self.size)
         self.size += len(data)
 
     def is_moved(self, segment_bytes: int) -> bool:
         """Whether the commit moves the file into the log; otherwise it copies the batches."""
         return self.file.is_own and self.size >= least_moved_bytes(segment_bytes)
-
-
-class _OwnFile(_File):
-    """A staged file of one partition, and the table of its batches."""
-
-    def __init__(self, directory: str, file: StagedFile, files: OpenFiles) -> None:
-        super().__init__(directory, file, files)
-        self.table = BatchTable()
 
 
 class _SharedFile(_File):
@@ -198,7 +187,6 @@ class _SharedFile(_File):
         self._joined: Bytes = np.empty(_JOINED_BYTES, np.uint8)
 
     def write(self, data: Bytes) -> None:
-        """Append."""
         while len(data):
             begin = self.size % _JOINED_BYTES
             n_whole = 0 if begin else len(data) // _JOINED_BYTES * _JOINED_BYTES
@@ -249,7 +237,7 @@ class TaskStage:
         self._files: list[_File] = []
         self._n_made = 0
         self._shared: _SharedFile | None = None
-        self._own: dict[TopicPartition, _OwnFile] = {}
+        self._own: dict[TopicPartition, _File] = {}
         self._staged: dict[TopicPartition, tuple[int, int]] = {}  # bytes and records so far
         self._ends: dict[TopicPartition, tuple[int, int]] = {}  # see `_expected_end`
         self._high_watermarks: Mapping[TopicPartition, int] | None = None
@@ -292,7 +280,7 @@ class TaskStage:
             positions = np.ascontiguousarray(batches.positions)
             assign_offsets(batches.buffer, positions, shift, file.file.leader_epoch)
         file.write(batches.buffer)
-        if isinstance(file, _OwnFile):
+        if file.file.is_own:
             file.table.add(batches, shift)
         self._extents[number] = extent.grown(file.size, n_records, offsets)
 
@@ -316,7 +304,7 @@ class TaskStage:
 
     def _file_of(
         self, topic_partition: TopicPartition, n_bytes: int, n_before: int, n_records: int
-    ) -> "_OwnFile | _SharedFile":
+    ) -> _File:
         """The file for a partition's next bytes, after so many bytes and records."""
         own = self._own.get(topic_partition)
         is_much = (
@@ -331,7 +319,7 @@ class TaskStage:
             self._end_own(topic_partition)
             end, leader_epoch = self._expected_end(topic_partition)
             file = StagedFile(self._new_name(), True, end + n_records, leader_epoch)
-            self._own[topic_partition] = own = _OwnFile(self._directory, file, self._open)
+            self._own[topic_partition] = own = _File(self._directory, file, self._open)
             self._files.append(own)
             return own
         # Later rows must not go back to the partition's own file: a moved file is one extent.

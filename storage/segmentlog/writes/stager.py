@@ -51,17 +51,8 @@ _HELD_BATCHES = 16
 #: The least that a row counts: a row of nulls alone has no bytes.
 _LEAST_ROW_BYTES = 16
 
-_COLUMNS = (
-    "key",
-    "value",
-    "headers",
-    "topic",
-    "partition",
-    "offset",
-    "timestamp",
-    "timestampType",
-)
-
+_COLUMNS = ("key", "value", "headers", "topic", "partition", "offset", "timestamp",
+            "timestampType")  # fmt: skip
 
 _PER_MILLISECOND = {"s": 1, "ms": 1, "us": 1000, "ns": 1_000_000}
 _LARGEST_LONG = 2**63 - 1
@@ -87,8 +78,6 @@ def check_columns(schema: pa.Schema, topic: str | None, config: ProducerConfig) 
 
     Keys, values and headers are checked where they are read
     (`segmentlog.format.records.source.record_source`).
-
-    Raises `ColumnError` naming the column, its type, and what is accepted.
     """
     needed = ["value"]
     if topic is None:
@@ -144,8 +133,7 @@ class Restored(NamedTuple):
 def restored(topic: str, rows: pa.RecordBatch, config: ProducerConfig, times: Int64s) -> Restored:
     """Offsets and append times of rows, if `config` uses them.
 
-    `times`: int64 array, shape (n_rows,); their timestamps.  Raises `InvalidRecordError` if a row
-    has no value in such a column, or a type of timestamps that no record has.
+    `times`: int64 array, shape (n_rows,); their timestamps.
     """
     offsets = append_times = None
     if config.use_offsets:
@@ -153,16 +141,20 @@ def restored(topic: str, rows: pa.RecordBatch, config: ProducerConfig, times: In
         offsets = _numbers(topic, rows, "offset")
     if config.use_timestamp_types:
         kinds = _numbers(topic, rows, "timestampType")
-        _check_kinds(topic, kinds)
+        unknown = (kinds < -1) | (kinds > 1)
+        if unknown.any():
+            row = int(np.argmax(unknown))
+            reason = (
+                f"its timestampType is {kinds[row]}: it has to be 0 for CreateTime, 1 for "
+                "LogAppendTime, or -1 for none"
+            )
+            raise InvalidRecordError(topic, -1, row, reason)
         append_times = np.where(kinds == 1, times, -1)
     return Restored(offsets, append_times)
 
 
 def milliseconds(topic: str, rows: pa.RecordBatch, default: int) -> Int64s:
-    """The column ``timestamp`` in epoch milliseconds, `default` where it is null.
-
-    Raises `InvalidRecordError` if a time in seconds is too large for milliseconds.
-    """
+    """The column ``timestamp`` in epoch milliseconds, `default` where it is null."""
     column = rows.column("timestamp")
     whole = column.cast(pa.int64()).fill_null(scalar(0, pa.int64()))
     # `to_numpy` would load pandas.
@@ -181,10 +173,7 @@ def milliseconds(topic: str, rows: pa.RecordBatch, default: int) -> Int64s:
 
 
 def partition_numbers(topic: str, rows: pa.RecordBatch) -> pa.Array:
-    """The column ``partition`` as int32, from any type of integers.
-
-    Raises `InvalidRecordError` if a row names a partition that no topic can have.
-    """
+    """The column ``partition`` as int32, from any type of integers."""
     column = rows.column("partition")
     try:
         return column.cast(pa.int32())
@@ -201,17 +190,6 @@ def _check_not_null(topic: str, rows: pa.RecordBatch, name: str) -> None:
     if column.null_count:
         row = pc.index(column.is_null(), True).as_py()
         raise InvalidRecordError(topic, -1, row, f"its {name} is null")
-
-
-def _check_kinds(topic: str, kinds: NDArray[np.int64]) -> None:
-    unknown = (kinds < -1) | (kinds > 1)
-    if unknown.any():
-        row = int(np.argmax(unknown))
-        reason = (
-            f"its timestampType is {kinds[row]}: it has to be 0 for CreateTime, 1 for "
-            "LogAppendTime, or -1 for none"
-        )
-        raise InvalidRecordError(topic, -1, row, reason)
 
 
 def _numbers(topic: str, rows: pa.RecordBatch, name: str) -> NDArray[np.int64]:

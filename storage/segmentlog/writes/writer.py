@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import wraps
-from types import TracebackType
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, Self, TypeAlias
 
 from segmentlog.arguments import instance_of, path_text, whole_number
@@ -350,12 +349,7 @@ class LogWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is None:
             self.close()
         else:
@@ -419,7 +413,7 @@ def open_writer(
         If the disk is full or fails, or if this user lacks a permission.
     """
     from segmentlog.writes.job import WriteJob  # the compiled kernels load here
-    from segmentlog.writes.sequences import SequenceNumbers, sequences_after_the_log
+    from segmentlog.writes.sequences import SequenceNumbers
 
     numbered = _numbered(txn_app_id, txn_version)
     if producer is not None:
@@ -444,8 +438,7 @@ def open_writer(
         if is_bucket(request.directory):
             raise OptionError("producer", "an idempotent producer", _NO_PRODUCER)
         _check_producer(producer, topic, settings, overwrite=overwrite)
-        find = sequences_after_the_log(request.directory, producer, lock_timeout_seconds)
-        numbers = SequenceNumbers(producer, find)
+        numbers = SequenceNumbers(producer, request.directory, lock_timeout_seconds)
 
     def begin(is_first: bool) -> WriteJob:
         if numbered and not is_first:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import segmentlog
-from segmentlog.audits import bitmaps, log_offsets, spill, table_offsets
+from segmentlog.audits import bitmaps, comparison, log_offsets, spill, table_offsets
 from segmentlog.audits.audit import FINDINGS
 from segmentlog.errors import (
     ColumnError,
@@ -360,6 +360,7 @@ def test_findings_are_those_of_every_offset(
         monkeypatch.setattr(table_offsets, "_MOST_MERGED", draw.choice([1, 20]))
         monkeypatch.setattr(spill, "_MOST_IN_MEMORY", draw.choice([0, 300]))
         monkeypatch.setattr(log_offsets, "_NEAR", draw.choice([0, 4]))
+        monkeypatch.setattr(comparison, "_NEAR", draw.choice([0, 4]))
     aborted: set[int] = set()
     for _ in range(draw.randint(5, 20)):
         n = draw.randint(1, 9)

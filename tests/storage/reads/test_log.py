@@ -24,7 +24,7 @@ from segmentlog.errors import (
 )
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.maintain.verification.findings import FindingKind, Severity
-from segmentlog.maintain.verification.verify_log import verify_log
+from segmentlog.maintain.verification.verify_log import LogCheck
 from segmentlog.model import LogSlice, ReadUpTo, TopicPartition
 from segmentlog.reads import log as log_module
 from segmentlog.reads import ordered_reads
@@ -167,7 +167,9 @@ def test_a_cleanly_stopped_log_without_its_last_segments_is_an_error(
         log.scan(since=2**62).read_all()
     assert list(range(end)) == offsets_of(log.scan(end_offset=end))
     assert list(range(end)) == offsets_of(log.scan(read_up_to=ReadUpTo.LOG_END))
-    (finding,) = [each for each in verify_log(log) if each.kind == FindingKind.HIGH_WATERMARK]
+    (finding,) = [
+        each for each in LogCheck(log).findings() if each.kind == FindingKind.HIGH_WATERMARK
+    ]
     assert Severity.ERROR == finding.severity
 
 

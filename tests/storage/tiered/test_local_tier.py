@@ -23,7 +23,8 @@ from segmentlog.errors import (
     SegmentLogError,
     UnknownTopicOrPartitionError,
 )
-from segmentlog.log.checkpoint import read_offsets, write_offsets
+from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT
+from segmentlog.log.checkpoint import read_leader_epochs, read_offsets, write_offsets
 from segmentlog.log.listing import list_segments
 from segmentlog.maintain.verification.findings import FindingKind, Severity
 from segmentlog.model import TopicPartition
@@ -111,8 +112,9 @@ def test_a_tier_alone(tiered: Tiered) -> None:
     assert {"t": [0]} == directory.topics()
     assert (0, 900) == (log.log_start_offset, log.end_offset())
     assert tiered.rows.slice(0, 900) == log.scan().read_all()
-    assert TOPIC_ID == log.partition.topic_id()
-    assert ((0, 0),) == log.partition.leader_epochs()
+    assert TOPIC_ID == log.topic_id
+    epochs = os.path.join(log.partition.path, LEADER_EPOCH_CHECKPOINT)
+    assert ((0, 0),) == read_leader_epochs(epochs)
 
 
 def test_a_topic_that_was_created_again(tiered: Tiered, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,8 +1,10 @@
 """``segmentlog analyze``: a table, JSON, and a page that shows nothing that it should not."""
 
+import io
 import json
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,6 +15,7 @@ from typer.testing import Result
 import segmentlog
 from segmentlog.analysis.report import Analysis, AnalysisFinding, FindingCode, Urgency
 from segmentlog.testing.reference import Record, encode_batch
+from segmentlog.tools.analyze import _table
 from segmentlog.tools.analyze_page import page
 from segmentlog.tools.units import byte_text, count_text, duration_text, percent
 
@@ -37,6 +40,33 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.text += data
+
+
+class Terminal(io.StringIO):
+    """Standard output of a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120, 1000])
+def test_no_line_of_a_table_is_wider_than_the_terminal(
+    example_data: str, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    """Each part of the table begins with the name of the topic, and none has a cell twice."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    found = segmentlog.analyze(example_data).topics
+    narrow = _table(found)
+    monkeypatch.undo()
+    heads = [each.splitlines()[0].split("  ") for each in narrow.split("\n\n")]
+    wide = _table(found).splitlines()[0].split("  ")
+
+    assert max(map(len, narrow.splitlines())) <= max(columns, len("customers") + 22)
+    assert all(each[0].strip() == "topic" for each in heads)
+    names = [name.strip() for each in heads for name in each[1:] if name.strip()]
+    assert [each.strip() for each in wide[1:] if each.strip()] == names
+    assert (columns >= 200) == (1 == len(heads))
 
 
 @pytest.fixture

@@ -1,8 +1,12 @@
 """``segmentlog audit``: exit status, output, files and bounds."""
 
+import errno
+import io
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,6 +15,7 @@ from checkpoints import write_checkpoint
 from typer.testing import Result
 
 from segmentlog.testing.kafka_log import KafkaLog
+from segmentlog.tools import sinks
 
 Run = Callable[..., Result]
 
@@ -50,6 +55,27 @@ def test_a_table_that_is_not_complete(run: Run, tmp_path: Path, table: Path) -> 
     expected = {"offsets": 1, "rows": 0, "rangeCount": 1, "ranges": [[1, 2]]}
     assert (expected, False) == (partition["missing"], partition["isComplete"])
     assert (2, 1, False) == (summary["rows"], summary["missing"], summary["isComplete"])
+
+
+@pytest.mark.parametrize("option", ["--ranges", "--missing"])
+def test_a_disk_that_is_full(
+    run: Run, tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    """The verdict is there, the error names the file, and no file looks as if it were whole."""
+
+    class _FullFile(io.FileIO):
+        def write(self, data: Any) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def opened(path: str, mode: str, **options: Any) -> Any:
+        return _FullFile(path, mode.replace("b", ""))
+
+    monkeypatch.setattr(sinks, "open", opened, raising=False)
+    file = tmp_path / "found.parquet"
+    done = run("audit", tmp_path / "logs", "t", "--table", table, *COLUMNS, option, file, status=2)
+    assert done.stdout.endswith("3 records, 2 rows: 1 missing\n")
+    assert f"{file}: No space left on device" in done.stderr
+    assert not list(tmp_path.glob("found*"))
 
 
 def test_bounds_by_the_words_of_spark(run: Run, tmp_path: Path, table: Path) -> None:

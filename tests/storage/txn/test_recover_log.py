@@ -36,7 +36,7 @@ from segmentlog.log.transaction_index import AbortedTransaction, read_transactio
 from segmentlog.maintain.recover import RecoveryKind
 from segmentlog.maintain.recover_directory import DirectoryRecovery
 from segmentlog.maintain.verification.findings import Severity
-from segmentlog.maintain.verification.verify_log import verify_log
+from segmentlog.maintain.verification.verify_log import LogCheck
 from segmentlog.model import TopicPartition
 from segmentlog.testing.reference import Record, crc32c, encode_batch
 from segmentlog.txn import recover_log as recover_log_module
@@ -100,7 +100,7 @@ def offsets(partition: Path) -> list[int]:
 def errors(partition: Path) -> list[object]:
     """Findings of a verification, without notes."""
     log = segmentlog.open_log_dir(partition).log("t", 0)
-    return [each for each in verify_log(log) if each.severity != Severity.NOTE]
+    return [each for each in LogCheck(log).findings() if each.severity != Severity.NOTE]
 
 
 def tree(partition: Path) -> dict[str, bytes]:

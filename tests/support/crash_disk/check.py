@@ -29,7 +29,7 @@ from segmentlog.log.checkpoint import read_offsets
 from segmentlog.log.producer_snapshot import list_snapshots, read_snapshot, snapshot_path
 from segmentlog.log.swaps import finish_swaps
 from segmentlog.maintain.verification.findings import Finding, FindingKind
-from segmentlog.maintain.verification.verify_log import verify_log
+from segmentlog.maintain.verification.verify_log import LogCheck
 from segmentlog.txn.guard import list_guards
 
 #: The job of the writer that comes after the power cut.
@@ -200,7 +200,7 @@ def _findings(directory: Path, jobs: Sequence[Job]) -> list[Finding]:
     return [
         finding
         for topic_partition in opened.topic_partitions()
-        for finding in verify_log(opened.log(*topic_partition))
+        for finding in LogCheck(opened.log(*topic_partition)).findings()
         if finding.kind is not FindingKind.OFFSET_GAP or not any(job.leaves for job in jobs)
     ]
 

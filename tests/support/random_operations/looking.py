@@ -16,7 +16,7 @@ from segmentlog.errors import LogChangedError, LogDirectoryError, UnknownTopicOr
 from segmentlog.format.names import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_CHECKPOINT
 from segmentlog.log.checkpoint import read_offsets
 from segmentlog.maintain.verification.findings import Severity
-from segmentlog.maintain.verification.verify_log import verify_log
+from segmentlog.maintain.verification.verify_log import LogCheck
 from segmentlog.model import TopicPartition
 from segmentlog.reads.log import Log
 from segmentlog.txn.guard import list_guards
@@ -165,7 +165,7 @@ def assert_sound(directory: Path) -> None:
         return
     assert not list_guards(str(directory)), f"a guard still stands: {list_guards(str(directory))}"
     for each in opened.topic_partitions():
-        found = verify_log(opened.log(*each), with_records=True)
+        found = LogCheck(opened.log(*each), with_records=True).findings()
         bad = [str(finding) for finding in found if finding.severity != Severity.NOTE]
         assert not bad, f"verify finds in {each}: {bad}"
 
@@ -182,7 +182,7 @@ def assert_trusted(directory: Path) -> None:
         return
     points = read_offsets(str(directory), RECOVERY_POINT_CHECKPOINT)
     for log in segmentlog.open_log_dir(directory):
-        found = [each for each in verify_log(log) if each.severity != Severity.NOTE]
+        found = [each for each in LogCheck(log).findings() if each.severity != Severity.NOTE]
         bad = [str(each) for each in found if Path(each.path).exists()]
         assert not bad, f"a broker trusts {log.topic_partition}, in which verify finds {bad}"
         point = points.get(log.topic_partition, log.log_end_offset)

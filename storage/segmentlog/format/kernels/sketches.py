@@ -42,13 +42,17 @@ N_REGISTERS = 1 << REGISTER_BITS  #: the standard error is 1.04 / sqrt(N_REGISTE
 #: Rows of the table of the heaviest keys, and how many of them are used before a purge.
 HEAVY_ROWS = 4096
 MOST_HEAVY = 1536
-# Where the columns begin: one lies after the other, so that a purge takes many rows at a time.
+# A row has two numbers, and after those of all rows a place of four: a new key touches two lines
+# of the cache.  With a column for each number it touched five, and took twice as long.
 HASH = 0
-COUNT = HEAVY_ROWS  #: 0 in a free row
-LENGTH = 2 * HEAVY_ROWS  #: bytes of the key
-PARTITION = 3 * HEAVY_ROWS  #: of a record with the key …
-OFFSET = 4 * HEAVY_ROWS  #: … and its offset
-HEAVY_SIZE = 5 * HEAVY_ROWS
+COUNT = 1  #: 0 in a free row
+ROW_SIZE = 2
+PLACES = ROW_SIZE * HEAVY_ROWS  #: where the places begin
+LENGTH = 0  #: bytes of the key
+PARTITION = 1  #: of a record with the key …
+OFFSET = 2  #: … and its offset
+HEAVY_PLACE_SIZE = 4
+HEAVY_SIZE = PLACES + HEAVY_PLACE_SIZE * HEAVY_ROWS
 
 #: Rows of the table of schema ids, and how many of them are used.
 ID_ROWS = 512
@@ -184,9 +188,24 @@ def _count_size(sizes: Int64s, kind: int, length: int) -> None:
 def _row_of(table: Int64s, hashed: int) -> int:
     """Row of a key in the table of the heaviest keys, or the free row where it belongs."""
     row = (hashed >> REGISTER_BITS) & (HEAVY_ROWS - 1)
-    while load_item(table, COUNT + row) != 0 and load_item(table, HASH + row) != hashed:
+    while _count_at(table, row) != 0 and load_item(table, ROW_SIZE * row + HASH) != hashed:
         row = (row + 1) & (HEAVY_ROWS - 1)
     return row
+
+
+@inlined
+def _count_at(table: Int64s, row: int) -> int:
+    """The count of a row."""
+    return load_item(table, ROW_SIZE * row + COUNT)
+
+
+@inlined
+def _copy_row(target: Int64s, to: int, source: Int64s, row: int, count: int) -> None:
+    store_item(target, ROW_SIZE * to + HASH, load_item(source, ROW_SIZE * row + HASH))
+    store_item(target, ROW_SIZE * to + COUNT, count)
+    for i in range(HEAVY_PLACE_SIZE):
+        number = load_item(source, PLACES + HEAVY_PLACE_SIZE * row + i)
+        store_item(target, PLACES + HEAVY_PLACE_SIZE * to + i, number)
 
 
 @internal
@@ -199,24 +218,20 @@ def _purge(table: Int64s, spare: Int64s) -> tuple[int, int]:
     while True:
         n_left = 0
         for row in range(HEAVY_ROWS):
-            n_left += load_item(table, COUNT + row) > taken
+            n_left += _count_at(table, row) > taken
         if 2 * n_left <= MOST_HEAVY:
             break
         taken *= 2
     to = 0
-    if n_left > 0:
-        for row in range(HEAVY_ROWS):
-            if load_item(table, COUNT + row) > taken:
-                for column in range(0, HEAVY_SIZE, HEAVY_ROWS):
-                    store_item(spare, column + to, load_item(table, column + row))
-                to += 1
     for row in range(HEAVY_ROWS):
-        store_item(table, COUNT + row, 0)
+        count = _count_at(table, row)
+        if count > taken:
+            _copy_row(spare, to, table, row, count - taken)
+            to += 1
+        store_item(table, ROW_SIZE * row + COUNT, 0)
     for i in range(n_left):
-        row = _row_of(table, load_item(spare, HASH + i))
-        for column in range(0, HEAVY_SIZE, HEAVY_ROWS):
-            store_item(table, column + row, load_item(spare, column + i))
-        store_item(table, COUNT + row, load_item(spare, COUNT + i) - taken)
+        row = _row_of(table, load_item(spare, ROW_SIZE * i + HASH))
+        _copy_row(table, row, spare, i, _count_at(spare, i))
     return n_left, taken
 
 
@@ -287,18 +302,19 @@ def _add_heavy(
             continue
         hashed = load_item(places, at + KEY_HASH)
         row = _row_of(heavy, hashed)
-        count = load_item(heavy, COUNT + row)
+        count = _count_at(heavy, row)
         if count == 0:
             if n_heavy == MOST_HEAVY:
                 n_heavy, taken = _purge(heavy, spare)
                 error += taken
                 row = _row_of(heavy, hashed)
             n_heavy += 1
-            store_item(heavy, HASH + row, hashed)
-            store_item(heavy, LENGTH + row, load_item(places, at + KEY_LENGTH))
-            store_item(heavy, PARTITION + row, partition)
-            store_item(heavy, OFFSET + row, load_item(places, at + PLACE_OFFSET))
-        store_item(heavy, COUNT + row, count + 1)
+            store_item(heavy, ROW_SIZE * row + HASH, hashed)
+            place = PLACES + HEAVY_PLACE_SIZE * row
+            store_item(heavy, place + LENGTH, load_item(places, at + KEY_LENGTH))
+            store_item(heavy, place + PARTITION, partition)
+            store_item(heavy, place + OFFSET, load_item(places, at + PLACE_OFFSET))
+        store_item(heavy, ROW_SIZE * row + COUNT, count + 1)
     counters[N_HEAVY], counters[HEAVY_ERROR] = n_heavy, error
 
 
@@ -399,21 +415,21 @@ def merge_sketches(
     for i in range(N_REGISTERS):
         registers[i] = max(registers[i], other_registers[i])
     for row in range(HEAVY_ROWS):
-        count = other_heavy[COUNT + row]
+        count = _count_at(other_heavy, row)
         if count == 0:
             continue
-        at = _row_of(heavy, other_heavy[HASH + row])
-        if heavy[COUNT + at] == 0:
+        hashed = load_item(other_heavy, ROW_SIZE * row + HASH)
+        at = _row_of(heavy, hashed)
+        if _count_at(heavy, at) == 0:
             if counters[N_HEAVY] == MOST_HEAVY:
                 n_heavy, taken = _purge(heavy, sketch.spare)
                 counters[N_HEAVY] = n_heavy
                 counters[HEAVY_ERROR] += taken
-                at = _row_of(heavy, other_heavy[HASH + row])
+                at = _row_of(heavy, hashed)
             counters[N_HEAVY] += 1
-            for column in range(0, HEAVY_SIZE, HEAVY_ROWS):
-                heavy[column + at] = other_heavy[column + row]
+            _copy_row(heavy, at, other_heavy, row, count)
         else:
-            heavy[COUNT + at] += count
+            store_item(heavy, ROW_SIZE * at + COUNT, _count_at(heavy, at) + count)
     for row in range(ID_ROWS):
         if other_ids[row, ID_COUNT] > 0:
             _count_id(sketch.ids, counters, other_ids[row, ID], other_ids[row, ID_COUNT])

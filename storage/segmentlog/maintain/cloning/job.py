@@ -26,6 +26,7 @@ from segmentlog.errors import (
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.records.source import cast_column
 from segmentlog.format.topic_config import TopicConfig
+from segmentlog.maintain.cloning.cloned_offsets import MapPieces, map_piece
 from segmentlog.maintain.cloning.cloned_rows import COLUMNS, Cloned, RowMaker, RowRules
 from segmentlog.maintain.cloning.group_places import (
     GroupPlaces,
@@ -70,6 +71,7 @@ class CloneTask(NamedTuple):
 
     `number`: the place of its rows among those of all tasks.  `windows`: which it reads, in their
     order.  `job`: None in a dry run.  `group_offsets`: of the groups, as `group_table` has them.
+    `map_directory`: where the task writes its piece of the offset map; None without a map.
     """
 
     number: int
@@ -77,6 +79,7 @@ class CloneTask(NamedTuple):
     rules: RowRules
     job: WriteJob | None
     group_offsets: Int64s
+    map_directory: str | None = None
 
 
 class TaskOutcome(NamedTuple):
@@ -110,6 +113,15 @@ def run_task(
     batch that is read.  `on_misplaced`: called once, as soon as a key may be in two partitions.
     `on_cloned`: called with the rows, and their numbers in their new partitions.
     """
+    if task.map_directory is not None:
+        with map_piece(task.map_directory, task.number, task.rules.topic) as piece:
+            keeps_offsets = task.job is not None and task.job.config.use_offsets
+
+            def note(made: Cloned, numbers: Int64s) -> None:
+                offsets = made.offsets if keeps_offsets else numbers
+                piece.add(made.partitions, made.offsets, made.targets, offsets)
+
+            return run_task(task._replace(map_directory=None), on_cloned=note)
     rules = task.rules
     maker = RowMaker(rules, task.number)
     places = GroupPlaces(task.group_offsets, rules.n_target)
@@ -263,8 +275,8 @@ class CloneJob:
         pieces = (each.log.slices(*each.offsets) for each in self._snapshot.partitions)
         return sum(piece.n_bytes for found in pieces for piece in found)
 
-    def tasks(self, n_tasks: int) -> list[CloneTask]:
-        """The work in so many tasks, or fewer."""
+    def tasks(self, n_tasks: int, map_directory: str | None = None) -> list[CloneTask]:
+        """The work in so many tasks, or fewer; `map_directory` as of `CloneTask`."""
         if self._rules.keeps_partitions:
             windows = [
                 self._snapshot._replace(partitions=(each,)) for each in self._snapshot.partitions
@@ -276,7 +288,12 @@ class CloneJob:
         bounds = np.linspace(0, len(windows), n_tasks + 1).astype(int).tolist()
         return [
             CloneTask(
-                number, tuple(windows[begin:end]), self._rules, self._job, self._group_offsets
+                number,
+                tuple(windows[begin:end]),
+                self._rules,
+                self._job,
+                self._group_offsets,
+                map_directory,
             )
             for number, (begin, end) in enumerate(pairwise(bounds))
         ]
@@ -320,6 +337,17 @@ class CloneJob:
             return ends, np.max([each.ends for each in outcomes], axis=0)
         counts: Int64s = np.sum([each.groups.counts for each in outcomes], axis=0)
         return ends, self.bases + counts
+
+    def join_map(self, pieces: MapPieces, outcomes: Sequence[TaskOutcome]) -> None:
+        """Write the offset map of all tasks; see `MapPieces.join` for errors."""
+        outcomes = sorted(outcomes, key=lambda each: each.number)
+        counts, bases = [each.groups.counts for each in outcomes], self.bases
+        if self._given.keep_offsets:  # the pieces have the offsets themselves
+            counts, bases = [0 * each for each in counts], 0 * bases
+        pieces.join(
+            self._given.topic, counts, bases, self.ends_of(outcomes),
+            is_kept=self._rules.keeps_partitions,
+        )  # fmt: skip
 
     def commit(self, outcomes: Sequence[TaskOutcome]) -> Clone:
         """Make the clone visible, unless this is a dry run.

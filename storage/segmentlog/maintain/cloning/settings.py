@@ -133,6 +133,7 @@ class CloneSettings:
     show_keys: bool = False
     dry_run: bool = False
     lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS
+    offset_map: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         for option, kind in _WORDS.items():
@@ -166,7 +167,6 @@ class CloneHereSettings(CloneSettings):
     """Those of a clone that this process makes alone."""
 
     _: KW_ONLY
-    offset_map: str | os.PathLike[str] | None = None
     on_records: Callable[[int], object] = lambda _: None
     on_phase: Callable[[str], object] = lambda _: None
 

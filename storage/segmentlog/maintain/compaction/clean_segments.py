@@ -204,14 +204,12 @@ class SegmentCleaner:
 
     @property
     def counts(self) -> Counts:
-        """The counts so far."""
         return Counts(*self._counts.tolist())
 
     def count(self, segment: Segment, end_offset: int) -> Counts:
         """The counts of one segment, which is read as for a new one; nothing is written.
 
-        `end_offset`: the base offset of its successor, or the log end.  Raises `CorruptLogError`
-        or `UnsupportedFormatError` at a bad batch.
+        `end_offset`: the base offset of its successor, or the log end.
         """
         self._forget_counts()
         for _ in self._kept_of(segment, end_offset, []):
@@ -323,8 +321,7 @@ class CleanedSegment:
 
         `aborted`: transactions for its ``.txnindex``; the file is made only if there are some.
         `modified_ms`: time at which the segments that it replaces were last written (epoch): older
-        formats, and records without timestamps, age by it.  Raises `SyncFailedError` or `OSError`
-        if the disk is full or fails.
+        formats, and records without timestamps, age by it.
         """
         self._write(FileKind.TIME_INDEX, self._indexes.last_time())
         if entries := encode_transactions(aborted):

@@ -160,9 +160,7 @@ def find_cleanable(
     """The cleanable part of a log.
 
     `checkpoint`: the log's entry in ``cleaner-offset-checkpoint``, or None.  `now_ms`: the time by
-    which ages are computed (epoch).  Raises `CorruptLogError` or `UnsupportedFormatError` or
-    `CorruptCheckpointError` if a header that has to be read cannot be true, or a checkpoint cannot
-    be read.
+    which ages are computed (epoch).
     """
     segments = log.segments
     start = first_dirty = log.log_start_offset

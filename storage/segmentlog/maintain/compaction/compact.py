@@ -59,10 +59,7 @@ _MANY_BYTES = 8 << 20  #: of a log: to compact it again costs more than to write
 
 @dataclass(frozen=True, slots=True)
 class CompactionSettings:
-    """The arguments of `segmentlog.compact` after the path, which documents them.
-
-    Raises `OptionError` if a number is not accepted.
-    """
+    """The arguments of `segmentlog.compact` after the path, which documents them."""
 
     topics: str | Collection[str] = ()
     _: KW_ONLY
@@ -113,10 +110,7 @@ class CompactionJob(NamedTuple):
         return self.held.lock
 
     def begin(self, log: LogToClean) -> None:
-        """Make a log ready, as for an append: nothing of it is lost or half written then.
-
-        Raises `LogDirectoryError` if the log is damaged.
-        """
+        """Make a log ready, as for an append: nothing of it is lost or half written then."""
         from segmentlog.writes.prepare import ready_to_append
 
         self.on_log(str(log.topic_partition))
@@ -308,9 +302,8 @@ def compact(path: str | os.PathLike[str], given: CompactionSettings) -> list[Com
     CommitInDoubtError, SyncFailedError, StorageError
         If the disk is full or fails, or if this user lacks a permission.
     """
-    from segmentlog.maintain.compaction.clean_partition import (
-        clean_partition,  # the kernels load here
-    )
+    # The kernels load here.
+    from segmentlog.maintain.compaction.clean_partition import clean_partition
 
     done: list[CompactedPartition] = []
     with begin_compaction(path, given) as job:
@@ -337,9 +330,8 @@ def clean_task(task: CompactionTask) -> CompactedPartition | None:
 
     Raises `LogDirectoryError` if the leader has ended; nothing of the pass is replaced then.
     """
-    from segmentlog.maintain.compaction.clean_partition import (
-        clean_partition,  # the kernels load here
-    )
+    # The kernels load here.
+    from segmentlog.maintain.compaction.clean_partition import clean_partition
 
     def check_leader() -> None:
         if not lock.is_shared():

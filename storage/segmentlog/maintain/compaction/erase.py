@@ -16,7 +16,7 @@ if none is left, its header stays.
 
 import os
 from collections.abc import Callable, Collection, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -161,12 +161,11 @@ def erase(
     numbers = [whole_number("partitions", each, most=LARGEST_INT) for each in partitions]
     directory = log_directory(path)
 
-    @cache  # called under the lock: another process may change settings while this one waits
-    def known() -> DirectorySettings:
-        return DirectorySettings.read(
-            directory, None, metadata, server_properties,
-            is_optional=True, topics=topics, purge=purge,
-        )  # fmt: skip
+    # Called under the lock: another process may change settings while this one waits.
+    known = cache(partial(
+        DirectorySettings.read, directory, None, metadata, server_properties,
+        is_optional=True, topics=topics, purge=purge,
+    ))  # fmt: skip
 
     with hold(
         directory, lock_timeout_seconds, lambda topic: known().config(topic), dry_run=dry_run

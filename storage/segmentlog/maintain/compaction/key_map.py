@@ -51,7 +51,6 @@ class OffsetMap:
 
     @property
     def n_keys(self) -> int:
-        """Number of keys."""
         return int(self.state[offset_map.N_KEYS])
 
     @property
@@ -107,8 +106,7 @@ def build_offset_map(
 
     `segments`: all segments of the log; transactions may end after the dirty part.
     `start_offset`: at which the dirty part begins.  `end_offset`: base of the segment at which it
-    ends.  Raises `CorruptLogError` or `UnsupportedFormatError` if a batch is damaged; it names the
-    place.
+    ends.
     """
     known = OffsetMap(cleaner.dedupe_buffer_bytes, cleaner.load_factor, end_offset - start_offset)
     transactions = EndMarkers(partial(walk_batches, segments))

@@ -10,7 +10,6 @@ the new log it is ``target_offset + max(offset - source_offset, 0)``, and in the
 ``target_offset``: an offset without a record becomes that of the next record.
 """
 
-from types import TracebackType
 from typing import BinaryIO, Self
 
 import numpy as np
@@ -34,10 +33,7 @@ _MOST_ROWS = 1 << 18  #: of a row group
 
 
 class OffsetMap:
-    """Writes the rows of an offset map; the end of the file is written when the block ends.
-
-    Raises `OSError` if the file cannot be written.
-    """
+    """Writes the rows of an offset map; the end of the file is written when the block ends."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._writer = pq.ParquetWriter(file, OFFSET_MAP_SCHEMA)
@@ -90,12 +86,7 @@ class OffsetMap:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
             self._writer.close()
         except OSError:

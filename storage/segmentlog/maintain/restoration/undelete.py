@@ -410,7 +410,11 @@ def _chosen(
     groups: dict[str | None, list[RenamedPartition]] = {}
     for each in named:
         groups.setdefault(each.topic_id, []).append(each)
-    filled = {key: group for key, group in groups.items() if any(map(_has_records, group))}
+    filled = {
+        key: group
+        for key, group in groups.items()
+        if any(each.problem or each.log_start_offset != each.log_end_offset for each in group)
+    }
     groups = filled or groups
     if before_ms is not None:
         times = {key: max(one.renamed_ms for one in group) for key, group in groups.items()}
@@ -440,10 +444,6 @@ def _chosen(
             )
             raise LogDirectoryError(directories, reason)
     return sorted(chosen, key=lambda each: each.partition)
-
-
-def _has_records(each: RenamedPartition) -> bool:
-    return bool(each.problem) or each.log_start_offset != each.log_end_offset
 
 
 def _listed(found: Sequence[RenamedPartition]) -> str:
@@ -478,7 +478,13 @@ def _into_own(
         with contextlib.suppress(LogDirectoryError):  # a new one
             there = open_log_dir(directory).topics().get(topic, [0])
             n_partitions = max(n_partitions, there[-1] + 1)
-    plan = [_planned(source.log(*each), directory, records) for each in chosen]
+    plan = []
+    for log in (source.log(*each) for each in chosen):
+        opened = log.open_transactions(ReadUpTo.LOG_END, records.on_corrupt_batch)
+        plan.append(RestoredPartition(
+            *log.topic_partition, log.path, None, log.log_start_offset, log.log_end_offset,
+            len(opened), 0, log.size_bytes, 0, (), (directory,),
+        ))  # fmt: skip
     problems = [] if leave_out_partitions else [*absent_partitions(source, chosen)]
 
     def checked() -> Restoration:
@@ -502,14 +508,6 @@ def _into_own(
                 done.append(append_to([writer], records, each, None, on_records))
             on_phase(f"{len(plan)} logs: become visible")
     return Restoration(tuple(done), (), ())
-
-
-def _planned(log: Log, directory: str, records: RestoredRecords) -> RestoredPartition:
-    opened = log.open_transactions(ReadUpTo.LOG_END, records.on_corrupt_batch)
-    return RestoredPartition(
-        *log.topic_partition, log.path, None, log.log_start_offset, log.log_end_offset,
-        len(opened), 0, log.size_bytes, 0, (), (directory,),
-    )  # fmt: skip
 
 
 def _lacks_of(directory: str, topic: str, n_partitions: int) -> Iterator[str]:

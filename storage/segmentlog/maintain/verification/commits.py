@@ -228,7 +228,6 @@ class ExtentCheck:
         self._max_timestamp, self._next_offset = -1, extent.base_offset
 
     def follow(self, batches: "ScannedBatches") -> None:
-        """Take the batches that follow."""
         data, headers = batches.data, batches.headers
         self._n_bytes += len(data)
         if self._extent.digest:

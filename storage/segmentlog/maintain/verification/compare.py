@@ -183,10 +183,8 @@ def compare(
 
 def _alone(log: Log, on_corrupt_batch: OnCorruptBatch) -> Side:
     """A log that only one of the directories has."""
-    digest = _Digest()
     with _scan(log, on_corrupt_batch) as batches:
-        digest.add_all(batches)
-    return digest.side(log)
+        return Side(log.path, log.log_start_offset, log.log_end_offset, *digest_of(batches))
 
 
 def digest_of(batches: Iterable[pa.RecordBatch]) -> tuple[int, str]:
@@ -195,42 +193,24 @@ def digest_of(batches: Iterable[pa.RecordBatch]) -> tuple[int, str]:
     `batches`: with the columns `COMPARED`, in the order of their offsets.
     """
     digest = _Digest()
-    digest.add_all(batches)
-    return digest.n_records, digest.hexdigest()
+    for _, rows in _windows(batches):
+        digest.add(rows)
+    return digest.n_records, digest.sha256.hexdigest()
 
 
 class _Digest:
     """The digest of a log, as its windows come."""
 
     def __init__(self) -> None:
-        self._hash = hashlib.sha256()
+        self.sha256 = hashlib.sha256()
         self.n_records = 0
 
     def add(self, rows: pa.Table) -> bytes:
         """Take a window, and return its own digest."""
         found = _digest(rows)
-        self._hash.update(found)
+        self.sha256.update(found)
         self.n_records += len(rows)
         return found
-
-    def add_all(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Take all windows of a log that is read alone."""
-        for _, rows in _windows(batches):
-            self.add(rows)
-
-    def hexdigest(self) -> str:
-        """The digest of all windows so far."""
-        return self._hash.hexdigest()
-
-    def side(self, log: Log) -> Side:
-        """The log, once all windows were taken."""
-        return Side(
-            log.path,
-            log.log_start_offset,
-            log.log_end_offset,
-            self.n_records,
-            self.hexdigest(),
-        )
 
 
 class _Both:
@@ -273,14 +253,16 @@ class _Both:
         same = Comparison.EQUAL if len({end for _, end in ranges}) == 1 else Comparison.PREFIX
         if self._common.start_offset >= self._common.end_offset and len(ranges) > 1:
             same = Comparison.DISJOINT
+        left_side, right_side = (
+            Side(log.path, log.log_start_offset, log.log_end_offset, digest.n_records,
+                 digest.sha256.hexdigest())
+            for log, digest in zip(self._logs, self._digests, strict=True)
+        )  # fmt: skip
+        comparison = same if diverges_at is None else Comparison.DIVERGING
         return ComparedPartition(
-            *self._topic_partition,
-            same if diverges_at is None else Comparison.DIVERGING,
-            self._digests[0].side(self._logs[0]),
-            self._digests[1].side(self._logs[1]),
-            diverges_at,
+            *self._topic_partition, comparison, left_side, right_side, diverges_at,
             differs_in=differs_in,
-        )
+        )  # fmt: skip
 
     def _difference(
         self, left: pa.Table | None, right: pa.Table | None

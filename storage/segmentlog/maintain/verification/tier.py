@@ -452,7 +452,7 @@ class _LocalBytes:
         """Move to the first of some batches; whether the local log has one that begins there."""
         at = int(batches.headers[0, layout.POSITION])
         stored = int.from_bytes(batches.buf[at : at + 8], "big", signed=True)
-        self._segment = self._local.index_of(stored)
+        self._segment = self._local.files.index_of(stored)
         segment = self._local.segment(self._segment)
         for placed in segment.headers(segment.floor_position(stored)):
             if placed.header.base_offset >= stored:

@@ -37,7 +37,6 @@ class ProducerCheck:
         self._first = (0, 0)  # byte and offset of the first gap that compaction may have left
 
     def follow(self, batches: ScannedBatches) -> Iterator[Finding]:
-        """Follow some batches."""
         if self._history is None:
             self._history = ProducerHistory(int(batches.headers[0, layout.BASE_OFFSET]))
         followed = self._history.follow(batches)
@@ -149,7 +148,6 @@ class TransactionCheck:
         self._ended_before: dict[int, int] = {}  # the same, by the abort marker's offset
 
     def follow(self, batches: ScannedBatches) -> Iterator[Finding]:
-        """Follow some batches."""
         headers, path = batches.headers, batches.path
         is_in = headers[:, layout.ATTRIBUTES] & layout.TRANSACTIONAL_MASK != 0
         if not is_in.any():

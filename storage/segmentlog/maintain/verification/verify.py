@@ -299,7 +299,7 @@ def _of_log(
     """The findings of a log, and the loss by a recovery if it has bad batches."""
     # The compiled kernels load here.
     from segmentlog.maintain.verification.commits import extents_of
-    from segmentlog.maintain.verification.verify_log import verify_log
+    from segmentlog.maintain.verification.verify_log import LogCheck
 
     extents = extents_of(log) if is_bucket(log.path) else {}
     steps = _of_start(log, loading)
@@ -307,10 +307,10 @@ def _of_log(
     yield from (as_finding(each) for each in steps if each not in tails)
     is_damaged = False
     try:
-        for finding in verify_log(
+        for finding in LogCheck(
             log, with_records=records, with_producers=producers, extents=extents,
             progress=on_bytes,
-        ):  # fmt: skip
+        ).findings():  # fmt: skip
             is_damaged |= finding.kind in _CUT_AT
             if tails and finding.path == tails[0].path and finding.position >= log.end.position:
                 # No start removes the tail, and what is written after it cannot be read.

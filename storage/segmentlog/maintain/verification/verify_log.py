@@ -92,40 +92,23 @@ def unreadable_records(
         )  # fmt: skip
 
 
-def verify_log(
-    log: Log,
-    *,
-    with_records: bool = False,
-    with_producers: bool = False,
-    extents: Mapping[int, ExtentCheck] = MappingProxyType({}),
-    progress: Callable[[int], object] = lambda n_bytes: None,
-) -> Iterator[Finding]:
-    """Findings about one log, in the order of its files.
+class LogCheck:
+    """One pass over a log: good batches go to every check, bad batches are reported.
 
     `with_records`: whether compressed batches are also inflated and all records parsed.
     `with_producers`: whether the sequences of producers are followed, too.  `extents`: of segments
     in an object store, by base offset.  `progress`: called with the bytes of ``.log`` files done
-    since the last call.  Raises `CorruptCheckpointError` or
-    `LogDirectoryError` if the bounds or the files of the log cannot be read.
+    since the last call.
     """
-    check = _LogCheck(
-        log, with_records=with_records, with_producers=with_producers, extents=extents,
-        progress=progress,
-    )  # fmt: skip
-    yield from check.findings()
-
-
-class _LogCheck:
-    """One pass over a log: good batches go to every check, bad batches are reported."""
 
     def __init__(
         self,
         log: Log,
         *,
-        with_records: bool,
-        with_producers: bool,
-        extents: Mapping[int, ExtentCheck],
-        progress: Callable[[int], object],
+        with_records: bool = False,
+        with_producers: bool = False,
+        extents: Mapping[int, ExtentCheck] = MappingProxyType({}),
+        progress: Callable[[int], object] = lambda n_bytes: None,
     ) -> None:
         self._log, self._extents, self._progress = log, extents, progress
         self._finding = MakeFinding(log.topic_partition)
@@ -142,6 +125,11 @@ class _LogCheck:
             self._epochs = EpochStarts(log.path, warns=False) if is_directory(log.path) else None
 
     def findings(self) -> Iterator[Finding]:
+        """Findings in the order of the files.
+
+        Raises `CorruptCheckpointError` or `LogDirectoryError` if the bounds or the files of the
+        log cannot be read.
+        """
         segments, is_all_read = self._log.segments, True
         for i, segment in enumerate(segments):
             yield from self._offsets.begin(segment)

@@ -15,7 +15,7 @@ import segmentlog
 from segmentlog import Producer
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.maintain.verification.findings import Finding, FindingKind, Severity
-from segmentlog.maintain.verification.verify_log import verify_log
+from segmentlog.maintain.verification.verify_log import LogCheck
 from segmentlog.tools.cli import app
 from segmentlog.writes.config import ProducerConfig
 
@@ -34,8 +34,8 @@ def laid(*batches: tuple[int, int, int, int], begin: int = 0) -> list[bytes]:
 def found(directory: Path) -> list[Finding]:
     """The findings that `--producers` adds."""
     log = segmentlog.open_log_dir(directory).log("t", 0)
-    without = {*verify_log(log)}
-    return [each for each in verify_log(log, with_producers=True) if each not in without]
+    without = {*LogCheck(log).findings()}
+    return [each for each in LogCheck(log, with_producers=True).findings() if each not in without]
 
 
 def table(directory: Path) -> list[dict]:
@@ -185,7 +185,7 @@ def test_brokers_of_all_versions_leave_nothing_to_find() -> None:
         opened = segmentlog.open_log_dir(directory)
         for topic_partition in opened.topic_partitions():
             log = opened.log(*topic_partition)
-            kinds = {each.kind for each in verify_log(log, with_producers=True)}
+            kinds = {each.kind for each in LogCheck(log, with_producers=True).findings()}
             assert kinds.isdisjoint(
                 {FindingKind.SEQUENCE_GAP, FindingKind.SEQUENCE_REPEAT, FindingKind.PRODUCER_EPOCH}
             )

@@ -11,7 +11,7 @@ import pytest
 
 import segmentlog
 from segmentlog.maintain.verification.findings import FindingKind, Severity
-from segmentlog.maintain.verification.verify_log import verify_log
+from segmentlog.maintain.verification.verify_log import LogCheck
 
 SEGMENTS = [[(0, 5), (1, 6)], [(2, 7), (3, 8)], [(4, 9)]]
 MIDDLE = f"{2:020d}.log"
@@ -26,7 +26,7 @@ def test_a_segment_that_vanishes_is_a_note(write_log: Callable[..., Path]) -> No
         (path / MIDDLE).with_suffix(suffix).unlink()
 
     assert [(Severity.NOTE, FindingKind.VANISHED_SEGMENT, str(path / MIDDLE), 2)] == [
-        (each.severity, each.kind, each.path, each.offset) for each in verify_log(log)
+        (each.severity, each.kind, each.path, each.offset) for each in LogCheck(log).findings()
     ]
 
 
@@ -66,7 +66,7 @@ def test_a_disk_that_fails_is_an_error(
         return read(descriptor, *arguments)
 
     monkeypatch.setattr(os, "preadv", failing)
-    first, second = verify_log(log)
+    first, second = LogCheck(log).findings()
 
     assert (FindingKind.UNREADABLE_FILE, str(path / MIDDLE), 2) == (
         first.kind, first.path, first.offset,
@@ -86,7 +86,7 @@ def test_a_segment_that_is_cut_meanwhile_is_verified_to_its_end(
     size = (path / MIDDLE).stat().st_size
     os.truncate(path / MIDDLE, size - 1)
 
-    found = [each for each in verify_log(log) if each.path == str(path / MIDDLE)]
+    found = [each for each in LogCheck(log).findings() if each.path == str(path / MIDDLE)]
 
     assert [(Severity.ERROR, FindingKind.CORRUPT_BATCH, size // 2, 3)] == [
         (each.severity, each.kind, each.position, each.offset) for each in found
@@ -107,11 +107,13 @@ def test_a_segment_below_the_log_start_may_have_lost_its_indexes(tmp_path: Path)
     live = next(each for each in log.segments if each.base_offset >= log.log_start_offset)
     (tmp_path / "t-0" / f"{0:020d}.index").unlink()
 
-    found = list(verify_log(log))
+    found = list(LogCheck(log).findings())
     assert [(Severity.NOTE, 0)] == [(each.severity, each.offset) for each in found]
     assert "below the log start" in found[0].message
     Path(live.offset_index_path).unlink()
-    assert [Severity.NOTE, Severity.WARNING] == [each.severity for each in verify_log(log)]
+    assert [Severity.NOTE, Severity.WARNING] == [
+        each.severity for each in LogCheck(log).findings()
+    ]
 
 
 @pytest.mark.timeout(60)
@@ -135,7 +137,8 @@ def test_a_terabyte_of_preallocated_zeros_takes_no_time(
     opened = segmentlog.open_log_dir(path.parent).log("t", 0)
 
     assert [expected] == [
-        (each.severity, each.kind, each.position, each.message) for each in verify_log(opened)
+        (each.severity, each.kind, each.position, each.message)
+        for each in LogCheck(opened).findings()
     ]
     assert 5 == segmentlog.read(path.parent, "t").num_rows
     assert 3 == opened.offset_for_timestamp(8).offset
@@ -149,7 +152,7 @@ def test_bytes_after_the_zeros_of_an_index_are_no_entries(write_log: Callable[..
     with index.open("r+b") as file:
         file.seek(1 << 40)
         file.write(b"x")
-    found = list(verify_log(segmentlog.open_log_dir(path.parent).log("t", 0)))
+    found = list(LogCheck(segmentlog.open_log_dir(path.parent).log("t", 0)).findings())
 
     assert (Severity.ERROR, FindingKind.OFFSET_INDEX, str(index), 1 << 40) == (
         *found[0][:2], found[0].path, found[0].position,

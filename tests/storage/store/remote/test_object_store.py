@@ -22,7 +22,7 @@ from segmentlog.errors import (
     StorageError,
 )
 from segmentlog.log.sparse_indexes import OFFSET_ENTRY, OffsetIndex
-from segmentlog.maintain.verification.verify_log import verify_log
+from segmentlog.maintain.verification.verify_log import LogCheck
 from segmentlog.store.readable import exists, open_file, survey
 from segmentlog.store.remote import object_store, requests
 
@@ -67,7 +67,7 @@ def read_all(directory: LogDirectory) -> dict:
             [each.offsets for each in log.slices(log.log_start_offset, end, 1000)],
             log.scan(include_headers=True).read_all(),
             log.scan(isolation_level="read_committed").read_all(),
-            [finding[:4] + finding[5:] for finding in verify_log(log)],
+            [finding[:4] + finding[5:] for finding in LogCheck(log).findings()],
         )  # fmt: skip
     return found
 

@@ -1,0 +1,188 @@
+"""Clones that are killed, that meet a full disk, or that run beside one another."""
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import segmentlog
+from segmentlog.errors import LogDirectoryError, OptionError, StorageError
+from segmentlog.maintain.cloning import cloned_offsets
+from segmentlog.maintain.cloning import job as module
+from segmentlog.maintain.cloning.cloned_offsets import MapPieces
+
+pytestmark = pytest.mark.linux
+
+EPOCH_MS = 1_700_000_000_000
+CLONE = (sys.executable, "-m", "segmentlog", "clone", "--partitions", "2")
+
+
+def write(path: Path, n_records: int, n_bytes: int = 20) -> Path:
+    """A topic of three partitions."""
+    value = os.urandom(n_bytes)
+    table = pa.table({
+        "key": [b"%d" % (i % 50) for i in range(n_records)],
+        "value": [b"%09d" % i + value for i in range(n_records)],
+        "timestamp": pa.array(range(EPOCH_MS, EPOCH_MS + n_records), pa.timestamp("ms")),
+    })  # fmt: skip
+    config = segmentlog.ProducerConfig(use_timestamps=True, batch_size=500)
+    with segmentlog.open_writer(path, "t", num_partitions=3, config=config) as writer:
+        writer.append(table)
+    return path
+
+
+def numbers(path: Path) -> list[int]:
+    """The records of the clone, sorted."""
+    values = segmentlog.read(path, "u", columns=["value"])["value"].to_pylist()
+    return sorted(int(each[:9]) for each in values)
+
+
+def test_of_two_clones_that_are_ready_one_becomes_visible(tmp_path: Path) -> None:
+    """The other one is told to run again, and its records are not mixed in."""
+    source, to = write(tmp_path / "s", 300), tmp_path / "c"
+
+    def overtake(phase: str) -> None:
+        if phase == "becomes visible":
+            segmentlog.clone(source, "t", "u", to=to, num_partitions=2)
+
+    given: dict[str, Any] = {"num_partitions": 3, "offset_map": tmp_path / "map.parquet"}
+    with pytest.raises(LogDirectoryError):
+        segmentlog.clone(source, "t", "u", to=to, on_phase=overtake, **given)
+    assert [0, 1] == [*segmentlog.open_log_dir(to).topics()["u"]]
+    assert numbers(to) == list(range(300))
+    assert {"s", "c"} == {each.name for each in tmp_path.iterdir()}
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a file system is not permitted here")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.parametrize("n_partitions", [None, 2])
+def test_a_disk_that_fills_up(disk: Path, tmp_path: Path, n_partitions: int | None) -> None:
+    """The error names it, nothing is left of the clone, and a smaller one succeeds."""
+    source, to = write(tmp_path / "s", 100, 20_000), disk / "logs"
+    given: dict[str, Any] = {"num_partitions": n_partitions, "offset_map": disk / "map.parquet"}
+    with pytest.raises(StorageError, match="No space left on device") as caught:
+        segmentlog.clone(source, "t", "u", to=to, **given)
+    assert str(caught.value.filename).startswith(str(disk))
+    assert {} == segmentlog.open_log_dir(to).topics()
+    assert ["logs"] == [each.name for each in disk.iterdir()]
+    assert not list(to.glob("segmentlog.*.*"))
+
+    small = write(tmp_path / "small", 10)
+    segmentlog.clone(small, "t", "u", to=to, **given)
+    assert numbers(to) == list(range(10))
+    assert 10 == sum(pq.read_table(given["offset_map"])["n_records"].to_pylist())
+
+
+@pytest.mark.parametrize(
+    "given", [{"num_partitions": 4}, {}, {"keep_offsets": True}], ids=["new", "kept", "offsets"]
+)
+def test_a_map_of_several_tasks_is_that_of_one(
+    tmp_path: Path, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the order in which they end; and a piece that is missing is named."""
+    monkeypatch.setattr(cloned_offsets, "_MOST_ROWS", 20)
+    source, whole = write(tmp_path / "s", 300), tmp_path / "whole.parquet"
+    segmentlog.clone(source, "t", "u", to=tmp_path / "one", offset_map=whole, **given)
+
+    settings = module.CloneSettings("t", "u", to=tmp_path / "several", **given)
+    path = tmp_path / "pieces.parquet"
+    with (
+        MapPieces(path) as pieces,
+        module.CloneJob(segmentlog.open_log_dir(source), settings) as job,
+    ):
+        tasks = job.tasks(3, pieces.directory)
+        assert 3 == len(tasks)
+        outcomes = [module.run_task(each) for each in reversed(tasks)]
+        job.join_map(pieces, outcomes)
+        job.commit(outcomes)
+        pieces.publish()
+    assert places(whole) == places(path)
+    n_rows = pq.read_metadata(path).num_rows
+    assert pq.read_metadata(whole).num_row_groups > 1 or n_rows < 20
+    assert numbers(tmp_path / "several") == list(range(300))
+    assert {"one", "several", "s", whole.name, path.name} == {e.name for e in tmp_path.iterdir()}
+
+    with MapPieces(tmp_path / "none.parquet") as pieces:
+        counts = [each.groups.counts for each in outcomes]
+        with pytest.raises(OptionError, match="at the same path"):
+            pieces.join("t", counts, counts[0], ({}, counts[0]), is_kept=True)
+    assert not list(tmp_path.glob("*none*"))
+
+
+def places(path: Path) -> list[tuple[int, ...]]:
+    """A row of a map for each record, and for each end."""
+    return sorted(
+        (
+            row["partition"], row["source_offset"] + i, row["n_records"] == 0,
+            row["target_partition"], row["target_offset"] + i,
+        )
+        for row in pq.read_table(path).to_pylist()
+        for i in range(max(row["n_records"], 1))
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_clone_that_is_killed_anywhere_is_whole_or_not_there(tmp_path: Path) -> None:
+    """After each kill, and after the clone that follows."""
+    source = write(tmp_path / "s", 40_000)
+    command = [*CLONE, str(source), "t", "u"]
+    outcomes = {"none": 0, "whole": 0}
+    for seed in range(25):
+        to = tmp_path / f"c{seed}"
+        given = [*command, "--to", str(to), "--offset-map", f"{to}.parquet"]
+        running = subprocess.Popen(given, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            running.wait(random.Random(seed).uniform(0.2, 1.6))
+        except subprocess.TimeoutExpired:
+            running.kill()
+            running.wait()
+        try:
+            is_there = "u" in segmentlog.open_log_dir(to).topics()
+        except LogDirectoryError:
+            is_there = False
+        outcomes["whole" if is_there else "none"] += 1
+        if not is_there:
+            subprocess.run(given, check=True, stdout=subprocess.DEVNULL)
+        assert numbers(to) == list(range(40_000))
+        assert {"segmentlog.state"} >= {each.name for each in to.glob("segmentlog.*")}
+    assert outcomes["none"] > 0, outcomes
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_commands_that_clone_at_once(tmp_path: Path) -> None:
+    """At most one becomes visible, and each other one says why it does not."""
+    source = write(tmp_path / "s", 20_000)
+    command = [*CLONE, str(source), "t", "u"]
+    for round_number in range(6):
+        to = tmp_path / f"c{round_number}"
+        running = [
+            subprocess.Popen([*command, "--to", str(to)], stderr=subprocess.PIPE, text=True)
+            for _ in range(3)
+        ]
+        messages = [each.communicate(timeout=120)[1] for each in running]
+        codes = [each.returncode for each in running]
+        assert codes.count(0) <= 1, (codes, messages)
+        assert set(codes) <= {0, 2}, (codes, messages)
+        assert all("Traceback" not in each for each in messages), messages
+        if 0 not in codes:
+            subprocess.run([*command, "--to", str(to)], check=True)
+        assert numbers(to) == list(range(20_000))
