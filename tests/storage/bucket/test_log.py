@@ -468,13 +468,8 @@ def test_a_wrong_index_costs_time_only(tmp_path: Path) -> None:
     ):  # fmt: skip
         path.write_bytes(data[:begin] + damaged + data[extent.end :])
         with bucket_disk(segment).open(segment) as file:  # which has seen nothing before
-<<<<<<< HEAD
-            for begin_at in (extent.size - 40_000, extent.size // 2):
-                assert file.read(begin_at, 40_000) == whole[begin_at : begin_at + 40_000]
-=======
             for begun in (extent.size - 40_000, extent.size // 2):
                 assert file.read(begun, 40_000) == whole[begun : begun + 40_000]
->>>>>>> main
         for row in (5, 30_000, _LARGE - 1):
             log = segmentlog.open_log_dir(url).log("orders", 0)
             (found,) = log.scan(row + 1, row + 2).read_all().to_pylist()
