@@ -270,7 +270,7 @@ class Sequence:
                     self._seen = begun
                     break
             n_lost += 1
-            # Who has lost most waits least.  With 16 writers, and 20 ms for a create, a commit took
+            # Who has lost most waits least.  With 16 writers and 20 ms for a create, a commit took
             # 2.1 s at the most, and 4.0 tries (3.4 s and 6.0 with pauses that grow).
             turns = _TURNS / n_lost * secrets.randbelow(1000) / 1000
             time.sleep(turns * (time.monotonic() - begun))
