@@ -95,7 +95,10 @@ class BatchStats:
         """
         found = self.headers[self.n_waiting : self.n_waiting + n]
         if n and self._sampler is not None:
-            self._sampler.see(path, buf, found)
+            if self._sampler.is_due:
+                self._sampler.see(path, buf, found)
+            else:
+                self._sampler.skip(int(found[:, layout.SIZE].sum()))
         if n and looks_into:
             self.finish()
             self._count(self._unseen(found), ScannedBatches(path, buf, found, file_position))
@@ -104,8 +107,8 @@ class BatchStats:
 
     @property
     def samples(self) -> bool:
-        """Whether each window has to be shown while its bytes are there."""
-        return self._sampler is not None
+        """Whether the next window has to be noted while its bytes are there."""
+        return self._sampler is not None and self._sampler.is_due
 
     def finish(self) -> None:
         """Count the batches that wait."""

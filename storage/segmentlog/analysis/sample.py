@@ -97,13 +97,19 @@ class Sampler:
         self._most_bytes = _FIRST_BYTES if takes_more else _LATER_BYTES
         self._next = self._seen = 0
 
+    @property
+    def is_due(self) -> bool:
+        """Whether some of the next batches are taken; the others may be skipped."""
+        return self._seen >= self._next
+
+    def skip(self, n_bytes: int) -> None:
+        """Pass over batches of so many bytes."""
+        self._seen += n_bytes
+
     def see(self, path: str, buf: Bytes, headers: Int64s) -> None:
         """Take some of the batches of a window; their headers have places in `buf`."""
-        total = int(headers[-1, layout.POSITION] + headers[-1, layout.SIZE])
         begin = int(headers[0, layout.POSITION])
-        self._seen += total - begin
-        if self._seen < self._next:
-            return
+        self.skip(int(headers[-1, layout.POSITION] + headers[-1, layout.SIZE]) - begin)
         most, self._most_bytes = self._most_bytes, _LATER_BYTES
         end = begin
         for position, size in headers[:, [layout.POSITION, layout.SIZE]].tolist():

@@ -44,10 +44,10 @@ class SketchPass(OnePassDecoder):
         if window is None:
             window = np.zeros(windows.N_WINDOW_COLUMNS, np.int64)
             window[windows.END] = end
-        if self._batches.samples:
-            window[windows.PREAD] = 0  # it does not move before the sample is taken
-        state, batches = self._state, self._batches
+        state, batches, pread = self._state, self._batches, window[windows.PREAD]
         while True:
+            # While a sample is due, the window does not move before it is taken.
+            window[windows.PREAD] = 0 if batches.samples else pread
             before = batches.n_waiting
             state[sketch_windows.N_HEADERS], state[sketch_windows.N_CONTROL] = before, 0
             code, self.position, self.next_offset = sketch_windows.sketch_windows(
@@ -67,6 +67,7 @@ class SketchPass(OnePassDecoder):
                 batches.finish()
             elif not self._provide(code):
                 break
+        window[windows.PREAD] = pread
         in_vain = code in (status.OUTPUT_FULL, status.SCRATCH_FULL)
         self.stop = Stop.UNUSUAL if in_vain else Stop(code)
         return iter(())

@@ -141,7 +141,7 @@ class ReplicatedDirectory(LogDirectory):
                     )
             if not all(known[each.topic, parent] for parent, _ in copies):
                 continue
-            for held in (self._places, self._doubled, self._copies):
+            for held in (self._places, self._copies):
                 held.pop(each, None)
             shown = ", ".join(path for _, path in copies)
             self._left_out[each] = (

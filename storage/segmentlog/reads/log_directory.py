@@ -75,9 +75,9 @@ class LogDirectory:
     ) -> None:
         self.paths = tuple(paths)
         self._places: dict[TopicPartition, tuple[str, str]] = {}  # log directory, and path
-        self._doubled: dict[TopicPartition, tuple[str, str]] = {}
+        #: All places of each partition that several directories hold.
+        self._copies: dict[TopicPartition, list[tuple[str, str]]] = {}
         self._misnamed: dict[TopicPartition, LogDirectoryError] = {}
-        self._copies: dict[TopicPartition, list[tuple[str, str]]] = {}  # all places of those
         self._left_out: dict[TopicPartition, str] = {}  # the reasons
         self._logs: dict[TopicPartition, Log] = {}
         #: Partitions whose logs have not changed since the `refresh` that made this object: their
@@ -106,9 +106,8 @@ class LogDirectory:
                 for path, snapshot in self._snapshots.items()
             )
         ):
-            self._places, self._doubled = before._places, before._doubled
+            self._places, self._copies = before._places, before._copies
             self._misnamed = before._misnamed
-            self._copies = before._copies
             return
         for path, (parent, only) in zip(self.paths, self._resolved, strict=True):
             found = {only: path} if only else _partitions_in(self._snapshots[parent])
@@ -146,7 +145,7 @@ class LogDirectory:
         shown = [
             each
             for each in self.topic_partitions()
-            if each.topic not in INTERNAL_TOPICS and each not in self._doubled
+            if each.topic not in INTERNAL_TOPICS and each not in self._copies
         ]
         try:
             logs = [self.log(*each) for each in shown[:_MOST_SHOWN]]
@@ -159,19 +158,14 @@ class LogDirectory:
 
     def _add(self, topic_partition: TopicPartition, parent: str, path: str) -> None:
         known = self._places.get(topic_partition)
-        if known is not None:
-            reason = (
-                f"holds partition {topic_partition}, and so does {known[1]}; a partition has one "
-                "log: leave out one of the two directories"
-            )
-            if os.path.realpath(path) == os.path.realpath(known[1]):
-                raise LogDirectoryError(path, reason)  # the same directory is named twice
-            # Directories of two brokers may both hold `__consumer_offsets-0`.  This does not
-            # affect a read of other topics.
-            self._doubled[topic_partition] = (path, reason)
-            self._copies.setdefault(topic_partition, [known]).append((parent, path))
-        else:
+        if known is None:
             self._places[topic_partition] = (parent, path)
+            return
+        if os.path.realpath(path) == os.path.realpath(known[1]):
+            raise _held_twice(topic_partition, known[1], path)  # the directory is named twice
+        # Directories of two brokers may both hold `__consumer_offsets-0`.  This does not affect a
+        # read of other topics.
+        self._copies.setdefault(topic_partition, [known]).append((parent, path))
 
     def topic_partitions(self) -> list[TopicPartition]:
         """All topic-partitions, internal topics too, sorted by topic and partition."""
@@ -282,8 +276,9 @@ class LogDirectory:
 
     def _chosen(self, topic_partition: TopicPartition) -> Log:
         """The log of a partition that these directories hold."""
-        if topic_partition in self._doubled:
-            raise LogDirectoryError(*self._doubled[topic_partition])
+        if topic_partition in self._copies:
+            (_, first), *_, (_, last) = self._copies[topic_partition]
+            raise _held_twice(topic_partition, first, last)
         return self._open(topic_partition, *self._places[topic_partition])
 
     def _state_of(self, parent: str) -> State:
@@ -416,7 +411,7 @@ class LogDirectory:
 
     def _keep(self, before: "LogDirectory", moved: Collection[TopicPartition]) -> None:
         """Take over the logs of an earlier moment, but for those that have changed since."""
-        gone = {*moved, *self._doubled}
+        gone = {*moved, *self._copies}
         if self._places is not before._places:
             was, now = before._places, self._places
             gone |= {each for each in before._logs if was[each] != now.get(each)}
@@ -515,6 +510,14 @@ class LogDirectory:
 
     def _meta(self, key: str) -> str | None:
         return next((each[key] for each in self.meta_properties() if key in each), None)
+
+
+def _held_twice(topic_partition: TopicPartition, first: str, path: str) -> LogDirectoryError:
+    reason = (
+        f"holds partition {topic_partition}, and so does {first}; a partition has one log: leave "
+        "out one of the two directories"
+    )
+    return LogDirectoryError(path, reason)
 
 
 def _held(topics: list[str]) -> str:

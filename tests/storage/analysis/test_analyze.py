@@ -15,6 +15,7 @@ import segmentlog
 from segmentlog.analysis import plan_analysis, report_of_tasks, run_task, tasks_of
 from segmentlog.analysis.analyze import analyze_plan
 from segmentlog.analysis.report import FindingCode, Urgency
+from segmentlog.analysis.retention import Forecast
 from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
 from segmentlog.testing import codecs
 from segmentlog.testing.legacy import encode_message, encode_wrapper
@@ -332,6 +333,34 @@ def test_what_retention_will_remove(tmp_path: Path) -> None:
     assert "retention.ms: as given" in kept.source
     policy = figures(tmp_path, settings={"cleanup.policy": "compact"}).retention
     assert ("compact", 0, None) == (policy.policy, policy.n_due_segments, policy.next_ms)
+
+
+def test_retention_begins_at_the_largest_timestamp_also_at_zero(tmp_path: Path) -> None:
+    """Only a segment without timestamps is as old as its file."""
+    write(tmp_path, "t-0", encode_batch(records(0, 5, timestamp_ms=0)))
+    long = {"retention.ms": "4000000000000"}
+    found = figures(tmp_path, settings=long).retention
+    assert (0, 4_000_000_000_000) == (found.n_due_segments, found.next_ms)
+    without = write(tmp_path / "u", "t-0", encode_batch(records(0, 5, timestamp_ms=-1)))
+    path = without / "t-0" / f"{0:020d}.log"
+    found = figures(without, settings=long).retention
+    assert path.stat().st_mtime_ns // 10**6 + 4_000_000_000_000 == found.next_ms
+    assert path.stat().st_size == found.next_bytes
+
+
+def test_retention_that_cannot_be_told_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything else is there, and an error that the scan has met is told once."""
+    write(tmp_path, "t-0", encode_batch(records(0, 5)))
+
+    def refuse(*_: object) -> None:
+        raise LogDirectoryError(str(tmp_path), "no settings")
+
+    monkeypatch.setattr(Forecast, "of", refuse)
+    (report,) = segmentlog.analyze(tmp_path).topics
+    assert (f"{tmp_path}: no settings",) == report.problems
+    assert (5, "unknown") == (report.figures.n_records, report.figures.retention.source)
 
 
 def test_what_one_would_change(tmp_path: Path) -> None:

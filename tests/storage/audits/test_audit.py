@@ -459,3 +459,24 @@ def test_a_directory_of_parquet(log: KafkaLog, tmp_path: Path) -> None:
     audit = segmentlog.audit(log, "t", tmp_path / "table")
 
     assert [{"missing": [1]}, {"missing": [1]}] == [found(audit, 0), found(audit, 1)]
+
+
+def test_a_range_that_ends_where_no_batch_is(tmp_path: Path) -> None:
+    """Its last offsets are known, too: the log has nothing there."""
+    (tmp_path / "t-0").mkdir()
+    batches = (
+        encode_batch([Record(base + i, 1000, None, b"v") for i in range(n)])
+        for base, n in ((0, 3), (10, 2))
+    )
+    (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(b"".join(batches))
+    audit = segmentlog.audit(
+        tmp_path, "t", rows_of([0, 1, 2, 5, 11]), ending_offsets={("t", 0): 7}
+    )
+
+    assert {"possibly_missing": [3, 4, 6], "removed": [5], "not_audited": [11]} == found(audit)
+    assert 3 == audit.partitions[0].n_records
+    assert audit.is_complete
+    audit = segmentlog.audit(
+        tmp_path, "t", rows_of([5]), starting_offsets={("t", 0): 4}, ending_offsets={("t", 0): 7}
+    )
+    assert {"possibly_missing": [4, 6], "removed": [5]} == found(audit)

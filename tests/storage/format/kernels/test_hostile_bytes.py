@@ -84,6 +84,18 @@ from segmentlog.model import TopicPartition
 from segmentlog.format.records.schema import record_schema
 from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.format.records.one_pass import OnePassDecoder, Stop
+from segmentlog.analysis.batch_stats import BatchStats
+from segmentlog.analysis.record_sketch import RecordSketch
+from segmentlog.analysis.sketch_pass import SketchPass
+from segmentlog.model import OffsetRange
+
+def sketch(buf, end, decoder, rows):
+    records, batches = RecordSketch(0), BatchStats(OffsetRange(0, 2**62))
+    sketched = SketchPass(records, batches, TopicPartition("t", 0), record_schema())
+    assert not [*sketched.decode(buf, 0, end, 0)]
+    batches.finish()
+    assert decoder.stop == sketched.stop, (decoder.stop, sketched.stop)
+    assert records[0] == batches.batch_records == sum(each.num_rows for each in rows)
 
 def decode(data, columns, slack=COPY_SLACK, n_inflated=None):
     one_pass = OnePassDecoder(TopicPartition("t", 0), record_schema(columns))
@@ -94,6 +106,8 @@ def decode(data, columns, slack=COPY_SLACK, n_inflated=None):
         buf = np.frombuffer(buf, np.uint8)
         one_pass._scratch = place(bytes([0x81]) * (n_inflated + COPY_SLACK))
     found = [*one_pass.decode(buf, 0, len(data), 0), *one_pass.flush()]
+    if columns is None and n_inflated is None:
+        sketch(buf, len(data), one_pass, found)
     return one_pass, found
 
 def rows_of_two_passes(data):
