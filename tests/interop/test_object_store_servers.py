@@ -1,5 +1,6 @@
 """Logs in servers of each protocol of object stores: S3, Google Cloud Storage and Azure."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -10,11 +11,22 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from faulty_server import FAULTS, FaultyServer
 from kafka_here import ArtifactsError
 from one_winner import SERVERS, contend
+from spoiled_requests import (
+    OPERATIONS,
+    hasty_clients,
+    new_place,
+    new_process,
+    play,
+    port_in,
+    sites_of,
+)  # fmt: skip
 
 import segmentlog
 from segmentlog.bucket.objects import objects_at
+from segmentlog.errors import StorageError
 from segmentlog.store.bucket_location import bucket_at
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
@@ -113,6 +125,23 @@ def test_a_thousand_small_commits(url: str) -> None:
             writer.append(pa.table({"value": [b"%d" % number]}))
             writer.flush()
     assert _values(url) == [str(number) for number in range(1000)]
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_requests_that_are_spoiled(name: str, url: str) -> None:
+    """A part of what `spoiled_requests` prints: each operation is done, or is not, and says so."""
+    operation, port = OPERATIONS[name], port_in(url)
+    with FaultyServer(port) as proxy, hasty_clients():
+        try:
+            n_requests = len(sites_of(operation, proxy, new_place(url, proxy, port)))
+        except StorageError as error:
+            if name != "write in parts":
+                raise
+            pytest.skip(f"the server takes no small parts: {error}")
+        plays = itertools.product(range(n_requests), FAULTS.values(), (False, True))
+        for number, fault, stays in itertools.islice(plays, 0, None, 40):
+            play(operation, proxy, new_place(url, proxy, port), number, fault, stays=stays)
+    new_process()
 
 
 _SPARK = """

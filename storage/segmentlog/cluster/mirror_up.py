@@ -14,6 +14,7 @@ with the sources by digests, which are part of its commits, so nothing is downlo
 """
 
 import copy
+import errno
 import json
 import logging
 import os
@@ -41,7 +42,7 @@ from segmentlog.bucket.upload import Part, Upload, read_range
 from segmentlog.cluster.copies import Copy
 from segmentlog.cluster.follower import MirroredPartition, differences
 from segmentlog.cluster.replicated import ReplicatedDirectory
-from segmentlog.errors import LogDirectoryError, SegmentLogError
+from segmentlog.errors import LogDirectoryError, SegmentLogError, StorageError
 from segmentlog.log.producers import ProducerStates
 from segmentlog.log.segment import Segment
 from segmentlog.model import TopicPartition
@@ -414,7 +415,7 @@ def _digest_of(log: PartitionLog) -> str:
 
 
 def _read_hints(objects: Objects) -> dict[TopicPartition, _Hint]:
-    """What the last mirror has left; nothing if it is missing, or cannot be understood."""
+    """What the last mirror has left; nothing if it is missing, too large, or makes no sense."""
     try:
         found = json.loads(objects.get(_HINT) or b'{"partitions":[]}')
         return {
@@ -423,7 +424,9 @@ def _read_hints(objects: Objects) -> dict[TopicPartition, _Hint]:
             )
             for topic, partition, source, segments in found["partitions"]
         }
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, StorageError) as error:
+        if isinstance(error, StorageError) and error.errno != errno.EFBIG:
+            raise
         logger.warning("%s is no hint, so all bytes are compared: %r", _HINT, error)
         return {}
 

@@ -24,7 +24,7 @@ from segmentlog.log.checkpoint import read_offsets
 from segmentlog.maintain.compaction.cleanable import CompactedPartition, logs_to_clean
 from segmentlog.maintain.delete_records import DeletedRecords
 from segmentlog.maintain.delete_topic import DeletedTopic
-from segmentlog.maintain.places import log_directory, partitions_for_upkeep
+from segmentlog.maintain.places import log_directory, partitions_for_upkeep, place_in_store
 from segmentlog.maintain.retain import KeptSegment, Reason, RemovedSegment, doubtful_time
 from segmentlog.model import TopicPartition
 from segmentlog.reads.log_directory import open_log_dir
@@ -39,6 +39,10 @@ from segmentlog.tools.progress import progress
 from segmentlog.tools.text import escape
 
 AsOneObject = Annotated[bool, arguments.json_option("Print the result as one JSON object.")]
+
+
+#: Of a log in an object store, in which readers may still need the objects.
+_SWEPT = "the objects stay until segmentlog sweep removes them\n"
 
 
 @arguments.command(
@@ -166,7 +170,9 @@ def retain(
         failed.end()
         return
     write(f"{'would remove' if dry_run else 'removed'} {_segments(found)}\n")
-    if not dry_run:
+    if not dry_run and place_in_store(directory) is not None:
+        write(_SWEPT if found else "")
+    elif not dry_run:
         known = DirectorySettings.read(
             log_directory(directory), settings, metadata, server_properties,
             topics=topic or (), purge=purge,
@@ -386,7 +392,9 @@ def delete_records(
             done = deleting(number)
             n_segments += done.segments
             _write_deleted(done, as_json=as_json)
-    if n_segments and not as_json:
+    if n_segments and not as_json and place_in_store(directory) is not None:
+        sys.stdout.write(_SWEPT)
+    elif n_segments and not as_json:
         known = DirectorySettings.read(
             log_directory(directory), is_optional=True, topics=topic, purge=purge
         )

@@ -53,6 +53,15 @@ def test_it_works_and_shows_the_url_of_the_user(
     assert "bucket+file:///orders" not in done.output
 
 
+def test_commands_that_remove_segments_name_the_sweep(written: str, tmp_path: Path) -> None:
+    swept = "the objects stay until segmentlog sweep removes them\n"
+    rest = "URL --topic orders --partition 0 --offset 2 --yes"
+    done = _run("delete-records", rest, written, tmp_path)
+    assert (done.exit_code, swept in done.output) == (0, True), done.output
+    done = _run("retain", "URL --setting retention.bytes=0 --yes", written, tmp_path)
+    assert (done.exit_code, swept in done.output) == (0, True), done.output
+
+
 @pytest.mark.parametrize("command", _REFUSED)
 def test_it_is_refused_with_what_to_do(command: str, written: str, tmp_path: Path) -> None:
     done = _run(command, _REFUSED[command], written, tmp_path)

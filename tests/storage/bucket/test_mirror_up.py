@@ -219,3 +219,20 @@ def test_nothing_is_asked_once_the_commit_is_there(source: Path) -> None:
     assert store.requests[store.requests.index(("create", commit_key(1))) + 1 :] == [
         ("put", "segmentlog/mirrored.json")
     ]
+
+
+@pytest.mark.parametrize(
+    "hint", [b"[", b'{"partitions":[[1]]}', None], ids=["cut", "other", "large"]
+)
+def test_a_hint_that_makes_no_sense_is_passed_over(
+    source: Path, url: str, tmp_path: Path, hint: bytes | None
+) -> None:
+    _write(source, ["a"])
+    _copied(source, url)
+    with (tmp_path / "bucket/segmentlog/mirrored.json").open("wb") as file:
+        file.write(hint or b"")
+        if hint is None:
+            file.truncate(1 << 40)
+    _write(source, ["b"])
+    _copied(source, url)
+    assert _equal(source, url)
