@@ -14,6 +14,7 @@ from typing import Concatenate, Generic, ParamSpec, SupportsIndex, TypeVar, cast
 from segmentlog.errors import OptionError
 from segmentlog.model import (
     BYTES_OR_TEXT,
+    LARGEST_LONG,
     IsolationLevel,
     OnCorruptBatch,
     OnInvalidUtf8,
@@ -28,7 +29,6 @@ _Settings = TypeVar("_Settings")
 _Fields = ParamSpec("_Fields")
 
 LARGEST_INT = 2**31 - 1
-LEAST_LONG, LARGEST_LONG = -(2**63), 2**63 - 1
 
 
 def refused(option: str, value: object, accepted: str) -> OptionError:

@@ -13,6 +13,8 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 #: KRaft's own log; the loader of a broker ignores it in a log directory.
 METADATA_TOPIC = "__cluster_metadata"
 
+#: Java's bounds of offsets and times, which files and protocols have.
+LEAST_LONG, LARGEST_LONG = -(2**63), 2**63 - 1
 
 #: Bytes of a batch before compression.  Kafka's producer takes 16 KiB, for low latency.
 BATCH_SIZE = 128 << 10
@@ -50,7 +52,7 @@ class OffsetRange(NamedTuple):
     end_offset: int
 
 
-ALL_OFFSETS = OffsetRange(-(2**63), 2**63 - 1)
+ALL_OFFSETS = OffsetRange(LEAST_LONG, LARGEST_LONG)
 
 
 class TimestampRange(NamedTuple):

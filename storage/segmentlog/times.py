@@ -16,8 +16,9 @@ import time as clock
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TypeAlias
 
-from segmentlog.arguments import LARGEST_LONG, refused
+from segmentlog.arguments import refused
 from segmentlog.errors import OptionError
+from segmentlog.model import LARGEST_LONG
 
 #: Times that are bounds of a read.
 Time: TypeAlias = datetime | date | timedelta | int | str

@@ -62,7 +62,7 @@ def hasty_clients() -> Iterator[None]:
     clock = SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _: None)
     with (
         mock.patch.object(objects, "_RETRIES", retries),
-        mock.patch.object(objects, "_SECONDS", "250ms"),
+        mock.patch.object(objects, "_TIMEOUT", "250ms"),
         mock.patch.object(objects, "PART_BYTES", _PART_BYTES),
         mock.patch.object(sequence, "_EVERY", 2),
         mock.patch.object(sequence, "time", clock),

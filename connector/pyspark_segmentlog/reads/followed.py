@@ -26,13 +26,19 @@ from pyspark_segmentlog.reads.stream_offsets import (
     Offsets,
     OffsetsJson,
     from_json,
-    to_json,
 )
 from pyspark_segmentlog.reads.task_groups import group_slices
 from segmentlog.errors import LogChangedError, LogDirectoryError, OptionError, StreamOffsetError
 from segmentlog.model import LogSlice, OffsetRange, ReadUpTo, TopicPartition
 from segmentlog.native import check_compiled
-from segmentlog.reads import is_url, made_again, readable_path, topic_ids_of, without_collector
+from segmentlog.reads import (
+    is_url,
+    made_again,
+    offsets_as_topics,
+    readable_path,
+    topic_ids_of,
+    without_collector,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +96,7 @@ class FollowedDirectory:
                 file.write(from_json(self._initial), topic_ids_of(self._initial))
                 found = file.read()
             if file and found is not None:
-                self._initial = to_json(*found)
+                self._initial = offsets_as_topics(*found)
         return self._initial or {}
 
     def _starts(self) -> OffsetsJson:
@@ -111,8 +117,10 @@ class FollowedDirectory:
     def _to_json(self, offsets: Offsets, moment: PlannedMoment) -> OffsetsJson:
         """Offsets for the checkpoint, with the ids of their topics."""
         if not self._triggers.topic_ids_in_checkpoint:
-            return to_json(offsets)
-        return to_json(offsets, {each.topic: found for each, found in moment.topic_ids.items()})
+            return offsets_as_topics(offsets)
+        return offsets_as_topics(
+            offsets, {each.topic: found for each, found in moment.topic_ids.items()}
+        )
 
     def end_with_what_is_there(self) -> None:
         """Have the stream end at the ends of the next poll (``Trigger.AvailableNow``)."""

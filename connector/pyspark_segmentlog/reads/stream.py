@@ -31,9 +31,9 @@ class SegmentLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     # Spark keeps one reader on the driver for the whole query, and pickles another one into each
     # task.
-    def __init__(self, tasks: SegmentLogReader) -> None:
-        self._options = tasks.options
-        self._tasks = tasks
+    def __init__(self, reader: SegmentLogReader) -> None:
+        self._options = reader.options
+        self._reader = reader
         self._directory: FollowedDirectory | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class SegmentLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """Arrow batches of one task."""
-        return self._tasks.read(partition)
+        return self._reader.read(partition)
 
 
 class RefusedStream(DataSourceStreamReader):

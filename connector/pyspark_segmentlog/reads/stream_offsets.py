@@ -26,7 +26,6 @@ from segmentlog.errors import CorruptCheckpointError, OptionError, StorageError
 from segmentlog.model import TopicPartition
 from segmentlog.reads import (
     offsets_as_json,
-    offsets_as_topics,
     offsets_of_topics,
     read_initial,
     readable_path,
@@ -34,8 +33,6 @@ from segmentlog.reads import (
 
 Offsets: TypeAlias = Mapping[TopicPartition, int]
 OffsetsJson: TypeAlias = dict[str, dict[str, int]]
-
-to_json = offsets_as_topics
 
 
 def from_json(logged: object) -> dict[TopicPartition, int]:

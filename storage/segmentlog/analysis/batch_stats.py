@@ -203,7 +203,7 @@ class BatchStats:
         all_ids, amounts, ends = all_ids[order], np.cumsum(amounts[order]), ends[order]
         is_end = ends >= 0
         is_last = np.append(all_ids[1:] != all_ids[:-1], True)
-        before, producer = 0, None
+        before = 0
         # A step for each transaction, and for each producer that has one open.
         for at in np.flatnonzero(is_end | is_last).tolist():
             producer, amount = int(all_ids[at]), int(amounts[at]) - before

@@ -19,7 +19,7 @@ from segmentlog.format.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.format.records.compression import InflateError, Inflater
 from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.format.records.schema import record_schema
-from segmentlog.model import MAX_INFLATED_BATCH_BYTES, Codec, TopicPartition
+from segmentlog.model import LEAST_LONG, MAX_INFLATED_BATCH_BYTES, Codec, TopicPartition
 
 #: Formats of keys and values, in the order of `segmentlog.format.kernels.formats`.
 FORMATS = ("registry", "json", "text", "compressed", "binary")
@@ -137,7 +137,7 @@ class Sampler:
         return sample
 
     def _decode(self, path: str, data: Bytes, sample: Sample) -> None:
-        scanned = BatchScanner(path, -(2**63)).scan(data, 0, len(data), 0)
+        scanned = BatchScanner(path, LEAST_LONG).scan(data, 0, len(data), 0)
         _measure(data, scanned.headers, sample)
         schema = record_schema(["key", "value", "headers"], header_names_as_bytes=True)
         decoder = RecordDecoder(self._topic_partition, schema)

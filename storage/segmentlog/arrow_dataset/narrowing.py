@@ -20,7 +20,7 @@ from pyarrow import fs
 from segmentlog.arrow_dataset.snapshot import PartitionSnapshot, Snapshot
 from segmentlog.format.kernels import layout
 from segmentlog.format.records.schema import record_schema
-from segmentlog.model import BYTES_OR_TEXT, LogSlice, TimestampRange
+from segmentlog.model import BYTES_OR_TEXT, LARGEST_LONG, LEAST_LONG, LogSlice, TimestampRange
 from segmentlog.reads.plan import cut_by_file
 
 _SCHEMA = record_schema(include_headers=True)
@@ -29,7 +29,7 @@ _FORMAT = ds.IpcFileFormat()
 _MOST_FILES = 1_000  # that a filter is compared with, one by one
 _MOST_TIGHTENED = 16  # slices whose ends are found exactly, which takes some milliseconds each
 _LEAST_TIGHTENED = 1_000  # offsets; fewer are read quickly
-_BEFORE_ALL = pa.scalar(-(2**63), _SCHEMA.field("timestamp").type)
+_BEFORE_ALL = pa.scalar(LEAST_LONG, _SCHEMA.field("timestamp").type)
 
 
 class _NoFiles(fs.FileSystemHandler):  # type: ignore[misc]
@@ -91,7 +91,7 @@ def timestamp_range(condition: pc.Expression | None) -> TimestampRange | None:
     # The scan leaves out batches of other times, as far as their headers show them.
     timestamp, kind = pc.field("timestamp"), _BEFORE_ALL.type
     if condition is None or len(_may_match(
-        [timestamp <= _BEFORE_ALL, timestamp >= pa.scalar(2**63 - 1, kind)], condition
+        [timestamp <= _BEFORE_ALL, timestamp >= pa.scalar(LARGEST_LONG, kind)], condition
     )) == 2:  # fmt: skip
         return None
 
@@ -108,8 +108,8 @@ def timestamp_range(condition: pc.Expression | None) -> TimestampRange | None:
     after = bisect_left(times, True, key=ends_before)
     if first == len(times):  # it is true for no row at all
         return None
-    start_ms = times[first] if first else -(2**63)
-    end_ms = times[after] if after < len(times) else 2**63 - 1
+    start_ms = times[first] if first else LEAST_LONG
+    end_ms = times[after] if after < len(times) else LARGEST_LONG
     return TimestampRange(start_ms, end_ms)
 
 

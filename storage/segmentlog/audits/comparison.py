@@ -23,14 +23,13 @@ from segmentlog.audits.table_offsets import Cursor, TableOffsets
 from segmentlog.errors import LogChangedError, SegmentLogError
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.log.checkpoint import known_topic_id
-from segmentlog.model import OffsetRange, ScanPolicy, TopicPartition
+from segmentlog.model import ALL_OFFSETS, OffsetRange, ScanPolicy, TopicPartition
 from segmentlog.reads.listed import FileChangedError, retry_if_relisted
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.reads.scan import scan_slice
 from segmentlog.store.system_errors import storage_errors
 
-EVERY_OFFSET = OffsetRange(-(2**63), 2**63 - 1)
 _ATTEMPTS = 5  # retention rarely overtakes a walk more often than this
 _NEAR = 1 << 16  # offsets between two missing ranges that are read to save a look-up
 _SLICE_BYTES = 16 << 20
@@ -83,7 +82,7 @@ class Comparison:
         return self._snapshot.opens(*self._snapshot.paths)
 
     def of(
-        self, partition: PartitionSnapshot, code: int, within: OffsetRange = EVERY_OFFSET
+        self, partition: PartitionSnapshot, code: int, within: OffsetRange = ALL_OFFSETS
     ) -> "ComparedPart":
         """The result for a partition, or for a part of it.
 

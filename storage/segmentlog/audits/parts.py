@@ -21,7 +21,7 @@ from segmentlog.audits.audit import (
     AuditPlan,
     FoundOffsets,
 )
-from segmentlog.audits.comparison import EVERY_OFFSET, ComparedPart, Comparison, scan_ranges
+from segmentlog.audits.comparison import ComparedPart, Comparison, scan_ranges
 from segmentlog.audits.spill import SpillFile
 from segmentlog.audits.stretches import Stretches
 from segmentlog.audits.table_offsets import OffsetCollector, TableOffsets
@@ -29,7 +29,7 @@ from segmentlog.audits.table_rows import Columns, RowCollector, RowCounts
 from segmentlog.errors import SegmentLogError
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.records.schema import record_schema
-from segmentlog.model import BYTES_OR_TEXT, OffsetRange, ScanPolicy, TopicPartition
+from segmentlog.model import ALL_OFFSETS, BYTES_OR_TEXT, OffsetRange, ScanPolicy, TopicPartition
 from segmentlog.reads.log_directory import LogDirectory
 
 #: A part has about so many bytes of log, or fewer, and at most so many offsets.
@@ -110,7 +110,7 @@ class AuditWork(NamedTuple):
         every = 1 + sum(map(len, cuts)) // _MOST_PARTS
         parts = []
         for code, found in enumerate(cuts):
-            bounds = [EVERY_OFFSET.start_offset, *found[::every], EVERY_OFFSET.end_offset]
+            bounds = [ALL_OFFSETS.start_offset, *found[::every], ALL_OFFSETS.end_offset]
             parts += [Part(code, OffsetRange(*within)) for within in pairwise(bounds)]
         return cls(
             snapshot.paths, snapshot.opens, snapshot.policy, partitions, tuple(parts), columns,

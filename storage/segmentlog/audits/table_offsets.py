@@ -23,6 +23,7 @@ from segmentlog.audits.stretches import (
 )
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.kernels.offset_bitmaps import WINDOW_BITS
+from segmentlog.model import LARGEST_LONG
 
 #: Offsets that are sorted together: 4 MiB, and several times as much while they are packed.
 _MOST_COLLECTED = 1 << 19
@@ -31,8 +32,6 @@ _MOST_IN_MEMORY = 1 << 19
 _MOST_RUNS = 32  # in memory, before they are joined
 #: Stretches that are merged together.
 _MOST_MERGED = 1 << 19
-
-_LEAST, _LARGEST = -(2**63), 2**63 - 1
 
 
 class _Run(NamedTuple):
@@ -72,7 +71,7 @@ class OffsetCollector:
         if codes[0] == codes[-1] and (codes == codes[0]).all():
             first, last = int(offsets[0]), int(offsets[-1])
             # The end of a range is a number, too.  No broker ever writes the last offset.
-            if last - first == len(offsets) - 1 and last < _LARGEST and is_in_order(offsets):
+            if last - first == len(offsets) - 1 and last < LARGEST_LONG and is_in_order(offsets):
                 self._add_range(int(codes[0]), first, last + 1)
                 return
         rest = self.bitmaps.mark(codes, offsets)
@@ -81,7 +80,7 @@ class OffsetCollector:
         if len(rest) < len(codes):
             codes, offsets = codes[rest], offsets[rest]
         for code, found in by_code(codes, offsets):
-            self._collected[code].append(np.minimum(found, _LARGEST - 1))
+            self._collected[code].append(np.minimum(found, LARGEST_LONG - 1))
         self._n_collected += len(codes)
         self._sort_many()
 

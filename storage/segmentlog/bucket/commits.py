@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from segmentlog.bucket.growing import Growing
 from segmentlog.errors import CorruptCheckpointError, OptionError
 from segmentlog.format.names import DirectoryState, parse_partition_directory
-from segmentlog.model import TopicPartition
+from segmentlog.model import LARGEST_LONG, TopicPartition
 from segmentlog.txn.state import (
     FORGOTTEN_AFTER_MS,
     REMEDY,
@@ -46,7 +46,6 @@ COMMIT_FORMAT = 1
 
 _KEY = re.compile(r"data/[0-9A-Za-z]+/[0-9]+-[0-9A-Za-z]+\.batches")
 _TOPIC_ID = re.compile(r"[0-9A-Za-z_-]{22}")
-_LARGEST = 2**63 - 1
 _MOST_PARTITIONS = 1_000_000  # of a topic; more would fill the memory of each reader
 CHECKPOINT_FORMAT = 1
 
@@ -345,7 +344,7 @@ def _topic(topic_id: str, n_partitions: int, lacks: Sequence[int] = ()) -> Topic
     return Topic(topic_id, n_partitions, tuple(lacks))
 
 
-def _numbers(found: object, least: int = 0, most: int = _LARGEST) -> None:
+def _numbers(found: object, least: int = 0, most: int = LARGEST_LONG) -> None:
     """Refuse a list that holds anything but integers within bounds."""
     if not isinstance(found, list) or not set(map(type, found)) <= {int}:
         raise TypeError(f"expected a list of integers, found {str(found)[:80]!r}")
@@ -434,7 +433,7 @@ def _check_commit(found: Mapping[str, Any]) -> None:
     rows = zip(*(columns[name] for name in names), *indexes, strict=True)
     last, end = -1, 0
     for key, start, size, base, stop, n_records, shift, *sizes in sorted(rows):
-        if (key == last and start < end) or start + size + sum(sizes) > _LARGEST:
+        if (key == last and start < end) or start + size + sum(sizes) > LARGEST_LONG:
             raise ValueError(f"extents overlap at byte {start} of {found['objects'][key]}")
         last, end = key, start + size + sum(sizes)
         if n_records > stop - base or shift not in (0, base):

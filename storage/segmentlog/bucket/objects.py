@@ -38,7 +38,7 @@ INSTALL = "pip install 'pyspark-segmentlog[bucket]'"
 PART_BYTES = 8 << 20
 
 _RETRIES = {"max_retries": 3, "retry_timeout": timedelta(seconds=60)}
-_SECONDS = "60s"  # of a request
+_TIMEOUT = "60s"  # of a request
 #: The process in which the client has made its threads.  They do not outlive a fork, and a request
 #: in a child would wait for them for ever.
 _process = 0
@@ -65,7 +65,7 @@ _OF_TOKENS = ("token request", "//169.254.", "//metadata.google", "/latest/api/t
 _CREATING, _WRITING = "creating", "writing"  # in messages
 _MAKES = frozenset({_CREATING, _WRITING})
 
-_ALL_DELETED = 1000  # keys in one request, the most that S3 takes
+_MOST_DELETED = 1000  # keys in one request, the most that S3 takes
 
 
 def _code_in(said: str) -> str | None:
@@ -254,7 +254,7 @@ class ObstoreObjects:
 
         left = [*keys]
         while left:
-            part, left = left[:_ALL_DELETED], left[_ALL_DELETED:]
+            part, left = left[:_MOST_DELETED], left[_MOST_DELETED:]
             try:
                 self._ask("removing", part[0], partial(obstore.delete, self._store, part))
             except FileNotFoundError:  # a directory says so; the others may still be there
@@ -344,7 +344,7 @@ def _store(location: Location, prefix: str) -> "ObjectStore":
     from obstore.store import AzureStore, GCSStore, S3Store
 
     common: Any = {"retry_config": _RETRIES}
-    client: Any = {"timeout": _SECONDS}
+    client: Any = {"timeout": _TIMEOUT}
     options = dict(location.options)
     bucket, config, made = location.host, dict[str, Any](), cast("Any", AzureStore)
     if location.scheme == "s3":
@@ -359,7 +359,7 @@ def _store(location: Location, prefix: str) -> "ObjectStore":
             bucket = location.user
     if options:
         raise ValueError(f"these options are unknown here: {', '.join(options)}")
-    if any(str(value).startswith("http://") for value in config.values()) or _is_plain(config):
+    if any(str(value).startswith("http://") for value in config.values()) or _uses_http(config):
         client["allow_http"] = True
     found: ObjectStore = made(
         bucket, prefix=prefix or None, config=config, client_options=client, **common
@@ -367,7 +367,7 @@ def _store(location: Location, prefix: str) -> "ObjectStore":
     return found
 
 
-def _is_plain(config: dict[str, Any]) -> bool:
+def _uses_http(config: dict[str, Any]) -> bool:
     """Whether a server without TLS stands in the account of Google Cloud Storage."""
     return '"gcs_base_url": "http://' in config.get("service_account_key", "")
 

@@ -12,11 +12,11 @@ import numpy as np
 from segmentlog.errors import CorruptLogError
 from segmentlog.format.kernels import layout
 from segmentlog.log.batches import walk_batches
-from segmentlog.model import OnCorruptBatch, ReadUpTo
+from segmentlog.model import LARGEST_LONG, OnCorruptBatch, ReadUpTo
 from segmentlog.reads.log import Log
 
 _COLUMNS = ["timestamp"]
-_NEVER = 2**63 - 1
+_NEVER = LARGEST_LONG
 
 
 class Tail(NamedTuple):

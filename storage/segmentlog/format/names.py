@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from segmentlog.arguments import instance_of
 from segmentlog.errors import OptionError
-from segmentlog.model import INTERNAL_TOPICS, METADATA_TOPIC, TopicPartition
+from segmentlog.model import INTERNAL_TOPICS, LARGEST_LONG, METADATA_TOPIC, TopicPartition
 
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 LOCK_FILE = ".lock"
@@ -35,7 +35,6 @@ SETTINGS_FILE = "segmentlog.settings"  #: ours: settings of topics in a director
 _OF_LOGS = ("segmentlog.", META_PROPERTIES_FILE, CLEAN_SHUTDOWN_FILE)
 _LARGEST_PARTITION = 2**31 - 1
 _LONGEST_NAME = 255  #: of a file, in bytes, on every file system that brokers run on
-_LARGEST_OFFSET = 2**63 - 1
 
 _TOPIC = r"[a-zA-Z0-9._-]{1,249}"
 _LEGAL_TOPIC = re.compile(_TOPIC)
@@ -144,7 +143,7 @@ def is_renamed_directory(name: str, topic: str) -> bool:
 def parse_segment_file(name: str) -> SegmentFileName | None:
     """Offset, kind and state of a file, or None if it does not belong to a segment."""
     match = _FILE.fullmatch(name)
-    if match is None or int(match["offset"]) > _LARGEST_OFFSET:
+    if match is None or int(match["offset"]) > LARGEST_LONG:
         return None
     state = FileState(match["state"] or match["deleted"] or FileState.LIVE)
     return SegmentFileName(int(match["offset"]), FileKind(match["kind"]), state)

@@ -6,33 +6,34 @@ from dataclasses import dataclass, field, fields, replace
 from types import NoneType
 from typing import Any
 
-from segmentlog.arguments import LARGEST_INT, LEAST_LONG, instance_of, whole_number
+from segmentlog.arguments import LARGEST_INT, instance_of, whole_number
 from segmentlog.dialects import class_of_one_dialect, nearest
 from segmentlog.errors import OptionError
 from segmentlog.model import (
     INDEX_INTERVAL_BYTES,
+    LARGEST_LONG,
+    LEAST_LONG,
     MAX_MESSAGE_BYTES,
     Codec,
     TimestampType,
 )
 
-_LARGEST_LONG = 2**63 - 1
 _DAY_MS = 24 * 3600 * 1000
 
 #: Least and largest value of each number (``LogConfig``).
 _BOUNDS = {
     "segment.bytes": (14, LARGEST_INT),
-    "segment.ms": (1, _LARGEST_LONG),
+    "segment.ms": (1, LARGEST_LONG),
     "segment.index.bytes": (4, LARGEST_INT),
     "index.interval.bytes": (0, LARGEST_INT),
     "max.message.bytes": (0, LARGEST_INT),
-    "flush.messages": (1, _LARGEST_LONG),
-    "retention.ms": (-1, _LARGEST_LONG),
-    "retention.bytes": (-_LARGEST_LONG - 1, _LARGEST_LONG),
-    "file.delete.delay.ms": (0, _LARGEST_LONG),
-    "delete.retention.ms": (0, _LARGEST_LONG),
-    "min.compaction.lag.ms": (0, _LARGEST_LONG),
-    "max.compaction.lag.ms": (1, _LARGEST_LONG),
+    "flush.messages": (1, LARGEST_LONG),
+    "retention.ms": (-1, LARGEST_LONG),
+    "retention.bytes": (-LARGEST_LONG - 1, LARGEST_LONG),
+    "file.delete.delay.ms": (0, LARGEST_LONG),
+    "delete.retention.ms": (0, LARGEST_LONG),
+    "min.compaction.lag.ms": (0, LARGEST_LONG),
+    "max.compaction.lag.ms": (1, LARGEST_LONG),
 }
 _TIMESTAMP_TYPES: dict[str, int | None] = {
     "CreateTime": TimestampType.CREATE_TIME,
@@ -82,7 +83,7 @@ class TopicConfig:
     max_message_bytes: int = MAX_MESSAGE_BYTES
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
     compression_type: Codec | None = None
-    flush_messages: int = _LARGEST_LONG
+    flush_messages: int = LARGEST_LONG
     cleanup_policy: frozenset[str] = frozenset({"delete"})
     retention_ms: int = 7 * _DAY_MS
     retention_bytes: int = -1
@@ -90,7 +91,7 @@ class TopicConfig:
     delete_retention_ms: int = _DAY_MS
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
-    max_compaction_lag_ms: int = _LARGEST_LONG
+    max_compaction_lag_ms: int = LARGEST_LONG
     given: frozenset[str] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:

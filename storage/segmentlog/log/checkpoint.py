@@ -34,7 +34,7 @@ from segmentlog.format.names import (
     parse_partition_directory,
 )
 from segmentlog.format.newer import note
-from segmentlog.model import TopicPartition
+from segmentlog.model import LEAST_LONG, TopicPartition
 from segmentlog.store.bucket_location import is_bucket
 from segmentlog.store.durable import replace_file
 from segmentlog.store.fingerprint import Fingerprint, fingerprint
@@ -323,7 +323,7 @@ def found_text(text: str) -> str:
 def _is_number(text: str) -> bool:
     """Whether Java would parse `text` as a long; offsets of -1 are written for "none"."""
     is_decimal = text.isascii() and text.removeprefix("-").isdigit() and len(text) <= 20
-    return is_decimal and -(2**63) <= int(text) < 2**63
+    return is_decimal and LEAST_LONG <= int(text) < 2**63
 
 
 def _data(path: str, remedy: str) -> bytes:

@@ -23,8 +23,7 @@ from segmentlog.format.kernels.transactions import (
 )
 from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.log.batches import WalkedBatches, markers_among
-
-_LARGEST_OFFSET = 2**63 - 1
+from segmentlog.model import LARGEST_LONG
 
 #: Called for the first batch of a transaction that never ends, with the batches and its row.  It
 #: raises an error, or returns `COMMIT` or `ABORT`, by which the whole transaction counts.
@@ -87,7 +86,7 @@ class EndMarkers:
         while undecided < len(headers):
             counts_as = self._torn(batches, undecided)
             producer_id = headers[undecided, layout.PRODUCER_ID]
-            self._add(np.array([[producer_id, _LARGEST_OFFSET, counts_as]], np.int64))
+            self._add(np.array([[producer_id, LARGEST_LONG, counts_as]], np.int64))
             undecided = self._decide(headers, undecided, is_aborted)
 
     def _decide(self, headers: Int64s, begin: int, is_aborted: Bytes) -> int:

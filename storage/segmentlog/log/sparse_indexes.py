@@ -36,7 +36,7 @@ from typing import NamedTuple
 import numpy as np
 
 from segmentlog.errors import RemoteSegmentError
-from segmentlog.model import TimestampAndOffset
+from segmentlog.model import LEAST_LONG, TimestampAndOffset
 from segmentlog.store.contract import Closing, FileType, ReadableFile
 from segmentlog.store.readable import open_file
 
@@ -287,4 +287,4 @@ class TimeIndex(SparseIndex):
 
     def last(self) -> TimestampAndOffset:
         """The last entry, which has a closed segment's largest timestamp, or (-1, base offset)."""
-        return self.entry(self.n_entries - 1) if self.n_entries else self.lookup(-(2**63))
+        return self.entry(self.n_entries - 1) if self.n_entries else self.lookup(LEAST_LONG)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache, partial
 from typing import NamedTuple
 
-from segmentlog.arguments import LEAST_LONG, instance_of, whole_number
+from segmentlog.arguments import instance_of, whole_number
 from segmentlog.bucket.upkeep import move_starts
 from segmentlog.cluster.directory_settings import DirectorySettings
 from segmentlog.dialects import one_dialect
@@ -20,7 +20,7 @@ from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.checkpoint import read_offsets
 from segmentlog.maintain.places import log_directory, place_in_store
 from segmentlog.maintain.retain import removed_below
-from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
+from segmentlog.model import LEAST_LONG, LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.reads.log import Log, find_offset
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.store.system_errors import storage_errors

@@ -140,7 +140,7 @@ class DirectoryRecovery:
             and each.state != DirectoryState.DELETE
         ]  # fmt: skip
         for begin in range(0, len(partitions), _TOGETHER):
-            logs = [_Log(each) for each in partitions[begin : begin + _TOGETHER]]
+            logs = [_OneLog(each) for each in partitions[begin : begin + _TOGETHER]]
             for log in logs:
                 self._prepare(log, is_clean=is_clean)
             self._recover([(log, log.plan) for log in logs if log.plan is not None])
@@ -194,7 +194,7 @@ class DirectoryRecovery:
         path = metadata_path(self._directory)
         if path is None:
             return
-        log = _Log(NamedPartition(_METADATA, path, DirectoryState.CURRENT, FileType.DIRECTORY))
+        log = _OneLog(NamedPartition(_METADATA, path, DirectoryState.CURRENT, FileType.DIRECTORY))
         with log.failing(self._full):
             self._put_snapshots_aside(log)
             self._leader_epochs(log, None, 0)
@@ -202,7 +202,7 @@ class DirectoryRecovery:
         self._is_whole &= not log.has_failed
         yield from log.steps
 
-    def _put_snapshots_aside(self, log: "_Log") -> None:
+    def _put_snapshots_aside(self, log: "_OneLog") -> None:
         damaged = []
         for snapshot in reversed(list_metadata_snapshots(log.path)):
             if _is_good(snapshot):
@@ -247,7 +247,7 @@ class DirectoryRecovery:
         topics = fold(read_metadata(path, RECORDS["topics"])).tables["topics"]
         return {row["topic"]: uuid_text(topic_id) for topic_id, row in topics.items()}
 
-    def _topic_id(self, log: "_Log") -> None:
+    def _topic_id(self, log: "_OneLog") -> None:
         """Write the topic id of a log whose ``partition.metadata`` is damaged or missing."""
         error = None
         try:
@@ -302,7 +302,7 @@ class DirectoryRecovery:
         """A step that concerns the directory."""
         return RecoveryStep(kind, "", -1, self._directory, message)
 
-    def _prepare(self, log: "_Log", *, is_clean: bool) -> None:
+    def _prepare(self, log: "_OneLog", *, is_clean: bool) -> None:
         """Plan the recovery of a log; finish its compaction, and mend the files beside it."""
         if self._full:
             log.has_failed = True
@@ -335,7 +335,7 @@ class DirectoryRecovery:
             if log.is_current and not log.has_failed:
                 self._topic_id(log)
 
-    def _lower_log_start(self, log: "_Log", log_start: int, end: int) -> None:
+    def _lower_log_start(self, log: "_OneLog", log_start: int, end: int) -> None:
         if not self._dry_run:
             starts = dict(read_offsets(self._directory, LOG_START_CHECKPOINT))
             del starts[log.topic_partition]
@@ -348,7 +348,7 @@ class DirectoryRecovery:
             f"{LOG_START_CHECKPOINT}, and the log begins with its first segment",
         )
 
-    def _leader_epochs(self, log: "_Log", plan: RecoveryPlan | None, log_start: int) -> None:
+    def _leader_epochs(self, log: "_OneLog", plan: RecoveryPlan | None, log_start: int) -> None:
         """Build the leader epochs of a log again if they are lost; a planned recovery does it."""
         epochs = EpochStarts(log.path, warns=False)
         files = list_segments(log.path)
@@ -376,7 +376,7 @@ class DirectoryRecovery:
             f"{does} {LEADER_EPOCH_CHECKPOINT} again from its batches: {why}",
         )
 
-    def _salvage(self, log: "_Log", log_start: int, committed_to: int) -> bool:
+    def _salvage(self, log: "_OneLog", log_start: int, committed_to: int) -> bool:
         """Leave out the bad bytes before good batches; whether there are any."""
         found = list(plan_salvages(log.path, log_start, committed_to))
         if not found:
@@ -399,13 +399,13 @@ class DirectoryRecovery:
         log.steps[-1] = log.steps[-1]._replace(n_bytes=n_bytes, kept=tuple(kept))
         return True
 
-    def _recover(self, planned: Sequence[tuple["_Log", RecoveryPlan]]) -> None:
+    def _recover(self, planned: Sequence[tuple["_OneLog", RecoveryPlan]]) -> None:
         """Recover some logs, or only say how in a dry run.
 
         Their syncs are made together: no log has to be on the disk before another.
         """
 
-        def recover(each: tuple[_Log, RecoveryPlan]) -> None:
+        def recover(each: tuple[_OneLog, RecoveryPlan]) -> None:
             log, plan = each
             if self._full:
                 log.has_failed = True
@@ -478,7 +478,7 @@ class DirectoryRecovery:
         yield self._step(RecoveryKind.MARKED_CLEAN, "marked the directory as cleanly stopped")
 
 
-class _Log:
+class _OneLog:
     """A log that is recovered: its plan, and the steps that were done."""
 
     def __init__(self, partition: NamedPartition) -> None:

@@ -30,7 +30,7 @@ from segmentlog.log.checkpoint import known_topic_id
 from segmentlog.log.listing import ListedFiles, indexes_without_log, list_segments, lone_segment
 from segmentlog.log.log_end import LogEnd, find_log_end
 from segmentlog.log.segment import Segment
-from segmentlog.model import LogSlice, OffsetRange, TopicPartition
+from segmentlog.model import LARGEST_LONG, LogSlice, OffsetRange, TopicPartition
 from segmentlog.reads.lookup import NewestTimestamps
 from segmentlog.store.aside import names_aside
 from segmentlog.store.contract import ReadableFile
@@ -293,7 +293,7 @@ class ListedSegments:
         end = self.files.paths.base_offsets[i]
         try:
             with self.segment(i).opened() as opened:
-                for placed in opened.headers(opened.floor_position(2**63 - 1)):
+                for placed in opened.headers(opened.floor_position(LARGEST_LONG)):
                     header = placed.header
                     is_batch = header.magic >= layout.FIRST_BATCH_MAGIC
                     end = (header.last_offset if is_batch else header.base_offset) + 1

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from segmentlog.arguments import LEAST_LONG, one_of, refuse_two, scan_policy, whole_number
+from segmentlog.arguments import one_of, refuse_two, scan_policy, whole_number
 from segmentlog.dialects import class_of_one_dialect
 from segmentlog.errors import (
     CorruptCheckpointError,
@@ -25,6 +25,7 @@ from segmentlog.log.checkpoint import known_topic_id, read_topic_id
 from segmentlog.log.log_end import LogEnd
 from segmentlog.log.segment import Segment
 from segmentlog.model import (
+    LEAST_LONG,
     MAX_INFLATED_BATCH_BYTES,
     IsolationLevel,
     LogSlice,

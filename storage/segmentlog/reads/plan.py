@@ -26,7 +26,7 @@ from segmentlog.format.records.header import BatchHeader
 from segmentlog.log.listing import ListedFiles
 from segmentlog.log.segment import OpenSegment
 from segmentlog.log.sparse_indexes import OffsetPosition
-from segmentlog.model import LogSlice, TopicPartition
+from segmentlog.model import LARGEST_LONG, LogSlice, TopicPartition
 from segmentlog.reads.listed import ListedSegments, Listing, Partition
 from segmentlog.store.readable import is_url
 from segmentlog.store.remote.requests import side_by_side
@@ -36,8 +36,6 @@ logger = logging.getLogger(__name__)
 #: Sentinel: planning did not read the checksum of the first batch: the file is read
 #: from its first byte and was not opened, or the bytes are not a batch.
 UNCHECKED = -1
-
-_LARGEST_LONG = 2**63 - 1
 
 
 class _Cut(NamedTuple):
@@ -132,7 +130,7 @@ def cut_slices(
     # No index is asked about segments that are read whole, as most are.
     whole = first + (base_offsets[first] < start_offset)
     limit = max(whole, min(bisect_right(base_offsets, end_offset) - 1, last))
-    largest = max_bytes or _LARGEST_LONG
+    largest = max_bytes or LARGEST_LONG
     cut_segment = partial(
         _cut_segment, listed, start_offset=start_offset, end_offset=end_offset, max_bytes=max_bytes
     )

@@ -306,12 +306,12 @@ def scan_slice(
                 if isinstance(change, OSError) and not is_gone(change):
                     raise
                 attempt = attempt + 1 if reader.next_offset == log_slice.start_offset else 1
-                log_slice = _find_again(log_slice, reader.next_offset, attempt, change)
+                log_slice = _rest_of_slice(log_slice, reader.next_offset, attempt, change)
             else:
                 return
 
 
-def _find_again(
+def _rest_of_slice(
     log_slice: LogSlice, next_offset: int, attempt: int, change: Exception
 ) -> LogSlice:
     """The rest of the slice, in the files that now hold it."""

@@ -31,7 +31,7 @@ from typing import NamedTuple, TypeAlias
 
 from segmentlog.dialects import one_dialect
 from segmentlog.errors import CorruptCheckpointError, LogDirectoryError, OptionError
-from segmentlog.model import TopicPartition
+from segmentlog.model import LARGEST_LONG, TopicPartition
 from segmentlog.store.paths import readable_path, why_not_there
 from segmentlog.store.readable import exists, is_directory, is_url, list_names, read_whole
 from segmentlog.store.remote.location import without_options
@@ -40,7 +40,7 @@ from segmentlog.store.system_errors import storage_errors
 #: The next offset by partition; -2 is earliest and -1 latest.
 Offsets: TypeAlias = Mapping[TopicPartition, int]
 
-_LEAST, _LARGEST = -2, 2**63 - 1
+_LEAST, _LARGEST = -2, LARGEST_LONG
 _VOID = "-"
 _BEFORE_ID = "@"  #: no name of a topic has it
 _VERSION = re.compile(r"v([0-9]{1,9})\s*")

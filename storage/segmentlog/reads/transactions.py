@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from segmentlog.arguments import LARGEST_LONG
 from segmentlog.errors import (
     ChecksumMismatchError,
     CorruptLogError,
@@ -35,6 +34,7 @@ from segmentlog.log.end_markers import EndMarkers
 from segmentlog.log.log_end import find_log_end
 from segmentlog.log.producer_snapshot import newest_snapshot
 from segmentlog.log.segment import OpenSegment, PlacedHeader, Segment
+from segmentlog.model import LARGEST_LONG
 from segmentlog.reads.listed import FileChangedError, Partition
 
 logger = logging.getLogger(__name__)

@@ -27,6 +27,7 @@ import zstandard
 
 from segmentlog.errors import RemoteSegmentError
 from segmentlog.format.messages.reader import Reader
+from segmentlog.model import LARGEST_LONG
 from segmentlog.tiered.encryption import Encryption
 from segmentlog.tiered.layout import RemoteLog, RemoteSegment
 
@@ -340,7 +341,7 @@ def _indexes(found: Mapping[str, Any]) -> Mapping[str, tuple[int, int]]:
 
 
 def _facts(found: Mapping[str, Any]) -> RemoteSegment:
-    most = (1 << 63) - 1
+    most = LARGEST_LONG
     ids = _object("remoteLogSegmentId", found.get("remoteLogSegmentId"))
     log = _object("topicIdPartition", ids.get("topicIdPartition"))
     partition = _object("topicPartition", log.get("topicPartition"))

@@ -33,7 +33,7 @@ from segmentlog.format.names import (
     parse_segment_file,
 )
 from segmentlog.log.checkpoint import read_leader_epochs, read_topic_id
-from segmentlog.model import RemoteStorageLayout, TopicPartition
+from segmentlog.model import LARGEST_LONG, RemoteStorageLayout, TopicPartition
 from segmentlog.reads.snapshot import DirectorySnapshot
 from segmentlog.store.contract import Entry, FileStatus, FileType, Measured, ReadableFile
 from segmentlog.store.paths import TieredLocation, parse_tiered
@@ -303,7 +303,7 @@ class TieredDisk:
         While a deletion is decided and unfinished, its commit has the entry.
         """
         if not self.location.local:
-            return 2**63 - 1
+            return LARGEST_LONG
 
         def learn() -> Mapping[TopicPartition, int]:
             with contextlib.suppress(CorruptCheckpointError):  # the directory reports the error
@@ -313,7 +313,7 @@ class TieredDisk:
                     return starts
             return {}
 
-        return self._known.once("log starts", learn).get(topic_partition, 2**63 - 1)
+        return self._known.once("log starts", learn).get(topic_partition, LARGEST_LONG)
 
     def _segments(self, log: RemoteLog) -> list[RemoteSegment]:
         """The segments of a log, by the broker's list if it is in the log directory.

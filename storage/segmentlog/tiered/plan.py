@@ -31,6 +31,7 @@ from segmentlog.log.checkpoint import parse_leader_epochs
 from segmentlog.log.listing import SegmentFiles
 from segmentlog.log.segment import OpenSegment, PlacedHeader, Segment
 from segmentlog.log.sparse_indexes import OffsetIndex
+from segmentlog.model import LARGEST_LONG
 from segmentlog.store.readable import bytes_of
 from segmentlog.tiered.layout import Layout, Part, RemoteLog, RemoteSegment
 
@@ -117,7 +118,7 @@ def choose(
             lose(str(log), missing, "are in no segment of the tier", _OTHER)
         return []
     # A broker moves the start of the first leader epoch with the log start.
-    begins = found.starts_at if epochs and log_start == 2**63 - 1 else log_start
+    begins = found.starts_at if epochs and log_start == LARGEST_LONG else log_start
     if chain[0].start_offset > begins:
         # Perhaps retention: a broker writes the checkpoint once a minute.
         logger.warning(
@@ -182,7 +183,7 @@ def lost_offsets(
     """Segments that are left out and alone have offsets of the log, each with these offsets."""
     for each in chain.left_out:
         at = max(each.start_offset, chain.starts_at)
-        if log_start < 2**63 - 1:
+        if log_start < LARGEST_LONG:
             at = max(at, log_start)
         for one in chain.segments:
             if one.start_offset <= at <= one.end_offset:
@@ -217,7 +218,7 @@ def _last_epoch_ends(own: Epochs, epochs: Epochs) -> int:
         for epoch, start in epochs:
             if epoch > own[-1][0]:
                 return start - 1
-    return 2**63 - 1
+    return LARGEST_LONG
 
 
 def _chain(
@@ -275,7 +276,7 @@ def missing_offsets(
     starts = [each.start_offset for each in chain[1:]]
     starts += [] if local_start is None else [local_start]
     for each, start in zip(chain, starts, strict=False):
-        is_deleted = start <= log_start < 2**63 - 1
+        is_deleted = start <= log_start < LARGEST_LONG
         if each.end_offset + 1 < start and not is_deleted:
             yield each, start
 
@@ -301,7 +302,7 @@ def _with_end(tier: Layout, segment: RemoteSegment) -> RemoteSegment:
         size = opened.segment.size
         end = segment.end_offset
         if end < 0:
-            last = _last_batch(opened, _position_before(tier, segment, opened, 2**63 - 1))
+            last = _last_batch(opened, _position_before(tier, segment, opened, LARGEST_LONG))
             last = last or _last_batch(opened, 0)
             end = last.header.last_offset if last else _UNKNOWN
     return segment._replace(end_offset=end, n_bytes=size)

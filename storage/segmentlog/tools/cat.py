@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
-from segmentlog.arguments import LARGEST_LONG, refuse_two
+from segmentlog.arguments import refuse_two
 from segmentlog.errors import OptionError
 from segmentlog.format.names import DirectoryState, parse_partition_directory
 from segmentlog.model import (
+    LARGEST_LONG,
     IsolationLevel,
     OffsetRange,
     OnCorruptBatch,

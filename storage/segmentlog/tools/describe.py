@@ -14,7 +14,7 @@ from segmentlog.format.records.header import BatchHeader
 from segmentlog.log.segment import Segment
 from segmentlog.maintain.places import log_directory
 from segmentlog.maintain.verification.findings import unfinished_commits
-from segmentlog.model import TopicPartition
+from segmentlog.model import LARGEST_LONG, TopicPartition
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import open_log_dir
@@ -217,7 +217,7 @@ def _outer_headers(log: Log) -> _Seen:
             seen.add(placed.header)
             break
         with filled[-1].opened() as opened:
-            last_entry = opened.floor_position(2**63 - 1)
+            last_entry = opened.floor_position(LARGEST_LONG)
             headers = opened.headers(last_entry, _end_of(log, filled[-1]))
             for placed in deque(headers, maxlen=1):
                 seen.add(placed.header)

@@ -18,6 +18,7 @@ import typer
 from segmentlog.errors import OptionError
 from segmentlog.model import (
     INTERNAL_TOPICS,
+    LEAST_LONG,
     IsolationLevel,
     LogSlice,
     OnCorruptBatch,
@@ -37,7 +38,7 @@ from segmentlog.tools.usage import write_not_in_use
 
 _NOTHING, _FAILED = 1, 2  # exit statuses, as grep's
 
-_LEAST, _BEYOND = -(2**63), 2**63  #: half-open: every time that Kafka can store
+_LEAST, _BEYOND = LEAST_LONG, 2**63  #: half-open: every time that Kafka can store
 _PIECE_ROWS = 1_000  #: a search of them as one text takes as long as the call
 
 #: Parts of a pattern that look at their surroundings: they may match in a value, and not where

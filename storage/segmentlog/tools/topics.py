@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from segmentlog.cluster.cluster_metadata import known_losses, read_partition_counts
 from segmentlog.errors import SegmentLogError
 from segmentlog.log.segment import Segment
-from segmentlog.model import INTERNAL_TOPICS, TopicPartition
+from segmentlog.model import INTERNAL_TOPICS, LARGEST_LONG, TopicPartition
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
@@ -301,7 +301,7 @@ def _entries(segment: Segment, most: int, end: int) -> Iterator[tuple[int, int]]
                 header = opened.header_at(entry.position, up_to_offset=entry.offset)
                 if header is not None:
                     yield header.max_timestamp, last_offset(header) + 1
-            for placed in opened.headers(opened.floor_position(2**63 - 1)):
+            for placed in opened.headers(opened.floor_position(LARGEST_LONG)):
                 yield placed.header.max_timestamp, last_offset(placed.header) + 1
         yield largest, end
 

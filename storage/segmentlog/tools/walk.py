@@ -16,10 +16,11 @@ from segmentlog.format.kernels import layout, status
 from segmentlog.format.records.header import BatchHeader, parse_header
 from segmentlog.log.damage import good_batch_after
 from segmentlog.log.segment import PlacedHeader, Segment
+from segmentlog.model import LEAST_LONG
 from segmentlog.store.contract import ReadableFile
 from segmentlog.store.readable import after_zeros
 
-_LEAST, _BEYOND = -(2**63), 2**63
+_LEAST, _BEYOND = LEAST_LONG, 2**63
 
 
 def last_offset(header: BatchHeader) -> int:
@@ -139,7 +140,7 @@ def walk(
 
     `file`: its file, opened.  `is_wanted`: decides whether a batch is checked and yielded.
     """
-    next_offset = -(2**63)
+    next_offset = LEAST_LONG
     while position < segment.size:
         reason, bad = "", None
         try:

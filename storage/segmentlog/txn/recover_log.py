@@ -44,6 +44,7 @@ from segmentlog.log.producers import ProducerStates
 from segmentlog.log.segment import Segment
 from segmentlog.log.swaps import swap_in
 from segmentlog.log.windows import BatchWindows
+from segmentlog.model import LARGEST_LONG
 from segmentlog.store.contract import ReadableFile
 from segmentlog.store.durable import (
     cut_file,
@@ -121,7 +122,7 @@ def _first_offset(file: ReadableFile, at: int) -> int:
     return first_offset(file, at, header)
 
 
-_ANY_OFFSET = 2**63 - 1
+_ANY_OFFSET = LARGEST_LONG
 _MOST_GAPS = 1000  #: after so many, the batches that are cut off are not counted further
 
 

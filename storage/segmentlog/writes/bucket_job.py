@@ -24,7 +24,7 @@ from segmentlog.errors import (
     UnknownTopicOrPartitionError,
 )
 from segmentlog.format.names import check_topic_name
-from segmentlog.model import TopicPartition
+from segmentlog.model import LARGEST_LONG, TopicPartition
 from segmentlog.store.bucket_location import BucketLocation, parse_bucket
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.state import StreamBatch
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_LARGEST_END = 2**63 - 1
 
 #: Partitions of a new topic that rows may name by themselves: one wrong row makes no more.
 _MOST_NAMED = 10_000
@@ -327,7 +326,7 @@ class _Attempt:
                 base, end, shift = each.first_offset, each.last_offset + 1, 0
                 if at not in ends and base > next_offset and (log is None or not log.n_extents):
                     starts[at] = base  # the restored log begins there
-            if end > _LARGEST_END:
+            if end > LARGEST_LONG:
                 raise OffsetsOutOfOrderError(*at, end - 1, next_offset)
             ends[at] = end
             placed.append(

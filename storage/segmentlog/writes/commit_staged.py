@@ -16,7 +16,7 @@ from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT, partition_path
 from segmentlog.log.checkpoint import read_leader_epochs
 from segmentlog.log.listing import list_segments
 from segmentlog.log.producers import save_producers
-from segmentlog.model import Appended, TopicPartition
+from segmentlog.model import LARGEST_LONG, Appended, TopicPartition
 from segmentlog.store.durable import SyncTogether, do_together
 from segmentlog.store.readable import exists
 from segmentlog.txn.change import Change
@@ -35,7 +35,6 @@ logger = logging.getLogger(__name__)
 
 _DAY_MS = 24 * 3600 * 1000
 _MOST_NAMED = 10  #: topics in a warning
-_LARGEST_END = 2**63 - 1  #: Java's largest long, which checkpoints are written with
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +327,6 @@ def _new_bounds(
         if extent.has_offsets and extent.first_offset < new_end:
             raise OffsetsOutOfOrderError(*topic_partition, extent.first_offset, new_end)
         new_end = extent.end_offset(new_end)
-    if new_end > _LARGEST_END:
+    if new_end > LARGEST_LONG:
         raise OffsetsOutOfOrderError(*topic_partition, new_end - 1, end)
     return new_start, new_end

@@ -395,7 +395,7 @@ class WriteJob:
             except BaseException:
                 self._remove_new(new)
                 raise
-        self.abort()  # removes the files of attempts that lost, too
+        self.files.remove()  # those of attempts that lost, too
         return committed
 
     def _remove_new(self, topics: Collection[str]) -> None:

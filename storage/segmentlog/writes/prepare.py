@@ -25,7 +25,7 @@ from segmentlog.log.listing import list_segments, remove_indexes_without_log
 from segmentlog.log.log_end import find_log_end
 from segmentlog.log.segment import Segment
 from segmentlog.log.swaps import settle_swaps
-from segmentlog.model import TopicPartition
+from segmentlog.model import LARGEST_LONG, TopicPartition
 from segmentlog.store.durable import do_together, sync_directory
 from segmentlog.store.readable import exists, status_of
 from segmentlog.txn.guard import SegmentSizes
@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # a log that needs no recovery is prepared without the compil
 
 logger = logging.getLogger(__name__)
 
-_ANY_OFFSET = 2**63 - 1
+_ANY_OFFSET = LARGEST_LONG
 _REMEDY = (
     "nothing can be appended to this log: segmentlog verify shows the place, and segmentlog "
     "recover cuts the log there, as a broker would, or leaves out the damage alone "

@@ -24,7 +24,7 @@ from segmentlog.format.records.decoder import BatchScanner, RecordFiller
 from segmentlog.format.records.encoder import EncodedBatches
 from segmentlog.format.records.scanned_batches import ScannedBatches, batch_error
 from segmentlog.format.records.schema import record_schema
-from segmentlog.model import TimestampType, TopicPartition
+from segmentlog.model import LEAST_LONG, TimestampType, TopicPartition
 from segmentlog.writes.config import ProducerConfig
 
 _TABLE_ROWS = 1 << 14
@@ -174,7 +174,7 @@ def _newest_timestamp(filler: RecordFiller, batch: ScannedBatches) -> int:
     def make_room(_: Int64s, n_bytes: int, n_headers: int) -> Output:
         return Output(_TIMESTAMPS, n_rows, max(n_bytes, most), max(n_headers, most // 2))
 
-    newest = -(2**63)
+    newest = LEAST_LONG
     for filled in filler.fill(batch, make_room):
         times = filled.arrays.timestamps[: filler.state[output.N_ROWS]]
         newest = max(newest, int(times.max()))

@@ -1,12 +1,12 @@
 """The sequences of idempotent producers: number records, and check staged batches against a log.
 
-The check is that of the leader of a partition.
-A leader remembers the last five batches of a producer (``ProducerStateEntry``), because a
-producer has at most five requests in flight.  A flush may have any number of batches, and becomes
-visible as a whole, so the check looks further back: the log has all batches, unless retention or
-compaction has removed some.  Even then, the producer's state has its last batch, and the flush
-contains the batches before it.  Repeated batches are left out, and answered with their offsets.
-Anything else that is out of order is refused.
+The check is that of the leader of a partition.  A leader remembers the last five batches of a
+producer (``ProducerStateEntry``), because a producer has at most five requests in flight.  A flush
+may have any number of batches, and becomes visible as a whole, so the check looks further back:
+the log has all batches, unless retention or compaction has removed some.  Even then, the
+producer's state has its last batch, and the flush contains the batches before it.  Repeated
+batches are left out, and answered with their offsets.  Anything else that is out of order is
+refused.
 
 A leader forgets a producer that was idle for ``producer.id.expiration.ms``, and then accepts any
 sequence of it.  Here a producer is known as long as the log or its newest snapshot has it.
@@ -94,7 +94,7 @@ class SequenceNumbers:
             log = opened.log(*topic_partition)
         except UnknownTopicOrPartitionError:
             return 0
-        producers = _Log(log.path, log.log_end_offset).producers
+        producers = _Producers(log.path, log.log_end_offset).producers
         (row,) = producers.rows_of(np.array([self._producer.producer_id])).tolist()
         state = producers.states[row]
         if state[producer_table.EPOCH] != self._producer.producer_epoch:
@@ -146,7 +146,7 @@ def without_duplicates(
         if each not in partitions or each not in ends:
             kept += extents
             continue
-        log = _Log(partition_path(directory, each), ends[each])
+        log = _Producers(partition_path(directory, each), ends[each])
         check = _PartitionCheck(each, log, _fields_of(directory, extents))
         fates = check.fates()
         appended += check.answers(fates)
@@ -158,7 +158,7 @@ def without_duplicates(
     return JobExtents([TaskExtents.of(kept), stage.close()]), tuple(appended)
 
 
-class _Log:
+class _Producers:
     """The log of a partition, and its producers at its end."""
 
     def __init__(self, path: str, end: int) -> None:
@@ -175,7 +175,7 @@ class _PartitionCheck:
     `sequences.BATCH_COLUMNS`).
     """
 
-    def __init__(self, topic_partition: TopicPartition, log: _Log, batches: Int64s) -> None:
+    def __init__(self, topic_partition: TopicPartition, log: _Producers, batches: Int64s) -> None:
         self._topic_partition = topic_partition
         self._log = log
         self._batches = batches

@@ -34,7 +34,7 @@ from segmentlog.format.records.source import (
     pooled_array,
     record_source,
 )
-from segmentlog.model import TimestampType, TopicPartition
+from segmentlog.model import LARGEST_LONG, TimestampType, TopicPartition
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.writes.config import ProducerConfig
 from segmentlog.writes.extents import TaskExtents
@@ -55,7 +55,6 @@ _COLUMNS = ("key", "value", "headers", "topic", "partition", "offset", "timestam
             "timestampType")  # fmt: skip
 
 _PER_MILLISECOND = {"s": 1, "ms": 1, "us": 1000, "ns": 1_000_000}
-_LARGEST_LONG = 2**63 - 1
 
 _TYPES: dict[str, tuple[Callable[[pa.DataType], bool], str]] = {
     "topic": (
@@ -160,7 +159,7 @@ def milliseconds(topic: str, rows: pa.RecordBatch, default: int) -> Int64s:
     # `to_numpy` would load pandas.
     counts = buffer_view(whole.buffers()[1], np.int64, len(whole), 8 * whole.offset)
     if column.type.unit == "s":
-        wrong = np.abs(counts) > _LARGEST_LONG // 1000
+        wrong = np.abs(counts) > LARGEST_LONG // 1000
         if wrong.any():
             reason = "its timestamp does not fit 64-bit milliseconds"
             raise InvalidRecordError(topic, -1, int(np.argmax(wrong)), reason)

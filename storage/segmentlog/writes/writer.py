@@ -104,7 +104,7 @@ class LogWriter:
         self._has_rows = False
         self._rolls = False
         self._is_open = True
-        self._is_poisoned = False
+        self._has_refused = False
         self._has_committed = False
         self._has_warned = False
         self._turn = threading.RLock()
@@ -337,12 +337,12 @@ class LogWriter:
         try:
             yield
         except BaseException:
-            self._is_poisoned = True
+            self._has_refused = True
             raise
 
     def _check_refused(self) -> None:
         """Refuse to commit rows if another row since the last `flush` was refused."""
-        if self._is_poisoned:
+        if self._has_refused:
             accepted = "abort, and append the other rows since the last flush again"
             raise OptionError("writer", "a writer that has refused a row", accepted)
 

@@ -4,23 +4,24 @@ import json
 
 import pytest
 
-from pyspark_segmentlog.reads.stream_offsets import from_json, to_json
+from pyspark_segmentlog.reads.stream_offsets import from_json
 from segmentlog.errors import OptionError
 from segmentlog.model import TopicPartition
+from segmentlog.reads import offsets_as_topics
 
 
 def test_topics_and_partitions_have_one_order() -> None:
     """Spark compares texts. Partition 10 follows partition 2."""
     offsets = {TopicPartition("b", each): each for each in (10, 2, 0)}
     offsets |= {TopicPartition("a", each): 2**63 - 1 for each in (11, 1)}
-    text = json.dumps(to_json(offsets))
+    text = json.dumps(offsets_as_topics(offsets))
 
     largest = 2**63 - 1
     expected = f'{{"a": {{"1": {largest}, "11": {largest}}}, "b": {{"0": 0, "2": 2, "10": 10}}}}'
     assert expected == text
     assert offsets == from_json(json.loads(text))
     shuffled = dict(sorted(offsets.items(), key=lambda item: item[1]))
-    assert text == json.dumps(to_json(shuffled))
+    assert text == json.dumps(offsets_as_topics(shuffled))
 
 
 @pytest.mark.parametrize(

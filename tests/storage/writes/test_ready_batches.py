@@ -102,7 +102,7 @@ def _is_taken(writer: segmentlog.LogWriter, data: bytes | bytearray) -> bool:
     try:
         writer.append_batches(data, 0)
     except OptionError:
-        writer._is_poisoned = False
+        writer._has_refused = False
         return False
     return True
 

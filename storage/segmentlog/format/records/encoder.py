@@ -27,6 +27,7 @@ from segmentlog.format.records.compression import Deflater
 from segmentlog.format.records.source import array_view, pooled_array
 from segmentlog.model import (
     BATCH_SIZE,
+    LARGEST_LONG,
     MAX_INFLATED_BATCH_BYTES,
     MAX_MESSAGE_BYTES,
     Codec,
@@ -35,7 +36,6 @@ from segmentlog.model import (
 
 #: Most bytes of a batch before compression: readers refuse a batch that inflates to more.
 _LARGEST_INFLATED = layout.HEADER_BYTES + MAX_INFLATED_BATCH_BYTES
-_LARGEST_OFFSET = 2**63 - 1
 _DEFLATE_BYTES = 4 << 20  # written before compression: small enough for the processor's caches
 _TABLE_LINES = 1 << 10
 _NO_TABLE: Int64s = np.empty((0, N_BATCH_COLUMNS), np.int64)
@@ -256,7 +256,7 @@ class _Rows(NamedTuple):
 
 def _check_offsets(partition: TopicPartition, rows: Int64s, offsets: Int64s) -> None:
     """Refuse offsets that are negative, do not rise, or leave no offset for a next row."""
-    wrong = (np.diff(offsets, prepend=-1) <= 0) | (offsets == _LARGEST_OFFSET)
+    wrong = (np.diff(offsets, prepend=-1) <= 0) | (offsets == LARGEST_LONG)
     wrong |= offsets < 0  # the difference of negative offsets may wrap
     if wrong.any():
         row = int(rows[np.argmax(wrong)])

@@ -20,6 +20,8 @@ from segmentlog.format.records.read_memory import ReadMemory, Workspace
 from segmentlog.format.records.schema import CONSTANT_COLUMNS, is_in_milliseconds
 from segmentlog.model import (
     ALL_OFFSETS,
+    LARGEST_LONG,
+    LEAST_LONG,
     MAX_INFLATED_BATCH_BYTES,
     OffsetRange,
     TimestampRange,
@@ -28,7 +30,6 @@ from segmentlog.model import (
 )
 
 _MICROSECONDS, _MILLISECONDS = 1000, 1  # in a millisecond
-_SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 _ROOM_BYTES = 8 << 20
 _SMALL_ROOM_BYTES = 1 << 20  # a read of so few bytes takes no arena
 _SCRATCH_BYTES = 256 << 10  # for one inflated batch: it should stay in the second cache
@@ -69,9 +70,9 @@ class OnePassDecoder:
         self._topic_partition, self._offsets = topic_partition, offsets
         self._memory = memory or ReadMemory()
         self._workspace = workspace or Workspace()
-        first_ms, end_ms = timestamps or (_SMALLEST, _LARGEST + 1)
-        self._first_ms = min(max(first_ms, _SMALLEST), _LARGEST)
-        self._last_ms = min(max(end_ms - 1, _SMALLEST), _LARGEST)
+        first_ms, end_ms = timestamps or (LEAST_LONG, LARGEST_LONG + 1)
+        self._first_ms = min(max(first_ms, LEAST_LONG), LARGEST_LONG)
+        self._last_ms = min(max(end_ms - 1, LEAST_LONG), LARGEST_LONG)
         self._schema = schema
         self._scale = _MILLISECONDS if is_in_milliseconds(schema) else _MICROSECONDS
         self._constants = Constants.of(topic_partition)

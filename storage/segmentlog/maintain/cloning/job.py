@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import numpy as np
 import pyarrow as pa
 
-from segmentlog.arguments import LARGEST_LONG
 from segmentlog.arrow_dataset.log_dataset import LogDataset
 from segmentlog.arrow_dataset.snapshot import Snapshot, take_snapshot
 from segmentlog.cluster.directory_settings import DirectorySettings, Source, is_of_a_broker
@@ -45,7 +44,14 @@ from segmentlog.maintain.cloning.settings import (
 from segmentlog.maintain.cloning.split_keys import Keys, SplitKeys, find_split_keys
 from segmentlog.maintain.cloning.time_windows import time_windows
 from segmentlog.maintain.restoration.plan import GroupOffset
-from segmentlog.model import Codec, IsolationLevel, OnCorruptBatch, ReadUpTo, ScanPolicy
+from segmentlog.model import (
+    LARGEST_LONG,
+    Codec,
+    IsolationLevel,
+    OnCorruptBatch,
+    ReadUpTo,
+    ScanPolicy,
+)
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.metadata_log import metadata_path
 from segmentlog.reads.ordered_reads import n_threads_of, read_in_order

@@ -123,7 +123,7 @@ def _clean_once(
     if not cleaner.keeps_last_batch:
         kept_end = log.end_offset(ReadUpTo.HIGH_WATERMARK)
     fates = BatchFates(active, _indexed(segments), transactions, kept_end, cleaner.now_ms)
-    filtered = SegmentCleaner(
+    segment_cleaner = SegmentCleaner(
         log.path, config, known, fates,
         now_ms=cleaner.now_ms, old_tombstones_from_ms=from_ms,
     )  # fmt: skip
@@ -136,11 +136,11 @@ def _clean_once(
         "of older formats prior to %d)", name, clean_to, len(cleaned), len(groups), from_ms,
     )  # fmt: skip
     ends = [each.base_offset for each in segments[1 : len(cleaned) + 1]]
-    made = _written(log, filtered, cleaned, ends, groups, before_step, on_phase)
+    made = _written(log, segment_cleaner, cleaned, ends, groups, before_step, on_phase)
     # From here on, a failure leaves all files: they show a recovery whether to finish or to undo.
     logger.info("swapping in %d cleaned segments of log %s", len(made), name)
     swap_in(log.path, {each.base_offset for each in cleaned}, {each.base_offset for each in made})
-    counts = filtered.counts
+    counts = segment_cleaner.counts
     done = CompactedPartition(
         *name, first_dirty, clean_to, dirty.dirty_ratio, 1, len(cleaned), len(made),
         sum(each.size for each in cleaned), sum(each.size for each in made),
@@ -155,7 +155,7 @@ def _clean_once(
 
 def _written(
     log: Log,
-    filtered: SegmentCleaner,
+    segment_cleaner: SegmentCleaner,
     cleaned: Sequence[Segment],
     ends: Sequence[int],
     groups: Sequence[slice],
@@ -168,7 +168,7 @@ def _written(
         for i, group in enumerate(groups):
             before_step()
             on_phase(f"{log.topic_partition}: writes segment {i + 1} of {len(groups)}")
-            made.append(filtered.clean(cleaned[group], ends[group]))
+            made.append(segment_cleaner.clean(cleaned[group], ends[group]))
             logger.info(
                 "cleaned %d segments of log %s, from offset %d on: %d bytes remain",
                 len(cleaned[group]), log.topic_partition, made[-1].base_offset, made[-1].size,

@@ -32,13 +32,12 @@ from segmentlog.log.segment import Segment
 from segmentlog.log.transaction_index import AbortedTransaction, encode_transactions
 from segmentlog.log.windows import BatchWindows
 from segmentlog.maintain.compaction.key_map import OffsetMap, inflated_runs
-from segmentlog.model import Codec
+from segmentlog.model import LARGEST_LONG, Codec
 from segmentlog.store.durable import create_file, remove_file, sync_file, write_all
 from segmentlog.store.readable import open_file, status_of
 
 _WINDOW_BYTES = 4 << 20
 _OUTPUT_BYTES = 8 << 20
-_LARGEST = 2**63 - 1
 _NO_PRODUCER = -1
 
 
@@ -190,7 +189,7 @@ class SegmentCleaner:
         self._rules[compaction.LATEST_OFFSET] = offset_map.latest_offset
         self._rules[compaction.NOW_MS] = now_ms
         horizon = now_ms + config.delete_retention_ms
-        self._rules[compaction.HORIZON_MS] = -1 if erases else min(horizon, _LARGEST)
+        self._rules[compaction.HORIZON_MS] = -1 if erases else min(horizon, LARGEST_LONG)
         self._rules[compaction.ERASES] = erases
         self._counts: Int64s
         self._forget_counts()
@@ -199,7 +198,7 @@ class SegmentCleaner:
 
     def _forget_counts(self) -> None:
         self._counts = np.zeros(compaction.COUNT_COLUMNS, np.int64)
-        self._counts[compaction.FIRST_REPLACED] = _LARGEST
+        self._counts[compaction.FIRST_REPLACED] = LARGEST_LONG
         self._counts[compaction.LAST_REPLACED] = -1
 
     @property

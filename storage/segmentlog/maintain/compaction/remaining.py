@@ -21,7 +21,7 @@ from segmentlog.format.names import (
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.listing import SegmentFiles
 from segmentlog.log.segment import Segment
-from segmentlog.model import TopicPartition
+from segmentlog.model import LARGEST_LONG, TopicPartition
 from segmentlog.store.contract import FileType
 from segmentlog.store.partitions import NamedPartition
 from segmentlog.store.readable import list_entries, status_of
@@ -35,7 +35,6 @@ if TYPE_CHECKING:  # the kernels load with the first copy that is read
 
 #: Copies of bytes that a recovery has cut off (`segmentlog.log.broken`).
 _BROKEN = re.compile(r"segmentlog\.(?P<offset>[0-9]{20})\.log\..*broken(\.tmp)?")
-_LARGEST = 2**63 - 1
 
 
 class CopyKind(StrEnum):
@@ -219,7 +218,7 @@ class CopySearch:
             self._cleaner = SegmentCleaner("", TopicConfig(), self._keys, fates, erases=True)
         cleaner = self._cleaner
         try:
-            counts, reason = cleaner.count(file.segment, _LARGEST), ""
+            counts, reason = cleaner.count(file.segment, LARGEST_LONG), ""
         except SegmentLogError as error:
             counts, reason = cleaner.counts, f"it is searched up to its first bad batch: {error}"
         except OSError as error:

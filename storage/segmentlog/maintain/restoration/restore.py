@@ -26,7 +26,7 @@ from contextlib import ExitStack, nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from segmentlog.arguments import LARGEST_LONG, LEAST_LONG, one_of, topic_names
+from segmentlog.arguments import one_of, topic_names
 from segmentlog.cluster.placement import TargetCluster, node_of
 from segmentlog.cluster.replicated import open_replicas
 from segmentlog.dialects import one_dialect
@@ -42,7 +42,13 @@ from segmentlog.maintain.restoration.plan import (
     RestoredPartition,
     RestoredRecords,
 )
-from segmentlog.model import LOCK_TIMEOUT_SECONDS, OnCorruptBatch, TopicPartition
+from segmentlog.model import (
+    LARGEST_LONG,
+    LEAST_LONG,
+    LOCK_TIMEOUT_SECONDS,
+    OnCorruptBatch,
+    TopicPartition,
+)
 from segmentlog.reads.choose import missing_of, only_in_a_tier, partitions_of
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.store.destinations import identity_of, refuse_overlap

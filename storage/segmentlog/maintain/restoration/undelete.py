@@ -23,7 +23,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from segmentlog.arguments import LARGEST_LONG, LEAST_LONG, instance_of, one_of, texts
+from segmentlog.arguments import instance_of, one_of, texts
 from segmentlog.cluster.directory_settings import DirectorySettings, Source, is_of_a_broker
 from segmentlog.dialects import one_dialect
 from segmentlog.errors import (
@@ -53,6 +53,8 @@ from segmentlog.maintain.restoration.restore import (
     writer_into,
 )
 from segmentlog.model import (
+    LARGEST_LONG,
+    LEAST_LONG,
     LOCK_TIMEOUT_SECONDS,
     OnCorruptBatch,
     ReadUpTo,

@@ -45,7 +45,7 @@ from segmentlog.maintain.verification.verify_log import (
     batches_and_damage,
     unreadable_records,
 )
-from segmentlog.model import TopicPartition
+from segmentlog.model import LARGEST_LONG, TopicPartition
 from segmentlog.reads.listed import ListedSegments, Listing
 from segmentlog.reads.log import Log
 from segmentlog.reads.metadata_log import newest_metadata
@@ -286,7 +286,7 @@ class _LogTier:
         chain = found.segments
         yield from self._gaps(found, local_start)
         ids = {each.segment_id: each for each in chain}
-        starts = [*(each.start_offset for each in chain[1:]), 2**63 - 1]
+        starts = [*(each.start_offset for each in chain[1:]), LARGEST_LONG]
         followed = dict(zip(ids, starts, strict=False))
         read = self._bytes_read()
         for each in segments:
@@ -302,7 +302,7 @@ class _LogTier:
                     continue
                 n_read = 0
             elif n_read:
-                offset = min(followed[each.segment_id], local_start or 2**63 - 1)
+                offset = min(followed[each.segment_id], local_start or LARGEST_LONG)
             yield from self._content(of_log, n_read, offset, local if is_compared else None)
 
     def _gaps(self, found: Chain, local_start: int | None) -> Iterator[Finding]:

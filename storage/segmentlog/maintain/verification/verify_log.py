@@ -33,6 +33,7 @@ from segmentlog.maintain.verification.commits import ExtentCheck
 from segmentlog.maintain.verification.findings import Finding, FindingKind, MakeFinding, Severity
 from segmentlog.maintain.verification.indexes import IndexCheck
 from segmentlog.maintain.verification.transactions import ProducerCheck, TransactionCheck
+from segmentlog.model import LARGEST_LONG
 from segmentlog.reads.listed import LostSegments
 from segmentlog.reads.log import Log
 from segmentlog.store.contract import ReadableFile
@@ -173,7 +174,7 @@ class LogCheck:
                         if self._producers is not None:
                             self._producers.go_on_from(good.base_offset)
                     elif found.severity != Severity.NOTE:
-                        indexes.unreadable(segment.size, 2**63 - 1)
+                        indexes.unreadable(segment.size, LARGEST_LONG)
                     continue
                 self._offsets.follow(batches)
                 if extent is not None:
