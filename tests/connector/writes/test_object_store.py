@@ -1,6 +1,5 @@
 """DataFrames and streams in logs in object stores: tasks write objects, a driver commits."""
 
-import os
 import shlex
 import subprocess
 import sys
@@ -98,12 +97,12 @@ def test_a_failed_job_leaves_nothing_visible(spark: SparkSession, url: str) -> N
 
 
 @pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A place in S3, whose credentials tasks find in their environment."""
+def s3(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    """A place in S3 for one test, whose credentials tasks find in their environment."""
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
     with Moto() as server:
-        yield server.url(f"spark-{os.getpid()}")
+        yield server.url(tmp_path.name)  # servers of one process share their objects
 
 
 #: A Python that, in an executor, has its own empty ``/mnt``, and finds the hidden folders empty.
