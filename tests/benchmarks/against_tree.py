@@ -136,13 +136,12 @@ _TOOL = (
     + """
 import contextlib, io
 from segmentlog.tools.cli import app
-from segmentlog.tools.describe import describe_paths, write_json
 def verify():
     app(["verify", sys.argv[1], "--json", "--notes"], standalone_mode=False)
 def describe():
-    write_json(describe_paths([sys.argv[1]]))
+    app(["describe", sys.argv[1], "--json"], standalone_mode=False)
 def describe_all():
-    write_json(describe_paths([sys.argv[1]], all_headers=True))
+    app(["describe", sys.argv[1], "--all", "--json"], standalone_mode=False)
 with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
     {tool}()
 start, cpu_start = time.perf_counter(), cpu()
