@@ -6,8 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
+from cloned_places import places_of
 from pyspark.sql import SparkSession
 
 import pyspark_segmentlog
@@ -15,7 +15,6 @@ import segmentlog
 from pyspark_segmentlog import cloning
 from segmentlog.errors import ColumnError, SplitKeyError
 from segmentlog.maintain.cloning import job
-from segmentlog.maintain.cloning.cloned_offsets import CLONED_MAP_SCHEMA
 
 pytestmark = pytest.mark.linux
 
@@ -39,19 +38,6 @@ def write(path: Path, *, with_split_keys: bool = False) -> Path:
 def records(path: Path) -> list[Any]:
     columns = ["partition", "offset", "key", "value", "timestamp"]
     return segmentlog.read(path, "u", columns=columns).to_pylist()
-
-
-def places(path: Path) -> Any:
-    """A map, with a row for each record and for each end, in the order of the source."""
-    assert pq.read_schema(path).equals(CLONED_MAP_SCHEMA)
-    return sorted(
-        (
-            row["partition"], row["source_offset"] + i, row["n_records"] == 0,
-            row["target_partition"], row["target_offset"] + i,
-        )
-        for row in pq.read_table(path).to_pylist()
-        for i in range(max(row["n_records"], 1))
-    )  # fmt: skip
 
 
 def test_the_clone_is_that_of_one_process(
@@ -81,7 +67,7 @@ def test_the_clone_is_that_of_one_process(
     assert here == there
     assert 1 == here.n_left_out
     assert records(tmp_path / "here") == records(tmp_path / "there")
-    assert places(tmp_path / "here.parquet") == places(tmp_path / "there.parquet")
+    assert places_of(tmp_path / "here.parquet") == places_of(tmp_path / "there.parquet")
     assert not list(tmp_path.glob("*pieces*"))
 
 

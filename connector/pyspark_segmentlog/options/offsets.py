@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from segmentlog.errors import OptionError, SegmentLogError
-from segmentlog.model import TopicPartition
+from segmentlog.model import LARGEST_LONG, TopicPartition
 from segmentlog.reads import exists, read_stream_checkpoint, readable_path, topic_ids_of
 
 logger = logging.getLogger(__name__)
@@ -24,7 +24,6 @@ logger = logging.getLogger(__name__)
 EARLIEST = -2
 LATEST = -1
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
-_LARGEST = 2**63 - 1
 _LARGEST_PARTITION = 2**31 - 1
 _CHECKPOINT = "checkpoint:"
 
@@ -98,7 +97,7 @@ class OffsetBound:
                 maps[topic] = entry
         partitions: list[tuple[TopicPartition, int]] = []
         for topic_partition, offset in parse_partitions(option, text, maps):
-            if type(offset) is not int or not EARLIEST <= offset <= _LARGEST:
+            if type(offset) is not int or not EARLIEST <= offset <= LARGEST_LONG:
                 raise ValueError
             partitions.append((topic_partition, offset))
         ids = tuple(topic_ids_of(maps).items())

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
 
 from segmentlog.errors import OptionError, SegmentLogError
+from segmentlog.model import LARGEST_LONG
 from segmentlog.times import parse_duration
 
 _Word = TypeVar("_Word", bound=StrEnum)
@@ -16,8 +17,7 @@ _TIME_UNITS = {
     "h": 3_600_000_000, "d": 86_400_000_000,
 }  # fmt: skip
 
-_LARGEST = 2**63 - 1
-_TOO_LARGE = f"the largest size is {_LARGEST} bytes"
+_TOO_LARGE = f"the largest size is {LARGEST_LONG} bytes"
 
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -96,7 +96,7 @@ def one_of(words: type[_Word]) -> Callable[[str], _Word]:
     return parse
 
 
-def number(least: int, most: int = _LARGEST) -> Callable[[str], int]:
+def number(least: int, most: int = LARGEST_LONG) -> Callable[[str], int]:
     """Parser of whole numbers from `least` to `most`."""
 
     def parse(text: str) -> int:
@@ -115,7 +115,7 @@ def size(*, zero: bool = False) -> Callable[[str], int]:
         if match is None or (not zero and not int(match[1])):
             raise ValueError
         found = int(match[1]) * _UNITS[match[2]]
-        if found > _LARGEST:
+        if found > LARGEST_LONG:
             raise ValueError(_TOO_LARGE)
         return found
 

@@ -29,7 +29,7 @@ from pyspark_segmentlog.reads.stream_offsets import (
 )
 from pyspark_segmentlog.reads.task_groups import group_slices
 from segmentlog.errors import LogChangedError, LogDirectoryError, OptionError, StreamOffsetError
-from segmentlog.model import LogSlice, OffsetRange, ReadUpTo, TopicPartition
+from segmentlog.model import LARGEST_LONG, LogSlice, OffsetRange, ReadUpTo, TopicPartition
 from segmentlog.native import check_compiled
 from segmentlog.reads import (
     is_url,
@@ -394,9 +394,6 @@ def _ends_before(end: int) -> str:
     )
 
 
-_LARGEST = 2**63 - 1
-
-
 def limit_offsets(starts: Offsets, ends: Offsets, max_offsets: int) -> dict[TopicPartition, int]:
     """Ends of a micro-batch with about `max_offsets` offsets."""
     # The rule is that of ``KafkaMicroBatchStream.rateLimit``. Each partition gets a share in
@@ -437,7 +434,7 @@ def _shares(backlogs: Mapping[TopicPartition, int], limit: int) -> dict[TopicPar
     shares = {}
     for each, backlog in waiting.items():
         share = limit * (backlog / total)
-        shares[each] = min(math.ceil(share) if share < 1 else math.floor(share), _LARGEST)
+        shares[each] = min(math.ceil(share) if share < 1 else math.floor(share), LARGEST_LONG)
     return shares
 
 

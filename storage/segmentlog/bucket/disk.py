@@ -219,11 +219,13 @@ class RebasedFile(Closing):
         if slot < 0:
             return False
         last, at = map(int, self._entries[slot])
+        place = bisect_right(self._positions, at)
+        if at < 0 or at <= self._positions[place - 1]:
+            return False
         head = self._head(data, position, at)
         delta = int.from_bytes(head[layout.LAST_OFFSET_DELTA_AT :], "big", signed=True)
         offset = int.from_bytes(head[:8], "big")
-        place = bisect_right(self._positions, at)
-        if len(head) < _HEAD_BYTES or offset != last - delta or at <= self._positions[place - 1]:
+        if len(head) < _HEAD_BYTES or offset != last - delta:
             return False
         self._positions.insert(place, at)
         self._offsets.insert(place, offset)

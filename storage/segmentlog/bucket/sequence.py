@@ -40,8 +40,9 @@ CHECKPOINTS = "segmentlog/checkpoints/"
 #: Commits between two checkpoints: a new reader reads half as many, some of them at once.
 _EVERY = 32
 
-#: A writer that has lost a number waits up to so many times the time that the attempt took.
-_TURNS = 8
+#: A writer that has lost a number waits up to so many times the time that the attempt took, of
+#: which no more than some seconds count: an attempt whose answers were lost may take a minute.
+_TURNS, _MOST_TURN_SECONDS = 8, 0.5
 
 #: Seconds for which a job may begin with the newest commit that was seen.  If another process has
 #: deleted the topic meanwhile, the job fails, and has to be run again.
@@ -273,7 +274,7 @@ class Sequence:
             # Who has lost most waits least.  With 16 writers and 20 ms for a create, a commit took
             # 2.1 s at the most, and 4.0 tries (3.4 s and 6.0 with pauses that grow).
             turns = _TURNS / n_lost * secrets.randbelow(1000) / 1000
-            time.sleep(turns * (time.monotonic() - begun))
+            time.sleep(turns * min(time.monotonic() - begun, _MOST_TURN_SECONDS))
             state = self.refresh()
         if commit.number % _EVERY == 0:
             self._write_checkpoint(commit.number)

@@ -287,6 +287,13 @@ Purge = Annotated[
 ]
 
 
+def refuse_one_file(offsets: str | None, offset_map: str | None) -> None:
+    """Refuse ``--offsets`` and ``--offset-map`` that lead to one file."""
+    if offsets and offset_map and os.path.realpath(offsets) == os.path.realpath(offset_map):
+        message = "the two names lead to one file: give two files"
+        raise typer.BadParameter(message, param_hint="--offsets, --offset-map")
+
+
 def refuse_swapped(name: str, given: str, path: str, usage: str) -> None:
     """Refuse a path that does not exist, if another argument is a directory.
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib.util
-import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -170,17 +169,12 @@ def clone(
     from segmentlog.maintain.restoration.restore import offsets_csv
     from segmentlog.store.durable import OutputFile
 
-    message = "give log directories, the topic, and the name of the clone"
-    if len(paths) < 3 and not any(tier):
+    if len(paths) < (2 if any(tier) else 3):
+        message = "give log directories, the topic, and the name of the clone"
         raise typer.BadParameter(message, param_hint="DIR... TOPIC NEW")
     located = tier.beside(paths[:-2])
-    if len(paths) < 2:
-        raise typer.BadParameter(message, param_hint="DIR... TOPIC NEW")
     topic, new_topic = paths[-2:]
-    files = {os.path.realpath(each) for each in (offsets, offset_map) if each is not None}
-    if len(files) < (offsets is not None) + (offset_map is not None):
-        message = "the two names lead to one file: give two files"
-        raise typer.BadParameter(message, param_hint="--offsets, --offset-map")
+    arguments.refuse_one_file(offsets, offset_map)
     is_one = len(located) == 1
     source = segmentlog.open_log_dir(*located) if is_one else segmentlog.open_replicas(*located)
     with contextlib.ExitStack() as stack:

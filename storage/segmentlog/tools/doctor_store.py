@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.metadata import version
-from itertools import islice
 
 from segmentlog.bucket.objects import CLOCK, MARKER, PART_BYTES, Objects, objects_at
 from segmentlog.bucket.sequence import Sequence
@@ -103,14 +102,16 @@ def _log(objects: Objects, location: BucketLocation) -> Check:
 
 
 def _list(objects: Objects, *, is_there: bool) -> Check:
-    keys = [each.key for each in islice(objects.list(""), 1 if is_there else None)]
-    left = [key for key in keys if key.startswith(CLOCK)]
-    other = next((key for key in keys if not key.startswith(CLOCK)), None)
-    if other is not None and not is_there:
-        found = f"holds other objects, such as {other}, and no log that can be appended to"
-        remedy = "give an empty place for a log; a copy of a log directory can only be read"
-        return Check(State.PROBLEM, "listing", found, remedy)
-    if left and not is_there:
+    left = list[str]()
+    for each in objects.list(""):
+        if is_there:
+            break
+        if not each.key.startswith(CLOCK):  # the first one is enough: there may be millions
+            found = f"holds other objects, such as {each.key}, and no log that can be appended to"
+            remedy = "give an empty place for a log; a copy of a log directory can only be read"
+            return Check(State.PROBLEM, "listing", found, remedy)
+        left.append(each.key)
+    if left:
         found = f"allowed; {counted(objects=len(left))} of a doctor that was killed ({left[0]})"
         return Check(State.OK, "listing", found, "segmentlog sweep removes them from a log")
     return Check(State.OK, "listing", "allowed")

@@ -125,10 +125,7 @@ def restore(
     if not sources:
         message = "give the log directories of the lost cluster, and last that of the target"
         raise typer.BadParameter(message, param_hint="SRC... DST")
-    files = {os.path.realpath(each) for each in (offsets, offset_map) if each is not None}
-    if len(files) < (offsets is not None) + (offset_map is not None):
-        message = "the two names lead to one file: give two files"
-        raise typer.BadParameter(message, param_hint="--offsets, --offset-map")
+    arguments.refuse_one_file(offsets, offset_map)
     with contextlib.ExitStack() as stack:
         # Before the records: an error in the path is noticed early.
         file = None

@@ -1,5 +1,6 @@
 """Logs in object stores, written and read through the public functions."""
 
+import itertools
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,10 @@ from faulty_store import FaultyClient, MemoryStore, client_at
 from moto_here import Moto
 
 import segmentlog
-from segmentlog.bucket import sequence
+from segmentlog.bucket import sequence, upkeep
 from segmentlog.bucket.disk import bucket_disk
 from segmentlog.bucket.objects import ObstoreObjects
-from segmentlog.bucket.sequence import sequence_at
+from segmentlog.bucket.sequence import Sequence, sequence_at
 from segmentlog.bucket.upkeep import move_starts, remove_topic
 from segmentlog.errors import (
     LogChangedError,
@@ -198,6 +199,27 @@ def test_who_was_slower_reads_what_has_come_meanwhile() -> None:
     assert found.flush(["h"]) == wanted
     assert sorted(_values(found.second)) == list("abcdefgh")
     assert found.flush(["i"]) == ["put", "create"]
+
+
+def test_who_has_lost_after_minutes_does_not_wait_for_minutes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answers of an attempt may have been lost; the writer tries again within seconds."""
+    url = f"bucket+file://{tmp_path}/log"
+    _write(url, ["a"])
+    location = bucket_at(url)
+    assert location is not None
+    mine = Sequence(sequence_at(location).objects, location)
+    number = mine.refresh().number
+    _write(url, ["b"])
+    waits, clock = list[float](), itertools.count(0.0, 90.0)
+    monkeypatch.setattr(sequence.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(sequence.time, "sleep", waits.append)
+    state = mine.append(upkeep._commit_after)
+
+    assert state.number == number + 2
+    assert len(waits) == 1
+    assert waits[0] <= 4
 
 
 def test_rows_are_not_left_out_for_what_was_known_before() -> None:
@@ -462,7 +484,8 @@ def test_a_wrong_index_costs_time_only(tmp_path: Path) -> None:
     times = data[begin + sizes[0] : extent.end]
     for damaged in (
         elsewhere.astype(">i4").tobytes() + times, (entries + 7).astype(">i4").tobytes() + times,
-        bytes(sum(sizes)), b"\x7f" * sum(sizes), data[begin + 8 : extent.end] + data[begin:][:8],
+        bytes(sum(sizes)), b"\x7f" * sum(sizes), b"\xff" * sum(sizes),
+        data[begin + 8 : extent.end] + data[begin:][:8],
         b"".join(reversed([data[i : i + 8] for i in range(begin, extent.end, 8)])),
         bytes(each ^ 1 for each in data[begin : extent.end]),
     ):  # fmt: skip

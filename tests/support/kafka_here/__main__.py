@@ -7,11 +7,11 @@ from kafka_here import artifacts
 
 _FETCHES: list[Callable[[], object]] = [
     artifacts.spark_kafka_jars,
-    partial(artifacts.kafka_jars, "4.3.1"),
+    partial(artifacts.kafka_jars, artifacts.VERSION),
     artifacts.logging_jars,
     artifacts.s3proxy_jars,
-    partial(artifacts.shell_jars, "4.3.1"),
-    partial(artifacts.tier_jars, "4.3.1"),
+    partial(artifacts.shell_jars, artifacts.VERSION),
+    partial(artifacts.tier_jars, artifacts.VERSION),
     partial(artifacts.schema_jars, "4.4.0"),
     artifacts.spark_avro_jars,
     artifacts.browser,

@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import pyspark
 
+VERSION = "4.3.1"  #: of the broker that most tests start
+
 #: Kafka logs through SLF4J 1, also in version 4, and brings no provider.
 _SLF4J_SIMPLE = "1.7.36"
 _S3PROXY = "4.1.0"

@@ -13,7 +13,7 @@ from typing import Self
 from ports import free_port
 from quick_java import FLAGS
 
-from kafka_here.artifacts import java, kafka_jars, kept, logging_jars
+from kafka_here.artifacts import VERSION, java, kafka_jars, kept, logging_jars
 from kafka_here.class_data import ClassData
 from kafka_here.gateway import gateway
 
@@ -40,7 +40,7 @@ class Broker:
     def __init__(
         self,
         directory: Path,
-        version: str = "4.3.1",
+        version: str = VERSION,
         n_log_dirs: int = 1,
         settings: Mapping[str, object] | None = None,
         *,

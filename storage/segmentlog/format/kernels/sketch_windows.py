@@ -114,16 +114,9 @@ def _sketch_batches(
                     base_ms, ms_mask = max_ms, 0
                 if attributes & layout.CODEC_MASK == 0:
                     if not _place(
-                        buf,
-                        at,
-                        batch_end,
-                        base_offset,
-                        last_delta,
-                        count,
-                        base_ms,
-                        ms_mask,
+                        buf, at, batch_end, base_offset, last_delta, count, base_ms, ms_mask,
                         places,
-                    ):
+                    ):  # fmt: skip
                         return st.UNUSUAL, position, next_offset
                     add_records(buf, buf, places, count, partition, sketch)
                 else:

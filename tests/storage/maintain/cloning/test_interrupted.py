@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from cloned_places import places_of
 
 import segmentlog
 from segmentlog.errors import LogDirectoryError, OptionError, StorageError
@@ -113,7 +114,7 @@ def test_a_map_of_several_tasks_is_that_of_one(
         job.join_map(pieces, outcomes)
         job.commit(outcomes)
         pieces.publish()
-    assert places(whole) == places(path)
+    assert places_of(whole) == places_of(path)
     n_rows = pq.read_metadata(path).num_rows
     assert pq.read_metadata(whole).num_row_groups > 1 or n_rows < 20
     assert numbers(tmp_path / "several") == list(range(300))
@@ -124,18 +125,6 @@ def test_a_map_of_several_tasks_is_that_of_one(
         with pytest.raises(OptionError, match="at the same path"):
             pieces.join("t", counts, counts[0], ({}, counts[0]), is_kept=True)
     assert not list(tmp_path.glob("*none*"))
-
-
-def places(path: Path) -> list[tuple[int, ...]]:
-    """A row of a map for each record, and for each end."""
-    return sorted(
-        (
-            row["partition"], row["source_offset"] + i, row["n_records"] == 0,
-            row["target_partition"], row["target_offset"] + i,
-        )
-        for row in pq.read_table(path).to_pylist()
-        for i in range(max(row["n_records"], 1))
-    )  # fmt: skip
 
 
 @pytest.mark.slow
