@@ -149,7 +149,7 @@ from segmentlog.writes.writer import LogWriter, open_writer
 
 if TYPE_CHECKING:
     from segmentlog.arrow_dataset.log_dataset import LogDataset
-    from segmentlog.store.contract import SurveyedDisk
+    from segmentlog.store.readable import SurveyedDisk
 
 __all__ = [
     "Analysis",

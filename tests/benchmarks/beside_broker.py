@@ -16,7 +16,7 @@ from kafka_here import Broker, JavaClient
 from measure import Row
 from query_data import TOPIC, QueryData
 
-from segmentlog.store.local import _residency
+from segmentlog.store.beside_broker import _residency
 
 __all__ = ["producers"]
 

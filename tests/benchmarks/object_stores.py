@@ -25,7 +25,7 @@ from segmentlog.bucket.commits import Commit, PlacedExtent, State
 from segmentlog.bucket.objects import ObstoreObjects, objects_at
 from segmentlog.bucket.sequence import sequence_at
 from segmentlog.model import TopicPartition
-from segmentlog.store.bucket_location import BucketLocation, bucket_at
+from segmentlog.store.paths import BucketLocation, bucket_at
 
 __all__ = ["rows"]
 

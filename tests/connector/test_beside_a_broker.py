@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import segmentlog
-from segmentlog.store.pace import Pace
+from segmentlog.store.beside_broker import Pace
 
 pytestmark = pytest.mark.spark
 
@@ -67,7 +67,7 @@ def test_all_tasks_of_a_write_share_the_limit(spark: SparkSession, logs: Path) -
 @pytest.mark.linux
 def test_a_query_leaves_the_page_cache_as_it_was(spark: SparkSession, logs: Path) -> None:
     """Pages of a broker's consumers stay, and the pages that the query has read do not."""
-    from segmentlog.store.local import _residency
+    from segmentlog.store.beside_broker import _residency
 
     path = next(logs.glob("a-0/*.log"))
     descriptor = os.open(path, os.O_RDONLY)

@@ -27,7 +27,7 @@ from spoiled_requests import (
 import segmentlog
 from segmentlog.bucket.objects import objects_at
 from segmentlog.errors import StorageError
-from segmentlog.store.bucket_location import bucket_at
+from segmentlog.store.paths import bucket_at
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 

@@ -16,7 +16,7 @@ import pytest
 from segmentlog.bucket import objects, recognize, sequence
 from segmentlog.bucket.objects import Found
 from segmentlog.errors import StorageError
-from segmentlog.store.bucket_location import BucketLocation
+from segmentlog.store.paths import BucketLocation
 
 __all__ = ["FaultyClient", "Killed", "MemoryStore", "client_at", "quick_settling"]
 

@@ -28,7 +28,7 @@ from segmentlog.bucket.objects import objects_at
 from segmentlog.bucket.sequence import sequence_at
 from segmentlog.bucket.upkeep import sweep_objects
 from segmentlog.errors import LogDirectoryError, SegmentLogError
-from segmentlog.store.bucket_location import BucketLocation, bucket_at
+from segmentlog.store.paths import BucketLocation, bucket_at
 
 __all__ = ["Kills", "play_kills"]
 

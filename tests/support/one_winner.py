@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
 from segmentlog.bucket.objects import Objects, objects_at
-from segmentlog.store.bucket_location import bucket_at
+from segmentlog.store.paths import bucket_at
 
 
 class Winners(NamedTuple):

@@ -30,7 +30,7 @@ from segmentlog.bucket import objects, recognize, sequence
 from segmentlog.bucket.sequence import sequence_at
 from segmentlog.bucket.upkeep import move_starts, sweep_objects
 from segmentlog.errors import CommitInDoubtError, SegmentLogError
-from segmentlog.store.bucket_location import BucketLocation, bucket_at
+from segmentlog.store.paths import BucketLocation, bucket_at
 
 __all__ = ["OPERATIONS", "Played", "hasty_clients", "new_process", "play", "sites_of"]
 

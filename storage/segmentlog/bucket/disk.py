@@ -9,9 +9,7 @@ A file keeps its name and its bytes as long as its records are in the log.  So a
 planned by one process is read by another, which may know a later commit.
 """
 
-import errno
 import os
-import stat
 import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
@@ -39,26 +37,28 @@ from segmentlog.format.names import (
     parse_segment_file,
 )
 from segmentlog.log.sparse_indexes import OFFSET_ENTRY
-from segmentlog.store.bucket_location import parse_bucket
-from segmentlog.store.contract import Closing, Entry, FileStatus, FileType, Measured, ReadableFile
+from segmentlog.store.paths import parse_bucket
+from segmentlog.store.readable import (
+    MADE_DIRECTORY,
+    Entry,
+    FileStatus,
+    FileType,
+    MadeFile,
+    Measured,
+    ReadableFile,
+    SurveyedDisk,
+    gone,
+)
 from segmentlog.store.remote.object_store import RemoteDisk
 from segmentlog.store.remote.stores import Facts, Opened
 from segmentlog.txn.state import STATE_FILE, Deletion
 from segmentlog.txn.state import State as DirectoryState
-
-_DIRECTORY = FileStatus(stat.S_IFDIR | 0o555, 0, 1, 0, 0, is_remembered=False, n_allocated=0)
 
 #: Bytes of a batch's header up to the distance of its last offset.
 _HEAD_BYTES = layout.LAST_OFFSET_DELTA_AT + 4
 
 #: From a known batch on, so many bytes are searched before an index is asked.
 _FAR_BYTES = 128 << 10
-
-
-def _file_status(size: int, inode: int) -> FileStatus:
-    return FileStatus(
-        stat.S_IFREG | 0o444, size, inode, 0, 0, is_remembered=False, n_allocated=size
-    )
 
 
 @lru_cache(1 << 16)
@@ -100,7 +100,6 @@ class _RangeStore:
         raise FileNotFoundError(key)
 
     def facts(self, key: str) -> Facts:
-        """See `Store`."""
         return self.open(key).facts
 
     def open(self, key: str) -> Opened:
@@ -119,7 +118,7 @@ class _RangeStore:
         return f"{found.object}@{found.start}+{found.size}"
 
 
-class RebasedFile(Closing):
+class RebasedFile(ReadableFile):
     """A segment: a range of a data object, whose batches get their base offsets while it is read.
 
     Neither the base offset nor the leader epoch is under the checksum of a batch.  In the object
@@ -131,9 +130,7 @@ class RebasedFile(Closing):
     the offset index, of which there may be none.
     """
 
-    never_cut = True
     never_overlaps = True
-    descriptor = None
 
     def __init__(
         self, path: str, found: _Range, file: ReadableFile, index: Callable[[], bytes] = bytes
@@ -148,11 +145,9 @@ class RebasedFile(Closing):
         self._turn = threading.Lock()
 
     def status(self) -> FileStatus:
-        """See `ReadableFile`."""
-        return _file_status(self._found.size, self._found.inode)
+        return FileStatus.made(self._found.size, self._found.inode)
 
     def read(self, position: int, n_bytes: int) -> bytes:
-        """See `ReadableFile`."""
         found = self._file.read(position, max(0, min(n_bytes, self._found.size - position)))
         if not self._found.shift or not found:
             return found
@@ -161,7 +156,6 @@ class RebasedFile(Closing):
         return bytes(buffer)
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """See `ReadableFile`."""
         buffer = buffer[: max(0, self._found.size - position)]
         n_read = self._file.read_into(buffer, position) if len(buffer) else 0
         if self._found.shift and n_read:
@@ -232,71 +226,14 @@ class RebasedFile(Closing):
         return True
 
     def expect(self, start: int, end: int) -> None:
-        """See `ReadableFile`."""
         self._file.expect(start, end)
 
-    def spare_page_cache(self, start: int, end: int) -> None:
-        """See `ReadableFile`; a store has no page cache here."""
-
-    def check_unchanged(self) -> None:
-        """See `ReadableFile`; a data object is never replaced."""
-
-    def map(self) -> None:
-        """See `ReadableFile`; a segment is not mapped."""
-
     def close(self) -> None:
-        """See `ReadableFile`."""
         self._file.close()
 
 
-class _MadeFile(Closing):
-    """A small file that is made from the state."""
-
-    never_cut = True
-    never_overlaps = False
-    descriptor = None
-
-    def __init__(self, path: str, data: bytes, inode: int) -> None:
-        self.path = path
-        self._data, self._inode = data, inode
-
-    def status(self) -> FileStatus:
-        """See `ReadableFile`."""
-        return _file_status(len(self._data), self._inode)
-
-    def read(self, position: int, n_bytes: int) -> bytes:
-        """See `ReadableFile`."""
-        return self._data[position : position + n_bytes]
-
-    def read_into(self, buffer: memoryview, position: int) -> int:
-        """See `ReadableFile`."""
-        found = self.read(position, len(buffer))
-        buffer[: len(found)] = found
-        return len(found)
-
-    def expect(self, start: int, end: int) -> None:
-        """See `ReadableFile`."""
-
-    def spare_page_cache(self, start: int, end: int) -> None:
-        """See `ReadableFile`."""
-
-    def check_unchanged(self) -> None:
-        """See `ReadableFile`."""
-
-    def map(self) -> bytes | None:
-        """See `ReadableFile`."""
-        return self._data or None
-
-    def close(self) -> None:
-        """See `ReadableFile`."""
-
-
-def _gone(path: str) -> OSError:
-    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-
-
-class BucketDisk:
-    """See `SurveyedDisk`.  Paths are those of `segmentlog.store.bucket_location`."""
+class BucketDisk(SurveyedDisk):
+    """See `SurveyedDisk`.  Paths are those of `segmentlog.store.paths`."""
 
     def __init__(self, root: str, sequence: Sequence) -> None:
         self._root = root
@@ -309,7 +246,6 @@ class BucketDisk:
         self._state = self._sequence.refresh()
 
     def forget(self, path: str) -> None:
-        """See `SurveyedDisk`."""
         self._state = None
 
     @property
@@ -332,12 +268,12 @@ class BucketDisk:
 
     # --- files
 
-    def _find(self, state: State, path: str) -> "_Range | _MadeFile | None":
+    def _find(self, state: State, path: str) -> "_Range | MadeFile | None":
         """A file of a state, or None."""
         directory, _, name = self._rest(path).rpartition("/")
         if not directory:
             data = _top_file(state, name)
-            return None if data is None else _MadeFile(path, data, state.number + 1)
+            return None if data is None else MadeFile(path, data, state.number + 1)
         log = self._log(state, directory)
         if log is None:
             return None
@@ -345,7 +281,7 @@ class BucketDisk:
         if parsed is None or parsed.state is not FileState.LIVE:
             data = _file_of_partition(state, log, directory, name)
             # Another topic of the name has another file.
-            return None if data is None else _MadeFile(path, data, _digest(data.decode()) or 1)
+            return None if data is None else MadeFile(path, data, _digest(data.decode()) or 1)
         if parsed.kind is FileKind.SNAPSHOT:
             snapshot = log.snapshot
             if snapshot is None or snapshot.offset != parsed.offset:
@@ -353,19 +289,18 @@ class BucketDisk:
             return _Range(snapshot.object, snapshot.start, snapshot.size, snapshot.offset, 0)
         if parsed.offset == log.end:
             is_rolled = parsed.kind in _ROLLED
-            return _MadeFile(path, b"", 1) if is_rolled else None
+            return MadeFile(path, b"", 1) if is_rolled else None
         found = _range(log, parsed.offset, parsed.kind)
-        return _MadeFile(path, b"", 1) if found is not None and not found.size else found
+        return MadeFile(path, b"", 1) if found is not None and not found.size else found
 
     def open(self, path: str, *, follow: bool = True) -> ReadableFile:
-        """See `Disk`."""
         found = self._find(self.state, path)
         if found is None and _is_log(path):  # it was planned from a later commit
             self.survey(path)
             found = self._find(self.state, path)
         if found is None:
-            raise _gone(path)
-        if isinstance(found, _MadeFile):
+            raise gone(path)
+        if isinstance(found, MadeFile):
             return found
         file = self._opened(found)
         if not found.shift:
@@ -384,27 +319,22 @@ class BucketDisk:
             return file.read(0, found.size)
 
     def status(self, path: str, *, follow: bool = False) -> FileStatus:
-        """See `Disk`."""
         rest = self._rest(path)
         if not rest or self._log(self.state, rest) is not None:
-            return _DIRECTORY
+            return MADE_DIRECTORY
         found = self._find(self.state, path)
         if found is None:
-            raise _gone(path)
-        if isinstance(found, _MadeFile):
+            raise gone(path)
+        if isinstance(found, MadeFile):
             return found.status()
-        return _file_status(found.size, found.inode)
+        return FileStatus.made(found.size, found.inode)
 
     def measure(self, directory: str, names: Iterable[str]) -> Measured:
-        """See `Disk`."""
         log = self._log(self.state, self._rest(directory))
         names = [*names]
         if log is not None and all(name[20:] == ".log" for name in names):
             return self._measure(directory, log, names)
-        found = [self.status(f"{directory}/{name}") for name in names]
-        types = {i: each.type for i, each in enumerate(found) if not each.is_file}
-        sizes, inodes = [each.size for each in found], [each.inode for each in found]
-        return Measured(sizes, inodes, types, is_remembered=False)
+        return Measured.of(self.status(f"{directory}/{name}") for name in names)
 
     def _measure(self, directory: str, log: PartitionLog, names: list[str]) -> Measured:
         """Measure segments, of which there may be a hundred thousand."""
@@ -419,23 +349,18 @@ class BucketDisk:
                 is_remembered=False,
             )  # fmt: skip
         except (ValueError, KeyError) as error:
-            raise _gone(f"{directory}/{error.args[0]}") from None
+            raise gone(f"{directory}/{error.args[0]}") from None
 
     # --- listings
 
-    def names(self, path: str) -> list[str]:
-        """See `Disk`."""
-        return [each.name for each in self.entries(path)]
-
     def entries(self, path: str) -> list[Entry]:
-        """See `Disk`."""
         rest, state = self._rest(path), self.state
         if not rest:
             files = [Entry(name, FileType.FILE) for name in _TOP]
             return [*(Entry(str(each), FileType.DIRECTORY) for each in state.logs), *files]
         log = self._log(state, rest)
         if log is None:
-            raise _gone(path)
+            raise gone(path)
         bases = log.column("base_offset")
         names = [f"{base:020d}.log" for base in bases]
         with_index = zip(bases, log.column("digest"), log.column("time_index"), strict=True)
@@ -449,10 +374,6 @@ class BucketDisk:
             names.append(f"{log.snapshot.offset:020d}.{FileKind.SNAPSHOT}")
         names += [PARTITION_METADATA_FILE, LEADER_EPOCH_CHECKPOINT]
         return [Entry(name, FileType.FILE) for name in names]
-
-    def inodes(self, path: str) -> dict[str, int]:
-        """See `Disk`."""
-        return dict.fromkeys(self.names(path), 0)
 
 
 #: Files of the empty segment at the end.

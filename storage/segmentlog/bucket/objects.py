@@ -16,7 +16,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 from segmentlog.errors import LogDirectoryError, StorageError
-from segmentlog.store.bucket_location import BucketLocation
+from segmentlog.store.paths import BucketLocation
 from segmentlog.store.readable import exists
 from segmentlog.store.remote.location import Location, location_of, without_secrets
 

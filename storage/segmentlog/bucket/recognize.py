@@ -13,7 +13,7 @@ from functools import partial
 from segmentlog.bucket.objects import MARKER, objects_at
 from segmentlog.errors import LogDirectoryError, StorageError
 from segmentlog.format.names import parse_partition_directory, parse_segment_file
-from segmentlog.store.bucket_location import BucketLocation, bucket_at, is_bucket
+from segmentlog.store.paths import BucketLocation, bucket_at, is_bucket
 from segmentlog.store.readable import exists
 from segmentlog.store.remote.location import location_of
 from segmentlog.store.remote.requests import request

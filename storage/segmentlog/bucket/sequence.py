@@ -28,7 +28,7 @@ from segmentlog.errors import (
     SegmentLogError,
     StorageError,
 )
-from segmentlog.store.bucket_location import BucketLocation
+from segmentlog.store.paths import BucketLocation
 from segmentlog.store.remote.requests import side_by_side
 
 logger = logging.getLogger(__name__)

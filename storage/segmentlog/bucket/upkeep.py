@@ -20,7 +20,7 @@ from segmentlog.bucket.objects import CLOCK, DATA
 from segmentlog.bucket.sequence import sequence_at
 from segmentlog.errors import LogChangedError, UnknownTopicOrPartitionError
 from segmentlog.model import TopicPartition
-from segmentlog.store.bucket_location import BucketLocation
+from segmentlog.store.paths import BucketLocation
 from segmentlog.txn.state import FORGOTTEN_AFTER_MS, forget_old
 
 _NOW = CLOCK + "now"

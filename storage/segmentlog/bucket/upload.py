@@ -23,7 +23,7 @@ from segmentlog.log.producers import ProducerStates
 from segmentlog.log.segment import Segment
 from segmentlog.log.transaction_index import AbortedTransaction, encode_transactions
 from segmentlog.model import INDEX_INTERVAL_BYTES, TopicPartition
-from segmentlog.store.contract import ReadableFile
+from segmentlog.store.readable import ReadableFile
 
 #: A larger extent is divided: readers share the extents of a log among their tasks.
 MOST_EXTENT_BYTES = 64 << 20

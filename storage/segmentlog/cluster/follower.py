@@ -54,7 +54,6 @@ from segmentlog.log.swaps import finish_swaps
 from segmentlog.model import ReadUpTo, ScanPolicy, TopicPartition
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import open_log_dir
-from segmentlog.store.bucket_location import is_bucket
 from segmentlog.store.copy import (
     copy_range,
     digest_of,
@@ -76,6 +75,7 @@ from segmentlog.store.durable import (
     writable,
 )
 from segmentlog.store.fingerprint import fingerprint
+from segmentlog.store.paths import is_bucket
 from segmentlog.store.readable import exists, is_directory, list_names, status_of
 from segmentlog.txn.effects import Followed
 from segmentlog.txn.guard import PartitionIntent, SegmentSizes

@@ -32,14 +32,11 @@ from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.reads.choose import only_in_a_tier, partitions_of
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory
-from segmentlog.store.bucket_location import is_bucket, parse_bucket
-from segmentlog.store.destinations import refuse_overlap
 from segmentlog.store.durable import make_directory, sync_ancestors
-from segmentlog.store.failures import Failures, OnFailure
 from segmentlog.store.partitions import refuse_partition
-from segmentlog.store.paths import writable_path
+from segmentlog.store.paths import is_bucket, parse_bucket, refuse_overlap, writable_path
 from segmentlog.store.readable import exists, is_directory, status_of
-from segmentlog.store.system_errors import storage_errors
+from segmentlog.store.system_errors import Failures, OnFailure, storage_errors
 from segmentlog.txn.change import Change
 from segmentlog.txn.effects import Follow, Followed
 from segmentlog.txn.guard import list_guards

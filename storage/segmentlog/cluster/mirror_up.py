@@ -48,9 +48,9 @@ from segmentlog.log.segment import Segment
 from segmentlog.model import TopicPartition
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import open_log_dir
-from segmentlog.store.bucket_location import BucketLocation
-from segmentlog.store.failures import Failures
 from segmentlog.store.fingerprint import fingerprint
+from segmentlog.store.paths import BucketLocation
+from segmentlog.store.system_errors import Failures
 from segmentlog.txn.state import State
 
 logger = logging.getLogger(__name__)

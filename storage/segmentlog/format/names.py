@@ -6,7 +6,7 @@ suffix:
 ``<topic>-<partition>.<32 hex digits>-future``, ``-delete``, ``-stray``.  Files inside are named by
 the base offset of their segment in 20 digits and their kind.  A state may follow, which shows that
 the file is not part of the log: ``00000000000000000042.log.deleted``.  If
-the name is taken, the inode is added to it (`segmentlog.store.aside`).
+the name is taken, the inode is added to it (`segmentlog.store.partitions`).
 
 Rules: ``LocalLog.parseTopicPartitionName``, ``LogFileUtils``, ``Topic.validate``.
 """

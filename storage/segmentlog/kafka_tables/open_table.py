@@ -53,7 +53,7 @@ from segmentlog.model import METADATA_TOPIC, OnCorruptBatch
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.metadata_log import metadata_path
-from segmentlog.store.failures import Failures, OnFailure
+from segmentlog.store.system_errors import Failures, OnFailure
 from segmentlog.tiered.metadata import REMOTE_LOG_METADATA
 
 

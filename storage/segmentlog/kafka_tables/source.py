@@ -30,7 +30,7 @@ from segmentlog.reads.cluster_image import RECORDS, Row, fold
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.reads.metadata_log import newest_metadata, read_metadata
-from segmentlog.store.failures import Failures
+from segmentlog.store.system_errors import Failures
 from segmentlog.tiered.metadata import REMOTE_LOG_METADATA
 
 logger = logging.getLogger(__name__)

@@ -15,8 +15,7 @@ from segmentlog.format.kernels.transactions import N_MARKER_COLUMNS, collect_mar
 from segmentlog.format.records.scanned_batches import ScannedBatches, batch_error
 from segmentlog.log.damage import position_of
 from segmentlog.log.segment import Segment
-from segmentlog.store.contract import ReadableFile
-from segmentlog.store.readable import open_file
+from segmentlog.store.readable import ReadableFile, open_file
 
 _WINDOW_BYTES = 1 << 20
 _TABLE_ROWS = 1 << 14

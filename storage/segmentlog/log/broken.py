@@ -12,7 +12,6 @@ import itertools
 import os
 from collections.abc import Iterator
 
-from segmentlog.store.contract import ReadableFile
 from segmentlog.store.durable import (
     create_file,
     cut_file,
@@ -22,7 +21,7 @@ from segmentlog.store.durable import (
     sync_file,
     write_all,
 )
-from segmentlog.store.readable import after_zeros, exists, open_file
+from segmentlog.store.readable import ReadableFile, after_zeros, exists, open_file
 
 _PIECE_BYTES = 16 << 20
 

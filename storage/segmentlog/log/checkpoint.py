@@ -35,9 +35,9 @@ from segmentlog.format.names import (
 )
 from segmentlog.format.newer import note
 from segmentlog.model import LEAST_LONG, TopicPartition
-from segmentlog.store.bucket_location import is_bucket
 from segmentlog.store.durable import replace_file
 from segmentlog.store.fingerprint import Fingerprint, fingerprint
+from segmentlog.store.paths import is_bucket
 from segmentlog.store.readable import is_url, read_whole
 
 _VERSION = 0

@@ -25,8 +25,7 @@ from segmentlog.format.kernels import layout
 from segmentlog.format.names import parse_segment_file
 from segmentlog.format.records.header import BatchHeader, is_too_high, parse_header
 from segmentlog.model import ALL_OFFSETS
-from segmentlog.store.contract import ReadableFile
-from segmentlog.store.readable import after_zeros
+from segmentlog.store.readable import ReadableFile, after_zeros
 
 if TYPE_CHECKING:
     from segmentlog.format.kernels.memory import Bytes, Int64s

@@ -26,10 +26,17 @@ from segmentlog.file_columns import LogPaths
 from segmentlog.format.kernels import layout
 from segmentlog.format.names import INDEXES, FileKind, FileState, parse_segment_file
 from segmentlog.format.records.header import BatchHeader, parse_header
-from segmentlog.store.contract import FileType, ReadableFile
 from segmentlog.store.durable import remove_file, sync_directory
 from segmentlog.store.fingerprint import fingerprint
-from segmentlog.store.readable import is_url, list_names, measure, open_file, status_of
+from segmentlog.store.readable import (
+    FileType,
+    ReadableFile,
+    is_url,
+    list_names,
+    measure,
+    open_file,
+    status_of,
+)
 from segmentlog.store.system_errors import is_gone
 
 logger = logging.getLogger(__name__)

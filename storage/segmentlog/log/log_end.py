@@ -14,8 +14,7 @@ from segmentlog.format.kernels import layout
 from segmentlog.format.records.header import is_too_high, parse_header
 from segmentlog.log.damage import first_offset, good_batch_after, is_newer_format
 from segmentlog.log.segment import OpenSegment, PlacedHeader, Segment
-from segmentlog.store.contract import ReadableFile
-from segmentlog.store.readable import after_zeros
+from segmentlog.store.readable import ReadableFile, after_zeros
 
 logger = logging.getLogger(__name__)
 

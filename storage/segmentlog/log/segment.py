@@ -27,8 +27,7 @@ from segmentlog.log.damage import sound_headers
 from segmentlog.log.listing import SegmentFiles
 from segmentlog.log.sparse_indexes import OffsetIndex, OffsetPosition, TimeIndex
 from segmentlog.model import TimestampAndOffset
-from segmentlog.store.contract import Closing, ReadableFile
-from segmentlog.store.readable import after_zeros, open_file, status_of
+from segmentlog.store.readable import Closing, ReadableFile, after_zeros, open_file, status_of
 
 logger = logging.getLogger(__name__)
 

@@ -37,8 +37,7 @@ import numpy as np
 
 from segmentlog.errors import RemoteSegmentError
 from segmentlog.model import LEAST_LONG, TimestampAndOffset
-from segmentlog.store.contract import Closing, FileType, ReadableFile
-from segmentlog.store.readable import open_file
+from segmentlog.store.readable import Closing, FileType, ReadableFile, open_file
 
 logger = logging.getLogger(__name__)
 

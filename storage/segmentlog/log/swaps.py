@@ -35,8 +35,8 @@ from segmentlog.format.names import (
 )
 from segmentlog.log.broken import keep_segment, keep_tail
 from segmentlog.log.listing import SegmentFiles, replaced_by
-from segmentlog.store.aside import put_file_aside
 from segmentlog.store.durable import remove_file, rename, sync_directory
+from segmentlog.store.partitions import put_file_aside
 from segmentlog.store.readable import exists, list_names, status_of
 
 logger = logging.getLogger(__name__)

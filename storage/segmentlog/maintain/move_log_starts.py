@@ -21,8 +21,7 @@ from segmentlog.log.listing import list_segments
 from segmentlog.log.producers import save_producers
 from segmentlog.model import TopicPartition
 from segmentlog.store.durable import SyncTogether, do_together
-from segmentlog.store.failures import Failures
-from segmentlog.store.system_errors import FULL
+from segmentlog.store.system_errors import FULL, Failures
 from segmentlog.txn.change import Change
 from segmentlog.txn.effects import MoveBounds, PutAside
 from segmentlog.txn.guard import PartitionIntent, SegmentSizes

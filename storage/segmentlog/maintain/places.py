@@ -7,9 +7,8 @@ from segmentlog.arguments import topic_names
 from segmentlog.model import INTERNAL_TOPICS, TopicPartition
 from segmentlog.reads.choose import partitions_of
 from segmentlog.reads.log_directory import open_log_dir
-from segmentlog.store.bucket_location import BucketLocation, is_bucket, parse_bucket
 from segmentlog.store.partitions import refuse_partition
-from segmentlog.store.paths import local_path, opened_path
+from segmentlog.store.paths import BucketLocation, is_bucket, local_path, opened_path, parse_bucket
 
 
 def log_directory(path: str | os.PathLike[str]) -> str:

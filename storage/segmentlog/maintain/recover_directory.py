@@ -54,10 +54,9 @@ from segmentlog.reads.metadata_log import (
     metadata_path,
     read_metadata,
 )
-from segmentlog.store.contract import FileType
 from segmentlog.store.durable import create_file, do_together, remove_file, sync_directory
 from segmentlog.store.partitions import NamedPartition, list_partitions
-from segmentlog.store.readable import status_of
+from segmentlog.store.readable import FileType, status_of
 from segmentlog.store.system_errors import FULL, storage_errors
 from segmentlog.txn.guard import list_guards
 from segmentlog.txn.held import HeldDirectory

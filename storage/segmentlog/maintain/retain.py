@@ -35,8 +35,7 @@ from segmentlog.maintain.places import log_directory, partitions_for_upkeep, pla
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import open_log_dir
-from segmentlog.store.failures import Failures, OnFailure
-from segmentlog.store.system_errors import storage_errors
+from segmentlog.store.system_errors import Failures, OnFailure, storage_errors
 from segmentlog.times import iso_time, likely_unit
 from segmentlog.txn.effects import PutAside
 from segmentlog.txn.held import hold

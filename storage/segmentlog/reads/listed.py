@@ -5,7 +5,7 @@ A log that has changed since is listed again (`retry_if_relisted`).
 Readers of records ask a partition for its segments.  Writers, upkeep and recovery list the
 directory themselves: they need a mounted file system.
 
-All files of a log are in one directory of a `Disk` (`segmentlog.store.contract`), and
+All files of a log are in one directory of a `Disk` (`segmentlog.store.readable`), and
 `Partition.of_slice` finds the directory from the first file of a slice.  A log that lies in two
 places has a disk that shows both as one directory, as `segmentlog.tiered.disk` does for a local
 log and its tier.
@@ -32,10 +32,9 @@ from segmentlog.log.log_end import LogEnd, find_log_end
 from segmentlog.log.segment import Segment
 from segmentlog.model import LARGEST_LONG, LogSlice, OffsetRange, TopicPartition
 from segmentlog.reads.lookup import NewestTimestamps
-from segmentlog.store.aside import names_aside
-from segmentlog.store.contract import ReadableFile
 from segmentlog.store.fingerprint import Evidence, Fingerprint, fingerprint, still_proven
-from segmentlog.store.readable import is_url, open_file
+from segmentlog.store.partitions import names_aside
+from segmentlog.store.readable import ReadableFile, is_url, open_file
 from segmentlog.store.system_errors import is_gone, storage_error
 
 if TYPE_CHECKING:

@@ -51,9 +51,8 @@ from segmentlog.model import (
 from segmentlog.reads.listed import FileChangedError, Partition, open_planned
 from segmentlog.reads.plan import UNCHECKED, find_again
 from segmentlog.reads.transactions import CommittedBatches
-from segmentlog.store.contract import Closing
-from segmentlog.store.pace import Pace, pace_of
-from segmentlog.store.readable import is_directory
+from segmentlog.store.beside_broker import Pace, pace_of
+from segmentlog.store.readable import Closing, is_directory
 from segmentlog.store.system_errors import is_gone, storage_errors
 
 logger = logging.getLogger(__name__)

@@ -48,10 +48,10 @@ from segmentlog.log.checkpoint import OffsetsAsRead, moved_entries, read_again, 
 from segmentlog.log.listing import ListedFiles
 from segmentlog.model import TopicPartition
 from segmentlog.reads.listed import Listing, list_now
-from segmentlog.store.contract import FileType
 from segmentlog.store.fingerprint import Fingerprint, fingerprint, still_proven
 from segmentlog.store.partitions import NamedPartition, named_partition
 from segmentlog.store.readable import (
+    FileType,
     exists,
     is_directory,
     is_url,

@@ -27,10 +27,17 @@ from segmentlog.log.segment import Segment
 from segmentlog.log.sparse_indexes import OffsetIndex, TimeIndex
 from segmentlog.model import INTERNAL_TOPICS, TopicPartition
 from segmentlog.reads.log_directory import open_log_dir
-from segmentlog.store.contract import FileStatus, FileType
 from segmentlog.store.partitions import NamedPartition, named_partition
 from segmentlog.store.paths import opened_path
-from segmentlog.store.readable import list_entries, list_names, open_file, status_of, survey
+from segmentlog.store.readable import (
+    FileStatus,
+    FileType,
+    list_entries,
+    list_names,
+    open_file,
+    status_of,
+    survey,
+)
 from segmentlog.store.system_errors import is_gone, storage_errors
 from segmentlog.txn.guard import GUARD_PREFIX
 

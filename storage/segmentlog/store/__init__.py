@@ -1,6 +1,6 @@
 """Files on disks and in object stores: reads, durable writes, locks, listings.
 
-Reads go through `readable`, by one `contract`: `local` meets it for mounted file systems, `remote`
-for object stores.  Bytes are written by `durable` alone, under a `lock`.  Names are renamed and
+Reads go through `readable`, which has the contract of all disks; `remote` meets it for object
+stores.  Bytes are written by `durable` alone, under a `lock`.  Names are renamed and
 removed by the modules whose steps they are.
 """

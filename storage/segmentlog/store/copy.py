@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator
 
 from segmentlog.errors import StorageError
 from segmentlog.store.durable import cut_file, write_all
-from segmentlog.store.local import LocalDisk
-from segmentlog.store.readable import open_file
+from segmentlog.store.readable import LocalDisk, open_file
 from segmentlog.store.system_errors import naming
 
 _PIECE_BYTES = 16 << 20

@@ -30,7 +30,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO, TypeVar
 
 from segmentlog.errors import LogDirectoryError, OptionError, SyncFailedError
-from segmentlog.store.contract import Closing
+from segmentlog.store.readable import Closing
 from segmentlog.store.system_errors import another_owner, is_planted, naming, user
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"

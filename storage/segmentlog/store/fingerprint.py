@@ -10,8 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
-from segmentlog.store.contract import Stamp
-from segmentlog.store.readable import open_file, status_of
+from segmentlog.store.readable import Stamp, open_file, status_of
 from segmentlog.store.system_errors import is_gone
 
 _SECOND_NS = 1_000_000_000

@@ -41,8 +41,8 @@ from segmentlog.arguments import seconds
 from segmentlog.errors import LogDirectoryError, LogLockedError
 from segmentlog.format.names import LOCK_FILE
 from segmentlog.model import LOCK_TIMEOUT_SECONDS
-from segmentlog.store.contract import Closing
 from segmentlog.store.durable import create_file, replace_file
+from segmentlog.store.readable import Closing
 from segmentlog.store.system_errors import why_not_written
 
 logger = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Paths as users write them, and the files or directories that they name.
+"""Paths as users write them, what they name, and where no log directory is written.
 
 The path of a log directory with a tier ends with the name of its file, so that names can be joined
 to it and cut off from it, and a task on another machine finds the file by its path alone.  So all
@@ -6,21 +6,29 @@ that is known of the tier stands in front of the first slash::
 
     tiered://local;local=%2Fvar%2Flib%2Fkafka;remote=%2Fmnt%2Ftier/orders-0/00000000000000000000.log
 
-The name of a file of keys stands in it, but never a key.
+The name of a file of keys stands in it, but never a key.  A log in an object store that any
+cluster writes (`segmentlog.bucket`) has a path of the same form::
+
+    bucket+s3://bucket;endpoint_override=http:%2F%2Fminio:9000;prefix=logs/orders-0/000….log
+
+Users write the URL of the store, ``s3://bucket/logs``.  A marker object tells such a log from a
+copy of a log directory (`segmentlog.bucket.objects.MARKER`).  ``bucket+file:///path`` keeps one in
+a local directory, for tests: a plain path, and a ``file:`` URI, stay log directories.
 """
 
+import contextlib
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from segmentlog.arguments import one_of, path_text
 from segmentlog.errors import LogDirectoryError, OptionError
 from segmentlog.model import RemoteStorageLayout
-from segmentlog.store.bucket_location import bucket_at, is_bucket
 from segmentlog.store.partitions import refuse_partition
-from segmentlog.store.remote.location import path_of_url
+from segmentlog.store.readable import is_url
+from segmentlog.store.remote.location import location_of, path_of_url, without_options
 
 _OF_PATTERNS = "*?["
 
@@ -98,7 +106,7 @@ def readable_path(path: str | os.PathLike[str]) -> str:
 def opened_path(path: str | os.PathLike[str]) -> str:
     """`readable_path` of a log directory that is about to be opened: its store may be asked."""
     # A URL of S3, Google Cloud Storage or Azure may lead to a log of another kind than a copy of a
-    # log directory (`segmentlog.store.bucket_location`).
+    # log directory (`segmentlog.store.paths`).
     text = path_text("path", path)
     for recognized in _recognizers if "://" in text and text[:5].lower() != "file:" else ():
         if found := recognized(text):
@@ -207,3 +215,149 @@ def tiered_paths(
     for each in local:
         refuse_partition(each)
     return [tier._replace(local=each).root for each in local]
+
+
+_BEGIN = "bucket+"
+_PREFIX = ";prefix="
+
+#: Stores with a conditional write that the client can ask for.
+SCHEMES = frozenset({"s3", "gs", "abfs", "az"})
+
+
+class BucketLocation(NamedTuple):
+    """The place of a log: the root of a store as a path, and the beginning of all keys."""
+
+    store: str  # ``s3://bucket``, with options in the form of a path; ``file://`` for directories
+    prefix: str  # without a slash at either end; of ``file://``, an absolute path
+
+    @property
+    def root(self) -> str:
+        """Beginning of the paths of all files."""
+        return f"{_BEGIN}{self.store}{_PREFIX}{quote(self.prefix, '')}"
+
+    @property
+    def scheme(self) -> str:
+        """Scheme of the store."""
+        return self.store.partition(":")[0]
+
+    def __str__(self) -> str:
+        """The place as a user knows it, without options."""
+        begin = _BEGIN if self.scheme == "file" else ""
+        return f"{begin}{without_options(self.store)}/{self.prefix.strip('/')}".rstrip("/")
+
+
+def is_bucket(path: str) -> bool:
+    """Whether a path, or the URL of a user, begins as one of such a log."""
+    return path.startswith(_BEGIN)
+
+
+def bucket_at(url: str) -> BucketLocation | None:
+    """The place that a URL names; None if its store has no conditional write."""
+    if is_bucket(url) and _PREFIX in url:
+        return parse_bucket(url)[0]
+    url = url.removeprefix(_BEGIN)
+    scheme, _, rest = url.partition("://")
+    if scheme.lower() == "file":
+        if not rest.startswith("/") or not rest.strip("/"):
+            raise LogDirectoryError(url, "write bucket+file:///path, with three slashes")
+        return BucketLocation("file://", rest.rstrip("/"))
+    location = location_of(path_of_url(url))
+    return BucketLocation(location.root, location.key) if location.scheme in SCHEMES else None
+
+
+def parse_bucket(path: str) -> tuple[BucketLocation, str]:
+    """The place of a path that was made here, and the rest without a slash at either end."""
+    scheme, _, rest = path.removeprefix(_BEGIN).partition("://")
+    authority, _, name = rest.partition("/")
+    server, _, prefix = authority.rpartition(_PREFIX)
+    return BucketLocation(f"{scheme}://{server}", unquote(prefix)), name.strip("/")
+
+
+_PATH = re.compile(rf"{re.escape(_BEGIN)}\w+://[^\s/]*?{_PREFIX}[^\s/;,:]*")
+
+
+def with_plain_buckets(text: str) -> str:
+    """A path, or a message with paths, with the URLs that a user knows in place of those here."""
+    return _PATH.sub(lambda found: str(parse_bucket(found[0])[0]), text)
+
+
+def identity_of(path: str) -> tuple[object, ...]:
+    """Names a file: equal for all paths to it, through links and other mounts of its disk."""
+    real = os.path.realpath(path)
+    with contextlib.suppress(OSError):
+        found = os.stat(real)
+        if found.st_ino:  # some network file systems have no inodes
+            return found.st_dev, found.st_ino
+    return (real,)
+
+
+def refuse_overlap(directory: str, sources: Iterable[str]) -> None:
+    """Refuse to write to a directory that is a source, lies in a source or holds one.
+
+    A broker does not start if its log directory holds a directory whose name is not that of a
+    partition.
+
+    `sources`: directories that are read; those at a URL lie apart from any local one.  Raises
+    `LogDirectoryError` if they do not lie apart.
+    """
+    own, own_parents = identity_of(directory), {*_parents(directory)}
+    for each in sources:
+        if is_url(each):
+            continue
+        source = identity_of(each)
+        if source == own:
+            reason = "is a source, too; give another directory as the destination"
+        elif source in own_parents:
+            reason = f"lies in the source {each}; give a destination outside of all sources"
+        elif own in _parents(each):
+            reason = f"holds the source {each}; give a destination outside of it"
+        else:
+            continue
+        raise LogDirectoryError(directory, reason)
+
+
+def _parents(path: str) -> Iterator[tuple[object, ...]]:
+    """The identities of the directories that hold a directory, up to the root."""
+    real = os.path.realpath(path)
+    while (parent := os.path.dirname(real)) != real:
+        real = parent
+        yield identity_of(real)
+
+
+_MOUNTS = "/proc/self/mountinfo"
+_OBJECT_STORES = re.compile(
+    r"s3fs|gcsfuse|goofys|geesefs|blobfuse2?|rclone|mountpoint-s3|ossfs|cosfs|dbfs|hdfs|tigrisfs",
+    re.IGNORECASE,
+)
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+
+
+def refuse_object_store(directory: str, mounts: str = _MOUNTS) -> None:
+    """Refuse to write where an object store is mounted.
+
+    On a FUSE mount of one, a rename copies, locks hold on one machine only, and a sync guarantees
+    nothing.  A commit rests on all three.
+
+    `directory`: absolute path, of something that exists.  `mounts`: the system's table of mounts;
+    nothing is refused if there is none (macOS).
+    """
+    try:
+        with open(mounts, encoding="utf-8", errors="surrogateescape") as table:
+            lines = table.readlines()
+    except OSError:
+        return
+    path = os.path.realpath(directory)
+    longest, kind = "", ""
+    for line in lines:
+        before, _, after = line.partition(" - ")
+        point = _ESCAPED.sub(lambda match: chr(int(match[1], 8)), before.split()[4])
+        within = path == point or path.startswith(point.rstrip("/") + "/")
+        if within and len(point) >= len(longest):  # a later mount hides an earlier one
+            longest, kind = point, " ".join(after.split()[:2])
+    if kind.startswith("fuse") and _OBJECT_STORES.search(kind):
+        reason = (
+            f"is an object store ({kind} at {longest}), which has neither the locks nor the "
+            "renames that a commit needs; write to a local file system or to NFS 4, and copy the "
+            "log to the store"
+        )
+        raise LogDirectoryError(directory, reason)

@@ -11,8 +11,14 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from segmentlog.errors import RemoteSegmentError
-from segmentlog.store.contract import FileType, ReadableFile
-from segmentlog.store.readable import list_entries, list_names, open_file, survey
+from segmentlog.store.readable import (
+    FileType,
+    ReadableFile,
+    list_entries,
+    list_names,
+    open_file,
+    survey,
+)
 from segmentlog.store.remote.requests import side_by_side
 from segmentlog.tiered.aiven_manifest import (
     ENCRYPTION_BYTES,

@@ -1,18 +1,17 @@
 """Files of a remote segment, made of the objects that a tier has.
 
-They meet `segmentlog.store.contract.ReadableFile`, so scans, look-ups and indexes read a remote
+They meet `segmentlog.store.readable.ReadableFile`, so scans, look-ups and indexes read a remote
 segment as they read a local one.  The chunks of a `ChunkedFile` are decrypted and inflated as they
 are read.  A read fetches the chunks that hold its bytes, chunks next to each other in one request,
 and no others.
 """
 
 import os
-import stat
 
 import zstandard
 
 from segmentlog.errors import RemoteSegmentError
-from segmentlog.store.contract import Closing, FileStatus, ReadableFile
+from segmentlog.store.readable import FileStatus, ReadableFile
 from segmentlog.store.remote.object_store import KeptRanges
 from segmentlog.tiered.aiven_manifest import ChunkIndex
 from segmentlog.tiered.encryption import Unwrapped
@@ -34,31 +33,15 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
-class _RemoteFile(Closing):
-    """What the files have in common; see `ReadableFile`."""
-
-    #: As for objects: a new object takes the name instead.
-    never_cut = True
-    never_overlaps = False
+class _RemoteFile(ReadableFile):
+    """What the files have in common: the bytes of the object are not those of the file."""
 
     def __init__(self, file: ReadableFile) -> None:
         self._file = file
         self.path = file.path
 
-    @property
-    def descriptor(self) -> int | None:
-        """See `ReadableFile`: the bytes of the object are not those of the file."""
-        return None
-
-    def spare_page_cache(self, start: int, end: int) -> None:
-        """See `ReadableFile`; nothing is done, because the bytes are read once."""
-
     def check_unchanged(self) -> None:
         self._file.check_unchanged()
-
-    def map(self) -> bytes | None:
-        """See `ReadableFile`; an object of a tier is not mapped."""
-        return None
 
     def close(self) -> None:
         self._file.close()
@@ -104,36 +87,6 @@ class SectionFile(_RemoteFile):
 
     def spare_page_cache(self, start: int, end: int) -> None:
         self._file.spare_page_cache(self._start + start, self._start + end)
-
-
-class BytesFile(_RemoteFile):
-    """A small file that no disk has."""
-
-    def __init__(self, path: str, data: bytes) -> None:
-        self.path = path
-        self._data = data
-
-    def status(self) -> FileStatus:
-        size = len(self._data)
-        mode = stat.S_IFREG | 0o444
-        return FileStatus(mode, size, 1, 0, 0, is_remembered=False, n_allocated=size)
-
-    def read(self, position: int, n_bytes: int) -> bytes:
-        return self._data[position : position + n_bytes]
-
-    def read_into(self, buffer: memoryview, position: int) -> int:
-        found = self.read(position, len(buffer))
-        buffer[: len(found)] = found
-        return len(found)
-
-    def expect(self, start: int, end: int) -> None:
-        """See `ReadableFile`; nothing is done."""
-
-    def check_unchanged(self) -> None:
-        """See `ReadableFile`; nothing is done."""
-
-    def close(self) -> None:
-        """See `ReadableFile`; nothing is done."""
 
 
 class ChunkedFile(_RemoteFile):

@@ -14,10 +14,8 @@ a local file has gone since, or offsets are missing, the tier is listed again.
 """
 
 import contextlib
-import errno
 import logging
 import os
-import stat
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from hashlib import blake2b
@@ -35,11 +33,25 @@ from segmentlog.format.names import (
 from segmentlog.log.checkpoint import read_leader_epochs, read_topic_id
 from segmentlog.model import LARGEST_LONG, RemoteStorageLayout, TopicPartition
 from segmentlog.reads.snapshot import DirectorySnapshot
-from segmentlog.store.contract import Entry, FileStatus, FileType, Measured, ReadableFile
 from segmentlog.store.paths import TieredLocation, parse_tiered
-from segmentlog.store.readable import is_directory, list_entries, list_names, open_file, status_of
+from segmentlog.store.readable import (
+    MADE_DIRECTORY,
+    Entry,
+    FileStatus,
+    FileType,
+    MadeFile,
+    Measured,
+    ReadableFile,
+    SurveyedDisk,
+    gone,
+    is_directory,
+    list_entries,
+    list_names,
+    open_file,
+    status_of,
+)
 from segmentlog.tiered.aiven import AivenTier
-from segmentlog.tiered.chunked_file import BytesFile, SectionFile
+from segmentlog.tiered.chunked_file import SectionFile
 from segmentlog.tiered.layout import Layout, Part, RemoteLog, RemoteSegment
 from segmentlog.tiered.local_tier import LocalTier
 from segmentlog.tiered.metadata import remote_segments
@@ -53,8 +65,6 @@ _RESTORE_ID = (
 )
 
 _ATTEMPTS = 3  # a broker rarely moves a segment to the tier more often than this
-
-_DIRECTORY = FileStatus(stat.S_IFDIR | 0o555, 0, 1, 0, 0, is_remembered=False, n_allocated=0)
 
 _T = TypeVar("_T")
 
@@ -110,8 +120,8 @@ class _Assembled(NamedTuple):
     remote: Mapping[str, _RemoteFile | bytes]
 
 
-class TieredDisk:
-    """See `Disk`.  Paths are those of `segmentlog.store.paths`."""
+class TieredDisk(SurveyedDisk):
+    """See `SurveyedDisk`.  Paths are those of `segmentlog.store.paths`."""
 
     def __init__(self, location: TieredLocation) -> None:
         self.location = location
@@ -344,10 +354,10 @@ class TieredDisk:
             found = self._assembly(directory)
         remote = found.remote.get(name) if found is not None else None
         if isinstance(remote, bytes):
-            return BytesFile(path, remote)
+            return MadeFile(path, remote)
         file = self.tier.open(remote.segment, remote.part) if remote is not None else None
         if file is None or remote is None:
-            raise _gone(path)
+            raise gone(path)
         return SectionFile(file, 0, remote.n_bytes, _inode_of(remote.segment))
 
     # --- the contract
@@ -361,7 +371,7 @@ class TieredDisk:
     def status(self, path: str, *, follow: bool = False) -> FileStatus:
         rest = self._rest(path)
         if not self.location.local and (not rest or self._assembly(rest) is not None):
-            return _DIRECTORY
+            return MADE_DIRECTORY
         if self.location.local:
             with contextlib.suppress(FileNotFoundError):
                 return status_of(self._local(rest), follow=follow)
@@ -384,9 +394,6 @@ class TieredDisk:
                 types[i] = status.type
         return Measured(sizes, inodes, types, is_remembered=False)
 
-    def names(self, path: str) -> list[str]:
-        return [each.name for each in self.entries(path)]
-
     def entries(self, path: str) -> list[Entry]:
         rest = self._rest(path)
         if not rest and not self.location.local:
@@ -395,7 +402,7 @@ class TieredDisk:
         found = self._assembly(rest)
         if found is None:
             if not self.location.local:
-                raise _gone(path)
+                raise gone(path)
             return list_entries(self._local(rest))
         listed = list_entries(self._local(rest)) if self.location.local else []
         if not found.local <= {each.name for each in listed}:
@@ -403,9 +410,6 @@ class TieredDisk:
             return self.entries(path)
         local = [each for each in listed if each.name in found.local]
         return local + [Entry(name, FileType.FILE) for name in found.remote]
-
-    def inodes(self, path: str) -> dict[str, int]:
-        return dict.fromkeys(self.names(path), 0)
 
 
 class _OldTierError(Exception):
@@ -422,10 +426,6 @@ def _files_of(placed: PlacedSegment) -> dict[str, _RemoteFile | bytes]:
     # The producers at the end of the segment: on a broker, this file belongs to the next segment.
     files[f"{segment.end_offset + 1:020d}.{Part.SNAPSHOT}"] = _RemoteFile(segment, Part.SNAPSHOT)
     return files
-
-
-def _gone(path: str) -> OSError:
-    return OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
 
 _disks: dict[tuple[int, str], TieredDisk] = {}

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from segmentlog.store.contract import ReadableFile
+from segmentlog.store.readable import ReadableFile
 
 
 class Part(StrEnum):

@@ -13,8 +13,15 @@ from collections.abc import Collection
 
 from segmentlog.errors import RemoteSegmentError
 from segmentlog.format.names import parse_partition_directory
-from segmentlog.store.contract import FileType, ReadableFile
-from segmentlog.store.readable import is_directory, list_entries, list_names, open_file, survey
+from segmentlog.store.readable import (
+    FileType,
+    ReadableFile,
+    is_directory,
+    list_entries,
+    list_names,
+    open_file,
+    survey,
+)
 from segmentlog.tiered.layout import Part, RemoteLog, RemoteObject, RemoteSegment
 
 _BELOW = "kafka-tiered-storage"

@@ -17,7 +17,7 @@ from segmentlog.bucket.objects import CLOCK, MARKER, PART_BYTES, Objects, object
 from segmentlog.bucket.sequence import Sequence
 from segmentlog.bucket.upkeep import sweep_objects
 from segmentlog.errors import LogDirectoryError, SegmentLogError
-from segmentlog.store.bucket_location import BucketLocation, bucket_at
+from segmentlog.store.paths import BucketLocation, bucket_at
 from segmentlog.store.readable import exists
 from segmentlog.store.remote.location import without_options
 from segmentlog.store.remote.requests import side_by_side

@@ -49,9 +49,8 @@ from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
-from segmentlog.store.contract import ReadableFile
 from segmentlog.store.paths import opened_path
-from segmentlog.store.readable import is_file, open_file, status_of, survey
+from segmentlog.store.readable import ReadableFile, is_file, open_file, status_of, survey
 from segmentlog.tools import arguments
 from segmentlog.tools.failures import Failed, missing_offsets
 from segmentlog.tools.output import as_given, counted

@@ -14,8 +14,8 @@ from segmentlog.cluster.cluster_metadata import known_losses
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.reads.left_out import diskless_partitions, elsewhere
 from segmentlog.reads.log import Log
-from segmentlog.store.failures import Failures
 from segmentlog.store.readable import is_file
+from segmentlog.store.system_errors import Failures
 from segmentlog.tools.arguments import PROBLEM
 from segmentlog.tools.output import complain, counted
 

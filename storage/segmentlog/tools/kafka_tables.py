@@ -27,7 +27,7 @@ from segmentlog.kafka_tables.open_table import TABLES
 from segmentlog.kafka_tables.source import Source
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
-from segmentlog.store.failures import Failures
+from segmentlog.store.system_errors import Failures
 from segmentlog.times import iso_time
 from segmentlog.tools.arguments import READS, JsonLines, OnDamage, command
 from segmentlog.tools.failures import Failed, missing_offsets

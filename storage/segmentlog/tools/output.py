@@ -5,8 +5,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from segmentlog.store.bucket_location import with_plain_buckets
-from segmentlog.store.paths import readable_path
+from segmentlog.store.paths import readable_path, with_plain_buckets
 from segmentlog.store.readable import is_file, is_url
 from segmentlog.store.remote.location import without_options
 from segmentlog.times import iso_time

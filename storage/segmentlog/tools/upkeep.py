@@ -28,9 +28,9 @@ from segmentlog.maintain.places import log_directory, partitions_for_upkeep, pla
 from segmentlog.maintain.retain import KeptSegment, Reason, RemovedSegment, doubtful_time
 from segmentlog.model import TopicPartition
 from segmentlog.reads.log_directory import open_log_dir
-from segmentlog.store.failures import Failures
 from segmentlog.store.paths import local_path
 from segmentlog.store.readable import exists
+from segmentlog.store.system_errors import Failures
 from segmentlog.times import iso_time
 from segmentlog.tools import arguments
 from segmentlog.tools.failures import Failed

@@ -17,8 +17,7 @@ from segmentlog.format.records.header import BatchHeader, parse_header
 from segmentlog.log.damage import good_batch_after
 from segmentlog.log.segment import PlacedHeader, Segment
 from segmentlog.model import LEAST_LONG
-from segmentlog.store.contract import ReadableFile
-from segmentlog.store.readable import after_zeros
+from segmentlog.store.readable import ReadableFile, after_zeros
 
 _LEAST, _BEYOND = LEAST_LONG, 2**63
 

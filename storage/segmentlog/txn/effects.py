@@ -33,8 +33,8 @@ from segmentlog.log.listing import list_segments
 from segmentlog.log.producer_snapshot import list_snapshots, snapshot_path
 from segmentlog.log.swaps import exchange_end
 from segmentlog.model import TopicPartition
-from segmentlog.store.aside import put_file_aside, remove_deleted
 from segmentlog.store.durable import do_together, remove_file, rename, sync_directory
+from segmentlog.store.partitions import put_file_aside, remove_deleted
 from segmentlog.store.readable import is_directory, list_names
 from segmentlog.txn.state import State, check_types, renew_stamp
 from segmentlog.txn.topics import (

@@ -18,9 +18,8 @@ from typing import Any, NamedTuple
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.format.names import CLEAN_SHUTDOWN_FILE
 from segmentlog.model import TopicPartition
-from segmentlog.store.contract import FileType
 from segmentlog.store.durable import parent_of, remove_file, rename
-from segmentlog.store.readable import is_directory, list_names, status_of
+from segmentlog.store.readable import FileType, is_directory, list_names, status_of
 from segmentlog.store.system_errors import FULL
 from segmentlog.txn.effects import (
     Effect,

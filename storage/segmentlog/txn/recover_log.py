@@ -45,7 +45,6 @@ from segmentlog.log.segment import Segment
 from segmentlog.log.swaps import swap_in
 from segmentlog.log.windows import BatchWindows
 from segmentlog.model import LARGEST_LONG
-from segmentlog.store.contract import ReadableFile
 from segmentlog.store.durable import (
     cut_file,
     remove_file,
@@ -54,7 +53,7 @@ from segmentlog.store.durable import (
     writable,
     write_new_file,
 )
-from segmentlog.store.readable import exists, open_file
+from segmentlog.store.readable import ReadableFile, exists, open_file
 
 _WINDOW_BYTES = 4 << 20
 

@@ -29,9 +29,8 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from segmentlog.errors import CorruptCheckpointError, StreamBatchError
 from segmentlog.model import TopicPartition
-from segmentlog.store.contract import Stamp
 from segmentlog.store.durable import replace_file
-from segmentlog.store.readable import exists, open_file, read_whole, status_of
+from segmentlog.store.readable import Stamp, exists, open_file, read_whole, status_of
 from segmentlog.store.system_errors import is_gone
 
 _Key = TypeVar("_Key")

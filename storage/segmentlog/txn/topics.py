@@ -49,8 +49,6 @@ from segmentlog.log.checkpoint import (
 )
 from segmentlog.log.leader_epochs import EpochStarts
 from segmentlog.model import TopicPartition
-from segmentlog.store.aside import put_file_aside, remove_deleted
-from segmentlog.store.contract import FileType
 from segmentlog.store.durable import (
     create_directory,
     create_file,
@@ -60,8 +58,14 @@ from segmentlog.store.durable import (
     replace_file,
     sync_directory,
 )
-from segmentlog.store.partitions import current_partitions, list_partitions, logs_in
-from segmentlog.store.readable import exists, list_names, status_of
+from segmentlog.store.partitions import (
+    current_partitions,
+    list_partitions,
+    logs_in,
+    put_file_aside,
+    remove_deleted,
+)
+from segmentlog.store.readable import FileType, exists, list_names, status_of
 from segmentlog.store.system_errors import MAY_WRITE, may_write, why_not_written
 from segmentlog.txn.settings_file import SettingsFile
 from segmentlog.txn.state import State

@@ -25,7 +25,7 @@ from segmentlog.errors import (
 )
 from segmentlog.format.names import check_topic_name
 from segmentlog.model import LARGEST_LONG, TopicPartition
-from segmentlog.store.bucket_location import BucketLocation, parse_bucket
+from segmentlog.store.paths import BucketLocation, parse_bucket
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.state import StreamBatch
 from segmentlog.writes.config import ProducerConfig, WriteRequest
@@ -118,7 +118,7 @@ class BucketJob:
 
     @property
     def directory(self) -> str:
-        """Path of the log, as `segmentlog.store.bucket_location` makes it."""
+        """Path of the log, as `segmentlog.store.paths` makes it."""
         return self.request.directory
 
     @property

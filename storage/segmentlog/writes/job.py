@@ -20,9 +20,9 @@ from segmentlog.format.names import META_PROPERTIES_FILE, check_topic_name
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.model import TopicPartition
 from segmentlog.reads.metadata_log import metadata_path
-from segmentlog.store.bucket_location import is_bucket
-from segmentlog.store.pace import pace_of
+from segmentlog.store.beside_broker import pace_of
 from segmentlog.store.partitions import current_partitions
+from segmentlog.store.paths import is_bucket
 from segmentlog.store.readable import exists
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.guard import list_guards

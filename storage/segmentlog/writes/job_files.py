@@ -16,8 +16,6 @@ from segmentlog.format.names import (
     parse_segment_file,
     segment_file_name,
 )
-from segmentlog.store.contract import FileStatus
-from segmentlog.store.destinations import refuse_object_store
 from segmentlog.store.durable import (
     create_file,
     cut_file,
@@ -26,8 +24,8 @@ from segmentlog.store.durable import (
     writable,
     write_all,
 )
-from segmentlog.store.paths import is_pattern, why_not_there
-from segmentlog.store.readable import exists, list_names, status_of
+from segmentlog.store.paths import is_pattern, refuse_object_store, why_not_there
+from segmentlog.store.readable import FileStatus, exists, list_names, status_of
 from segmentlog.store.system_errors import MAY_WRITE, is_own, may_write, user, why_not_written
 from segmentlog.txn.state import STATE_FILE
 from segmentlog.writes.extents import STAGE_SUFFIX

@@ -46,8 +46,8 @@ from segmentlog.format.records.source import pooled_array
 from segmentlog.log.checkpoint import read_leader_epochs, read_offsets
 from segmentlog.log.windows import BatchWindows
 from segmentlog.model import TopicPartition
+from segmentlog.store.beside_broker import Pace
 from segmentlog.store.durable import SyncTogether, create_file, open_to_write, write_all
-from segmentlog.store.pace import Pace
 from segmentlog.store.readable import open_file
 from segmentlog.writes.append import BatchTable, least_moved_bytes, table_name
 from segmentlog.writes.extents import (

@@ -13,7 +13,7 @@ from segmentlog.arguments import instance_of, path_text, whole_number
 from segmentlog.dialects import class_of_one_dialect, one_dialect
 from segmentlog.errors import OptionError
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
-from segmentlog.store.bucket_location import is_bucket
+from segmentlog.store.paths import is_bucket
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.state import NumberedWrite
 from segmentlog.writes.config import Producer, ProducerConfig, WriteRequest, columns_left_out

@@ -20,7 +20,7 @@ from segmentlog.errors import (
     LogDirectoryError,
     StorageError,
 )
-from segmentlog.store.bucket_location import bucket_at
+from segmentlog.store.paths import bucket_at
 
 
 def _write(url: str, values: list[str], **options: Any) -> None:

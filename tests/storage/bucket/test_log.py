@@ -25,7 +25,7 @@ from segmentlog.errors import (
     OptionError,
     UnknownTopicOrPartitionError,
 )
-from segmentlog.store.bucket_location import bucket_at
+from segmentlog.store.paths import bucket_at
 
 
 def _rows(values: list[str], **columns: list[object]) -> pa.Table:

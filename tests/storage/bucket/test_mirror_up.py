@@ -11,7 +11,7 @@ import segmentlog
 from segmentlog.bucket.objects import ObstoreObjects
 from segmentlog.bucket.sequence import commit_key, sequence_at
 from segmentlog.errors import LogDirectoryError, OptionError
-from segmentlog.store.bucket_location import bucket_at
+from segmentlog.store.paths import bucket_at
 
 _GOLDEN = Path(__file__).parents[2] / "golden"
 

@@ -7,7 +7,7 @@ import pytest
 
 from segmentlog.log import sparse_indexes
 from segmentlog.log.sparse_indexes import SMALL_BYTES, IndexFile
-from segmentlog.store.contract import ReadableFile
+from segmentlog.store.readable import ReadableFile
 
 
 @pytest.mark.parametrize("mapped", [True, False])

@@ -16,7 +16,7 @@ from segmentlog.reads.lookup import (
     NewestTimestamps,
     find_offset_by_timestamp,
 )
-from segmentlog.store.local import LocalDisk, LocalFile
+from segmentlog.store.readable import LocalDisk, LocalFile
 from segmentlog.testing.reference import Record, encode_batch
 
 BASE = 40

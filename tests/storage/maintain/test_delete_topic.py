@@ -30,9 +30,8 @@ from segmentlog.log.checkpoint import read_offsets, write_offsets
 from segmentlog.model import TopicPartition
 from segmentlog.reads import snapshot as snapshots
 from segmentlog.reads.scan import scan_slice
-from segmentlog.store.contract import Entry
 from segmentlog.store.lock import DirectoryLock
-from segmentlog.store.readable import list_names
+from segmentlog.store.readable import Entry, list_names
 from segmentlog.txn import change, effects, topics
 from segmentlog.txn.guard import list_guards
 from segmentlog.txn.state import State

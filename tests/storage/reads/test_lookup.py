@@ -12,8 +12,7 @@ from reads import offsets_of
 import segmentlog
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.store import readable
-from segmentlog.store.contract import ReadableFile
-from segmentlog.store.local import LocalDisk
+from segmentlog.store.readable import LocalDisk, ReadableFile
 from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.writes.config import ProducerConfig
 

@@ -14,7 +14,7 @@ from segmentlog.format.records.read_memory import ReadMemory, Workspace
 from segmentlog.log import windows
 from segmentlog.model import Codec, ScanPolicy
 from segmentlog.reads import scan
-from segmentlog.store.local import LocalFile
+from segmentlog.store.readable import LocalFile
 from segmentlog.testing.reference import Record, encode_batch
 
 WINDOW_BYTES = [1, 70, 300, 4096, 1 << 20]

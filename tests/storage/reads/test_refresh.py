@@ -28,7 +28,7 @@ from segmentlog.log.checkpoint import write_offsets
 from segmentlog.model import ReadUpTo, TopicPartition
 from segmentlog.reads import snapshot
 from segmentlog.store import fingerprint as look
-from segmentlog.store import local
+from segmentlog.store import readable
 from segmentlog.testing.reference import Record, encode_batch
 
 #: One record for each of two partitions.
@@ -353,9 +353,9 @@ class Coarse:
     """A file system whose clock stands still."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        real, now = local._status, time.time_ns()
+        real, now = readable._status, time.time_ns()
         patch.setattr(
-            local,
+            readable,
             "_status",
             lambda found, **how: real(found, **how)._replace(modified_ns=now, changed_ns=now),
         )

@@ -12,8 +12,7 @@ from segmentlog.log.sparse_indexes import SMALL_BYTES, IndexFile, OffsetIndex
 from segmentlog.model import ScanPolicy
 from segmentlog.reads.plan import UNCHECKED
 from segmentlog.reads.scan import PlannedFile
-from segmentlog.store.contract import Closing
-from segmentlog.store.local import LocalDisk
+from segmentlog.store.readable import Closing, LocalDisk
 
 OPENED: dict[str, Callable[[str], Closing]] = {
     "file": LocalDisk().open,

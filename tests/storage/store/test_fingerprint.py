@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from segmentlog.store import fingerprint as look
-from segmentlog.store import local
+from segmentlog.store import readable
 from segmentlog.store.fingerprint import Fingerprint
 
 #: Sets the time of all files.
@@ -18,11 +18,11 @@ SetTimes = Callable[[int], None]
 @pytest.fixture
 def set_times(monkeypatch: pytest.MonkeyPatch) -> SetTimes:
     """The times of all files are as they are set, as on a file system with a coarse clock."""
-    real = local._status
+    real = readable._status
 
     def set_to(time_ns: int) -> None:
         monkeypatch.setattr(
-            local,
+            readable,
             "_status",
             lambda found, **how: real(found, **how)._replace(
                 modified_ns=time_ns,
@@ -113,9 +113,9 @@ def test_times_of_a_server_are_trusted_later(
 ) -> None:
     """Its clock may lag, by less than a minute."""
     set_times(time.time_ns() - 10**10 | 1)
-    trusted = local._status
+    trusted = readable._status
     monkeypatch.setattr(
-        local,
+        readable,
         "_status",
         lambda found, **how: trusted(found, **how)._replace(is_remembered="is_open" not in how),
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from segmentlog.errors import LogDirectoryError
-from segmentlog.store.destinations import refuse_object_store
+from segmentlog.store.paths import refuse_object_store
 
 TABLE = r"""22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/root rw
 40 22 0:33 / /mnt/my\040bucket rw,nosuid shared:2 - fuse.gcsfuse bucket rw,user_id=0

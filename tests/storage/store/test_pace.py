@@ -14,8 +14,8 @@ import pytest
 
 import segmentlog
 from segmentlog.errors import OptionError
-from segmentlog.store import pace
-from segmentlog.store.pace import Pace, pace_of
+from segmentlog.store import beside_broker
+from segmentlog.store.beside_broker import Pace, pace_of
 
 MB = 1_000_000
 
@@ -26,9 +26,9 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         self.now = 1000.0
         self.slept: list[float] = []
-        monkeypatch.setattr(pace, "_clock", lambda: self.now)
-        monkeypatch.setattr(pace, "_sleep", self.sleep)
-        monkeypatch.setattr(pace.tempfile, "gettempdir", lambda: str(tmp_path))
+        monkeypatch.setattr(beside_broker, "_clock", lambda: self.now)
+        monkeypatch.setattr(beside_broker, "_sleep", self.sleep)
+        monkeypatch.setattr(beside_broker.tempfile, "gettempdir", lambda: str(tmp_path))
 
     def sleep(self, seconds: float) -> None:
         """Move the clock."""
@@ -122,7 +122,7 @@ def test_the_state_of_an_earlier_start_of_the_machine_is_not_waited_for(
     take(limit, MB)
 
     assert clock.now - before <= 0.1 + 1e-6
-    path.write_bytes(pace._STATE.pack(1e9))
+    path.write_bytes(beside_broker._STATE.pack(1e9))
     before = clock.now
     take(limit, MB)
     assert clock.now - before <= 0.1 + 1e-6
@@ -156,7 +156,7 @@ def test_a_file_that_fails_is_done_without(
         raise OSError(number, os.strerror(number))
 
     limit = Pace(10 * MB, f"logs of {call}")
-    monkeypatch.setattr(pace.os if call == "pwrite" else pace.fcntl, call, fail)
+    monkeypatch.setattr(beside_broker.os if call == "pwrite" else beside_broker.fcntl, call, fail)
     take(limit, 20 * MB)
 
     assert 1001.9 == pytest.approx(clock.now)
@@ -166,7 +166,7 @@ def test_a_file_that_fails_is_done_without(
 def test_threads_and_processes_share_a_limit(tmp_path: Path) -> None:
     """Two processes of two threads take 2 MB at 4 MB a second."""
     code = (
-        "import threading\nfrom segmentlog.store.pace import pace_of\n"
+        "import threading\nfrom segmentlog.store.beside_broker import pace_of\n"
         "limit = pace_of(4_000_000, 'logs')\n"
         "def take():\n"
         "    for _ in range(5): limit.take(100_000)\n"
@@ -195,7 +195,7 @@ def test_a_read_takes_the_time_of_its_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All threads of a read share the limit, and so do a scan and a dataset."""
-    monkeypatch.setattr(pace.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(beside_broker.tempfile, "gettempdir", lambda: str(tmp_path))
     pace_of.cache_clear()
     logs = tmp_path / "logs"
     with segmentlog.open_writer(logs, "a", num_partitions=4) as writer:
@@ -221,7 +221,7 @@ def test_a_write_takes_the_time_of_its_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bytes that tasks stage count, in files of one partition and in shared files."""
-    monkeypatch.setattr(pace.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(beside_broker.tempfile, "gettempdir", lambda: str(tmp_path))
     pace_of.cache_clear()
     config = segmentlog.ProducerConfig(max_bytes_per_second=8 * MB, flush=False)
     for n_partitions in (1, 100):

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import segmentlog
-from segmentlog.store import local
-from segmentlog.store.local import BorrowedPages, _residency
+from segmentlog.store import beside_broker
+from segmentlog.store.beside_broker import BorrowedPages, _residency
 
 pytestmark = pytest.mark.linux
 
@@ -135,9 +135,9 @@ def test_pages_stay_where_the_system_shows_nothing(
     file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A user that may only read sees all pages as if they were there; a warning says so."""
-    monkeypatch.setattr(local.os, "geteuid", lambda: 54321)
-    monkeypatch.setattr(local.os, "access", lambda *_, **__: False)
-    local._warn_once.cache_clear()
+    monkeypatch.setattr(beside_broker.os, "geteuid", lambda: 54321)
+    monkeypatch.setattr(beside_broker.os, "access", lambda *_, **__: False)
+    beside_broker._warn_of_owner.cache_clear()
     for _ in range(2):
         read(file, 0, MB)
 
@@ -148,11 +148,11 @@ def test_pages_stay_where_the_system_shows_nothing(
 
 def test_other_systems_do_nothing(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A C library without the functions, and another system, leave reads as they are."""
-    monkeypatch.setattr(local, "_libc", lambda: None)
+    monkeypatch.setattr(beside_broker, "_libc", lambda: None)
     read(file, 0, MB)
     there = resident(file)
     monkeypatch.undo()
-    monkeypatch.setattr(local.sys, "platform", "darwin")
+    monkeypatch.setattr(beside_broker.sys, "platform", "darwin")
     read(file, 0, MB)
 
     assert set() == there

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from stores_here import serve, store_of
 
-from segmentlog.store.contract import Entry, FileType
 from segmentlog.store.readable import (
+    Entry,
+    FileType,
     after_zeros,
     disk_of,
     exists,

@@ -9,7 +9,7 @@ from tiers import TOPIC_ID, remove_local, written
 
 import segmentlog
 from segmentlog.errors import RemoteSegmentError
-from segmentlog.store.local import LocalFile
+from segmentlog.store.readable import LocalFile
 
 FORMS = ["plain", "zstd", "encrypted", "both"]
 

@@ -13,7 +13,7 @@ from typer.testing import Result
 import segmentlog
 from segmentlog.bucket.objects import Found, Objects, objects_at
 from segmentlog.errors import StorageError
-from segmentlog.store.bucket_location import bucket_at
+from segmentlog.store.paths import bucket_at
 from segmentlog.tools import doctor_store
 
 Run = Callable[..., Result]

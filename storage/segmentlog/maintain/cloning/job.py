@@ -55,10 +55,8 @@ from segmentlog.model import (
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.metadata_log import metadata_path
 from segmentlog.reads.ordered_reads import n_threads_of, read_in_order
-from segmentlog.store.bucket_location import is_bucket
-from segmentlog.store.destinations import identity_of, refuse_overlap
 from segmentlog.store.partitions import refuse_partition
-from segmentlog.store.paths import writable_path
+from segmentlog.store.paths import identity_of, is_bucket, refuse_overlap, writable_path
 from segmentlog.store.readable import exists, is_url
 from segmentlog.txn.held import hold
 from segmentlog.txn.settings_file import SettingsFile

@@ -23,7 +23,7 @@ from segmentlog.log.segment import Segment
 from segmentlog.model import TopicPartition
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import open_log_dir
-from segmentlog.store.failures import Failures
+from segmentlog.store.system_errors import Failures
 
 #: Bytes of an entry in Kafka's offset map, and in ours: a hash of 16 bytes, and an offset.
 ENTRY_BYTES = 24

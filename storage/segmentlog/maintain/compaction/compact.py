@@ -43,10 +43,9 @@ from segmentlog.maintain.compaction.cleanable import (
 from segmentlog.maintain.places import log_directory, partitions_for_upkeep
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.reads.log_directory import open_log_dir
-from segmentlog.store.aside import remove_deleted
-from segmentlog.store.failures import Failures, OnFailure
 from segmentlog.store.lock import DirectoryLock, LockShare, TaskLock
-from segmentlog.store.system_errors import storage_errors
+from segmentlog.store.partitions import remove_deleted
+from segmentlog.store.system_errors import Failures, OnFailure, storage_errors
 from segmentlog.txn.held import HeldDirectory, hold
 from segmentlog.txn.topics import check_partition_path
 

@@ -38,9 +38,8 @@ from segmentlog.model import INTERNAL_TOPICS, LOCK_TIMEOUT_SECONDS, TopicPartiti
 from segmentlog.reads.choose import partitions_of
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
-from segmentlog.store.aside import remove_deleted
-from segmentlog.store.contract import FileType
-from segmentlog.store.partitions import NamedPartition, list_partitions
+from segmentlog.store.partitions import NamedPartition, list_partitions, remove_deleted
+from segmentlog.store.readable import FileType
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.held import HeldDirectory, hold
 from segmentlog.txn.topics import check_partition_path

@@ -22,9 +22,8 @@ from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.listing import SegmentFiles
 from segmentlog.log.segment import Segment
 from segmentlog.model import LARGEST_LONG, TopicPartition
-from segmentlog.store.contract import FileType
 from segmentlog.store.partitions import NamedPartition
-from segmentlog.store.readable import list_entries, status_of
+from segmentlog.store.readable import FileType, list_entries, status_of
 from segmentlog.tiered.layout import RemoteSegment
 from segmentlog.tiered.metadata import SegmentState, announced_segments
 from segmentlog.writes.extents import STAGE_SUFFIX

@@ -25,7 +25,7 @@ from segmentlog.model import (
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.metadata_log import metadata_path
-from segmentlog.store.local import device_of
+from segmentlog.store.readable import device_of
 from segmentlog.tiered.metadata import REMOTE_LOG_METADATA
 from segmentlog.times import Time
 from segmentlog.txn.topics import check_partition_path

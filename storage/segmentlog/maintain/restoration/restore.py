@@ -51,9 +51,8 @@ from segmentlog.model import (
 )
 from segmentlog.reads.choose import missing_of, only_in_a_tier, partitions_of
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
-from segmentlog.store.destinations import identity_of, refuse_overlap
 from segmentlog.store.durable import OutputFile
-from segmentlog.store.paths import local_path
+from segmentlog.store.paths import identity_of, local_path, refuse_overlap
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.times import Time, epoch_milliseconds
 from segmentlog.txn.held import HeldDirectory, hold, take

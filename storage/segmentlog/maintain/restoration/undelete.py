@@ -63,12 +63,10 @@ from segmentlog.model import (
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.usage import UsageKind
-from segmentlog.store.contract import FileType
-from segmentlog.store.destinations import refuse_overlap
 from segmentlog.store.lock import is_locked
 from segmentlog.store.partitions import NamedPartition, list_partitions, refuse_partition
-from segmentlog.store.paths import local_path
-from segmentlog.store.readable import exists, status_of
+from segmentlog.store.paths import local_path, refuse_overlap
+from segmentlog.store.readable import FileType, exists, status_of
 from segmentlog.store.system_errors import is_gone, storage_errors
 from segmentlog.times import Time, epoch_milliseconds, iso_time
 from segmentlog.txn.held import hold

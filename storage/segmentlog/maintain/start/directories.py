@@ -50,9 +50,8 @@ from segmentlog.maintain.start.steps import (
 from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.reads.cluster_image import Image, Row
 from segmentlog.reads.metadata_log import metadata_path
-from segmentlog.store.contract import FileType
 from segmentlog.store.partitions import NamedPartition, list_partitions
-from segmentlog.store.readable import is_directory, list_entries, list_names
+from segmentlog.store.readable import FileType, is_directory, list_entries, list_names
 from segmentlog.store.system_errors import owner_of, why_not_opened
 
 _INDEX_CACHE = "remote-log-index-cache"  #: a directory that brokers pass over

@@ -22,7 +22,7 @@ from segmentlog.format.kernels import layout
 from segmentlog.log.producer_snapshot import parse_snapshot
 from segmentlog.maintain.verification.findings import Finding, FindingKind, MakeFinding, Severity
 from segmentlog.model import TopicPartition
-from segmentlog.store.bucket_location import BucketLocation, parse_bucket
+from segmentlog.store.paths import BucketLocation, parse_bucket
 from segmentlog.store.remote.requests import side_by_side
 
 if TYPE_CHECKING:

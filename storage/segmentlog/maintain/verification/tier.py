@@ -49,9 +49,8 @@ from segmentlog.model import LARGEST_LONG, TopicPartition
 from segmentlog.reads.listed import ListedSegments, Listing
 from segmentlog.reads.log import Log
 from segmentlog.reads.metadata_log import newest_metadata
-from segmentlog.store.contract import FileType, ReadableFile
 from segmentlog.store.partitions import list_partitions
-from segmentlog.store.readable import bytes_of, is_directory, open_file
+from segmentlog.store.readable import FileType, ReadableFile, bytes_of, is_directory, open_file
 from segmentlog.tiered.disk import TieredDisk, tiered_disk
 from segmentlog.tiered.layout import Layout, Part, RemoteLog, RemoteObject, RemoteSegment
 from segmentlog.tiered.metadata import Announced, SegmentState, announced_segments

@@ -42,8 +42,14 @@ from segmentlog.reads.left_out import MissingPartition, diskless_partitions, els
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.usage import UsageKind, UsedSpace, large_leftovers
-from segmentlog.store.bucket_location import BucketLocation, is_bucket, parse_bucket
-from segmentlog.store.paths import is_tiered, opened_path, plain_path
+from segmentlog.store.paths import (
+    BucketLocation,
+    is_bucket,
+    is_tiered,
+    opened_path,
+    parse_bucket,
+    plain_path,
+)
 from segmentlog.store.readable import exists, is_directory, is_url
 from segmentlog.store.system_errors import storage_errors
 

@@ -36,8 +36,14 @@ from segmentlog.maintain.verification.transactions import ProducerCheck, Transac
 from segmentlog.model import LARGEST_LONG
 from segmentlog.reads.listed import LostSegments
 from segmentlog.reads.log import Log
-from segmentlog.store.contract import ReadableFile
-from segmentlog.store.readable import after_zeros, exists, is_directory, is_file, open_file
+from segmentlog.store.readable import (
+    ReadableFile,
+    after_zeros,
+    exists,
+    is_directory,
+    is_file,
+    open_file,
+)
 
 _WINDOW_BYTES = 4 << 20
 

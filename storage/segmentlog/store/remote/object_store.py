@@ -20,7 +20,15 @@ from hashlib import blake2b
 
 from segmentlog.errors import StorageError
 from segmentlog.format.names import parse_partition_directory, parse_segment_file
-from segmentlog.store.contract import Closing, Entry, FileStatus, FileType, Measured
+from segmentlog.store.readable import (
+    Entry,
+    FileStatus,
+    FileType,
+    Measured,
+    ReadableFile,
+    SurveyedDisk,
+    gone,
+)
 from segmentlog.store.remote.location import Location, location_of
 from segmentlog.store.remote.requests import Pending, request
 from segmentlog.store.remote.stores import Facts, Opened, Store, store_at
@@ -132,10 +140,6 @@ _MOST_SURVEYS = 8
 _DIRECTORY = Facts(0, "", is_directory=True)
 
 
-def _gone(path: str, number: int = errno.ENOENT) -> OSError:
-    return OSError(number, os.strerror(number), path)
-
-
 def _status(facts: Facts) -> FileStatus:
     """Status of an object; size and version take the place of an inode."""
     mode = stat.S_IFDIR | 0o555 if facts.is_directory else stat.S_IFREG | 0o444
@@ -168,7 +172,7 @@ class _Object:
             found = self.open_now()
             listed = self._listed
             if listed is not None and _status(listed).inode != _status(found.facts).inode:
-                raise _gone(self.path, errno.ESTALE)
+                raise gone(self.path, errno.ESTALE)
             self._opened = found
         return self._opened
 
@@ -216,15 +220,10 @@ class _Object:
         return found[:n_bytes]
 
 
-class RemoteFile(Closing):
+class RemoteFile(ReadableFile):
     """An object; see `ReadableFile`."""
 
     __slots__ = ("_ahead", "_object", "_opened", "path")
-
-    #: No byte of an object changes: a new object takes its name instead.
-    never_cut = True
-    never_overlaps = False
-    descriptor = None
 
     def __init__(self, found: _Object) -> None:
         self.path = found.path
@@ -243,9 +242,6 @@ class RemoteFile(Closing):
             return self._object.begin(opened, position, n_bytes)
 
         self._ahead = ReadAhead(begin_piece, start, min(end, opened.facts.size))
-
-    def spare_page_cache(self, start: int, end: int) -> None:
-        """See `ReadableFile`; a store has no page cache here."""
 
     def check_unchanged(self) -> None:
         """See `ReadableFile`: ranges that were read before and after a change do not fit."""
@@ -268,9 +264,7 @@ class RemoteFile(Closing):
             n_read = self._ahead.read_into(buffer, position)
             if n_read:
                 return n_read
-        found = self._object.read(position, len(buffer))
-        buffer[: len(found)] = found
-        return len(found)
+        return super().read_into(buffer, position)
 
     def map(self) -> bytes | None:
         """See `ReadableFile`: the bytes of a small object; None for a larger or empty one."""
@@ -311,7 +305,7 @@ class _Survey:
             self.directories.setdefault(parent, {}).setdefault(name, _DIRECTORY)
 
 
-class RemoteDisk:
+class RemoteDisk(SurveyedDisk):
     """A store; see `Disk`.  Paths are those of `segmentlog.store.remote.location`."""
 
     def __init__(self, root: str, store: Store) -> None:
@@ -374,7 +368,7 @@ class RemoteDisk:
         if key not in survey.directories and not survey.is_deep:
             self._list(survey, key)
         if key not in survey.directories:
-            raise _gone(path)
+            raise gone(path)
         return survey.directories[key]
 
     def _facts(self, path: str) -> Facts:
@@ -388,7 +382,7 @@ class RemoteDisk:
         parent, _, name = path.rpartition("/")
         facts = self._in_directory(parent).get(name)
         if facts is None:
-            raise _gone(path)
+            raise gone(path)
         return facts
 
     def open(self, path: str, *, follow: bool = True) -> RemoteFile:
@@ -412,12 +406,9 @@ class RemoteDisk:
     def measure(self, directory: str, names: Iterable[str]) -> Measured:
         found = self._in_directory(directory)
         try:
-            statuses = [_status(found[name]) for name in names]
+            return Measured.of(_status(found[name]) for name in names)
         except KeyError as missing:
-            raise _gone(f"{directory}/{missing.args[0]}") from None
-        types = {i: each.type for i, each in enumerate(statuses) if not each.is_file}
-        sizes, inodes = [each.size for each in statuses], [each.inode for each in statuses]
-        return Measured(sizes, inodes, types, is_remembered=False)
+            raise gone(f"{directory}/{missing.args[0]}") from None
 
     def names(self, path: str) -> list[str]:
         return list(self._in_directory(path))
@@ -427,9 +418,6 @@ class RemoteDisk:
             Entry(name, FileType.DIRECTORY if facts.is_directory else FileType.FILE)
             for name, facts in self._in_directory(path).items()
         ]
-
-    def inodes(self, path: str) -> dict[str, int]:
-        return dict.fromkeys(self._in_directory(path), 0)
 
 
 _disks: dict[tuple[int, str], RemoteDisk] = {}

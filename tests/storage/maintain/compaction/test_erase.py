@@ -50,7 +50,7 @@ from segmentlog.log.transaction_index import (
 from segmentlog.maintain.compaction import remaining
 from segmentlog.maintain.verification.findings import Severity
 from segmentlog.model import TopicPartition
-from segmentlog.store.contract import Entry
+from segmentlog.store.readable import Entry
 from segmentlog.testing.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from segmentlog.testing.legacy import encode_message, encode_wrapper
 from segmentlog.testing.reference import Record

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from segmentlog.format.names import FileState, parse_segment_file
-from segmentlog.store import aside
-from segmentlog.store.aside import names_aside, put_file_aside, remove_deleted
+from segmentlog.store import partitions
+from segmentlog.store.partitions import names_aside, put_file_aside, remove_deleted
 from segmentlog.store.readable import FileStatus
 
 LOG = f"{0:020d}.log"
@@ -50,7 +50,7 @@ def test_a_file_of_a_clock_that_was_ahead_goes_after_its_delay(
     """The file is removed after its delay, although the clock was a year ahead before."""
     (tmp_path / LOG).touch()
     put_file_aside(str(tmp_path), LOG)
-    year_ns, real = 365 * 24 * 3600 * 10**9, aside.status_of
+    year_ns, real = 365 * 24 * 3600 * 10**9, partitions.status_of
     ahead_until_ns = time.time_ns()
 
     def status_of(path: str) -> FileStatus:
@@ -58,7 +58,7 @@ def test_a_file_of_a_clock_that_was_ahead_goes_after_its_delay(
         is_ahead = found.changed_ns <= ahead_until_ns
         return found._replace(changed_ns=found.changed_ns + year_ns * is_ahead)
 
-    monkeypatch.setattr(aside, "status_of", status_of)
+    monkeypatch.setattr(partitions, "status_of", status_of)
     time.sleep(0.05)  # the file system's clock has steps
     assert not remove_deleted(str(tmp_path), 60_000)
     assert not remove_deleted(str(tmp_path), 60_000)
