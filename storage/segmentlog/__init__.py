@@ -89,8 +89,7 @@ from segmentlog.file_columns import SliceFile
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.kafka_tables.open_table import table, tables
 from segmentlog.kafka_tables.registry import message_indexes, payload, schema_guid, schema_id
-from segmentlog.log.log_end import LogEnd
-from segmentlog.log.segment import Segment
+from segmentlog.log.segment import LogEnd, Segment
 from segmentlog.maintain.cloning.clone import clone
 from segmentlog.maintain.cloning.settings import Clone, ClonedGroup, ClonedPartition
 from segmentlog.maintain.compaction.cleanable import CompactedPartition

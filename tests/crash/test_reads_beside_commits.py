@@ -288,9 +288,9 @@ import os, sys
 sys.path.insert(0, {str(Path(__file__).parents[1] / "support")!r})
 from numbered_jobs import Job, read_slices
 import segmentlog
-from segmentlog.log import sparse_indexes
+from segmentlog.log import indexes
 
-sparse_indexes.SMALL_BYTES = 0  # a small index is not mapped
+indexes.SMALL_BYTES = 0  # a small index is not mapped
 
 real, asked = os.open, []
 

@@ -57,7 +57,7 @@ REASONS: Mapping[str, str] = {
         ],
         "another sync of the directory follows": [
             "txn.topics.take_out > sync_directory > sync_file: fsync log directory",
-            "log.broken.keep_tail > sync_directory > sync_file: fsync partition",
+            "log.swaps.keep_tail > sync_directory > sync_file: fsync partition",
             "txn.recover_log.cut > sync_directory > sync_file: fsync partition",
             ("log.index_builder.rebuild_indexes > sync_directory > sync_file: fsync partition"),
             (

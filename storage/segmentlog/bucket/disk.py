@@ -36,7 +36,7 @@ from segmentlog.format.names import (
     parse_partition_directory,
     parse_segment_file,
 )
-from segmentlog.log.sparse_indexes import OFFSET_ENTRY
+from segmentlog.log.indexes import OFFSET_ENTRY
 from segmentlog.store.paths import parse_bucket
 from segmentlog.store.readable import (
     MADE_DIRECTORY,

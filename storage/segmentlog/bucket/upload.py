@@ -18,10 +18,10 @@ from segmentlog.errors import LogChangedError, StorageError, TruncatedBatchError
 from segmentlog.format.kernels import layout
 from segmentlog.log.batches import WalkedBatches, walk_file
 from segmentlog.log.index_builder import IndexBuilder
+from segmentlog.log.indexes import AbortedTransaction, encode_transactions
 from segmentlog.log.producer_snapshot import ProducerSnapshot, encode_snapshot
 from segmentlog.log.producers import ProducerStates
 from segmentlog.log.segment import Segment
-from segmentlog.log.transaction_index import AbortedTransaction, encode_transactions
 from segmentlog.model import INDEX_INTERVAL_BYTES, TopicPartition
 from segmentlog.store.readable import ReadableFile
 

@@ -1,21 +1,185 @@
-"""Walk the batch headers of a log from an offset on, many in a call, across segment boundaries.
+"""The batches of a log, many in a call: whole ones, headers alone, and the end markers among them.
 
-Bodies of large batches are not read, and no body is checked: headers and end markers answer
-questions about transactions and producers.
+`BatchWindows` reads the whole batches of a file, a window of bytes at a time.  Data is read with
+``pread`` into one reused buffer, never mapped: a file that is cut under a map kills the process
+with SIGBUS.
+
+`walk_batches` walks headers from an offset on, across segment boundaries.  Bodies of large batches
+are not read, and no body is checked: headers and end markers answer questions about transactions
+and producers.
+
+`EndMarkers` finds the batches of aborted transactions.  The log itself decides.  A broker keeps
+aborted transactions in ``.txnindex`` files (``CleanedTransactionMetadata``, ``TransactionIndex``).
+A missing file looks like a file without aborts, and a broker that starts cleanly does not rebuild
+it.  Batches are asked for in the order of the log.  If the marker of a batch has not been seen
+yet, the log is walked ahead until it is found.  A log without transactions costs nothing.
 """
 
-from collections.abc import Iterator, Sequence
+import ctypes
+import functools
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from segmentlog.format.kernels import layout, status
-from segmentlog.format.kernels.memory import Bytes, Int64s
-from segmentlog.format.kernels.transactions import N_MARKER_COLUMNS, collect_markers, walk_headers
+from segmentlog.errors import TruncatedBatchError
+from segmentlog.format.kernels import layout, status, windows
+from segmentlog.format.kernels.memory import COPY_SLACK, Bytes, Int64s
+from segmentlog.format.kernels.transactions import (
+    COMMIT,
+    MARKER_OFFSET,
+    MARKER_PRODUCER_ID,
+    N_MARKER_COLUMNS,
+    collect_markers,
+    flag_aborted,
+    walk_headers,
+)
+from segmentlog.format.records.decoder import BatchScanner
+from segmentlog.format.records.read_memory import Workspace
 from segmentlog.format.records.scanned_batches import ScannedBatches, batch_error
 from segmentlog.log.damage import position_of
-from segmentlog.log.segment import Segment
+from segmentlog.log.segment import Segment, from_offset
+from segmentlog.model import LARGEST_LONG
 from segmentlog.store.readable import ReadableFile, open_file
+
+
+@dataclass(slots=True)
+class Window:
+    """Bytes of a file in a buffer."""
+
+    buf: Bytes  # uint8 array that holds them, with `COPY_SLACK` bytes after them
+    begin: int  # of the bytes in `buf`; a reader moves it after the batches it has taken
+    #: int64 array, shape (`segmentlog.format.kernels.windows.N_WINDOW_COLUMNS`,); a kernel may
+    #: move the window over the file by it
+    state: Int64s
+
+    @property
+    def end(self) -> int:
+        """Byte of `buf` after the last one that was read."""
+        return int(self.state[windows.END])
+
+    @property
+    def file_position(self) -> int:
+        """Byte of the file that ``buf[0]`` is."""
+        return int(self.state[windows.FILE_POSITION])
+
+
+class BatchWindows:
+    """A window, moved over one file after the other.
+
+    `window_bytes`: bytes to hold at a time; a larger batch takes more.  It may be changed: the
+    next window has the new size.  `workspace`: has the window; by default, it is allocated.
+    """
+
+    def __init__(self, window_bytes: int, workspace: Workspace | None = None) -> None:
+        self.window_bytes = window_bytes
+        self._next_bytes = 0  # of the next batch, if it is larger than a window
+        self._workspace = workspace or Workspace()
+        self._state: Int64s = np.zeros(windows.N_WINDOW_COLUMNS, np.int64)
+
+    def batches(
+        self,
+        read_into: Callable[[memoryview, int], int],
+        scanner: BatchScanner,
+        start: int,
+        end: int,
+    ) -> Iterator[ScannedBatches]:
+        """Batches of the bytes ``[start, end)`` of a file, which begin at a batch, checked.
+
+        Raises `CorruptLogError` or `UnsupportedFormatError` at the first bad batch; a
+        `TruncatedBatchError` if `end`, or the end of the file, lies inside it.
+        """
+        for window in self.windows(read_into, scanner.path, start, end):
+            while window.begin < window.end:
+                batches = scanner.scan(window.buf, window.begin, window.end, window.file_position)
+                if not len(batches.headers):
+                    break
+                window.begin = batches.end
+                yield batches
+
+    def windows(
+        self,
+        read_into: Callable[[memoryview, int], int],
+        path: str,
+        start: int,
+        end: int,
+        *,
+        descriptor: int | None = None,
+    ) -> Iterator[Window]:
+        """The bytes ``[start, end)`` of a file, which begin at a batch.
+
+        `descriptor`: of the file, if a kernel may move a window over it.  Yields windows that are
+        valid until the next step.  The reader moves its ``begin`` after the last whole batch; the
+        bytes from there on come again in the next window.  Raises `TruncatedBatchError` if `end`,
+        or the end of the file, lies inside a batch.
+        """
+        state = self._state
+        state[windows.FILE_END] = end
+        if descriptor is not None:
+            state[windows.DESCRIPTOR] = descriptor
+        state[windows.PREAD] = 0 if descriptor is None else _address_of_pread()
+        position, held = start, 0
+        while position < end:
+            # A window, plus the next batch if that is larger than a window.
+            wanted = min(self.window_bytes + self._next_bytes, end - position)
+            held = self._fill(read_into, position, held, wanted)
+            has_ended = held < wanted
+            state[windows.END], state[windows.FILE_POSITION] = held, position
+            window = Window(self._workspace.window[: wanted + COPY_SLACK], 0, state)
+            if held:
+                yield window
+            begin, held = window.begin, window.end - window.begin
+            buffer = self._workspace.window
+            buffer[:held] = buffer[begin : begin + held].copy()
+            position = window.file_position + begin
+            if held or has_ended:
+                available = held if has_ended else end - position
+                needed = self._bytes_of_next(path, position, held, available)
+                self._next_bytes = needed if needed > self.window_bytes else 0
+
+    def _fill(
+        self, read_into: Callable[[memoryview, int], int], position: int, held: int, wanted: int
+    ) -> int:
+        """Fill the buffer, which holds `held` bytes from `position` on, up to `wanted` bytes."""
+        buffer = self._workspace.window
+        if buffer.size < wanted + COPY_SLACK:
+            buffer = np.empty(wanted + COPY_SLACK, np.uint8)
+            buffer[:held] = self._workspace.window[:held]
+            self._workspace.window = buffer
+        while held < wanted:
+            n_read = read_into(buffer[held:wanted].data, position + held)
+            if not n_read:
+                break
+            held += n_read
+        return held
+
+    def _bytes_of_next(self, path: str, position: int, held: int, available: int) -> int:
+        """Bytes of the next batch, as far as it is in the buffer.
+
+        `position`: of a batch that is not whole in the buffer.  `held`: number of its bytes in the
+        buffer.  `available`: number of bytes to read, including those held.
+        """
+        base_offset, needed = -1, layout.LOG_OVERHEAD
+        if held >= layout.LOG_OVERHEAD:
+            prefix = self._workspace.window[: layout.LOG_OVERHEAD].tobytes()
+            base_offset = int.from_bytes(prefix[: layout.BATCH_LENGTH_AT], "big", signed=True)
+            needed += int.from_bytes(prefix[layout.BATCH_LENGTH_AT :], "big", signed=True)
+        if needed > available or held == available:
+            if needed <= available:  # the bytes are too few to hold a magic number
+                needed = layout.MAGIC_PREFIX_BYTES
+            raise TruncatedBatchError(path, position, base_offset, needed, available)
+        return needed
+
+
+@functools.cache
+def _address_of_pread() -> int:
+    """The address of the system's ``pread``, or 0 where its words are not of 64 bits."""
+    if sys.maxsize < 2**32:
+        return 0
+    return ctypes.cast(ctypes.CDLL(None).pread, ctypes.c_void_p).value or 0
+
 
 _WINDOW_BYTES = 1 << 20
 _TABLE_ROWS = 1 << 14
@@ -48,12 +212,9 @@ def walk_batches(
     marker cannot be read; `FileNotFoundError` if a file is gone.
     """
     headers: Int64s = np.empty((_TABLE_ROWS, layout.N_HEADER_COLUMNS), np.int64)
-    for i, segment in enumerate(segments):
-        if i + 1 < len(segments) and segments[i + 1].base_offset <= start_offset:
-            continue
-        is_cut = segment.base_offset < start_offset
+    for segment in from_offset(segments, start_offset):
         position = 0
-        if is_cut:
+        if segment.base_offset < start_offset:
             with segment.opened() as opened:
                 position = position_of(opened, start_offset, passes_damage=passes_damage)
         with open_file(segment.path) as file:
@@ -113,3 +274,77 @@ def markers_among(batches: ScannedBatches) -> Int64s:
     if bad_row >= 0:
         raise batches.malformed(bad_row, status.REASONS[status.BAD_MARKER])
     return markers[:n_markers]
+
+
+#: Called for the first batch of a transaction that never ends, with the batches and its row.  It
+#: raises an error, or returns `COMMIT` or `ABORT`, by which the whole transaction counts.
+TornTransactions = Callable[[ScannedBatches, int], int]
+
+
+def as_committed(batches: ScannedBatches, row: int) -> int:
+    """Count a transaction without an end marker as committed: its records stay."""
+    return COMMIT
+
+
+class EndMarkers:
+    """The transactions of one log, whose batches are asked for in the order of the log.
+
+    `walk`: the batches from an offset to the end of the log, to look ahead in.  `torn`: decides
+    about transactions that have no end marker in the log.  `least_records`: a batch with fewer
+    records needs no marker.  Compaction has to decide about batches that it has emptied earlier,
+    too; to a reader they do not matter.
+    """
+
+    def __init__(
+        self,
+        walk: Callable[[int], Iterator[WalkedBatches]],
+        torn: TornTransactions = as_committed,
+        *,
+        least_records: int = 0,
+    ) -> None:
+        self._walk, self._torn, self._least_records = walk, torn, least_records
+        self._markers: Int64s = np.empty((0, N_MARKER_COLUMNS), np.int64)  # by producer and offset
+        self._seen_to = -1  # offset up to which markers are known
+
+    def find_aborted(self, batches: ScannedBatches, next_offset: int) -> Bytes:
+        """Flag aborted ones of the next batches of the log: uint8 array, shape (n_batches,).
+
+        `next_offset`: offset after the last batch that was read; `batches` may lack that batch.
+        Raises `MalformedBatchError` if an end marker cannot be read.
+        """
+        headers = batches.headers
+        is_aborted: Bytes = np.zeros(len(headers), np.uint8)
+        seen_to, self._seen_to = self._seen_to, max(self._seen_to, next_offset)
+        if not np.bitwise_or.reduce(headers[:, layout.ATTRIBUTES]) & layout.TRANSACTIONAL_MASK:
+            return is_aborted
+        self._add(markers_among(batches.only(headers[:, layout.BASE_OFFSET] >= seen_to)))
+        is_needed = self._markers[:, MARKER_OFFSET] >= headers[0, layout.BASE_OFFSET]
+        self._markers = self._markers[is_needed]
+        undecided = self._decide(headers, 0, is_aborted)
+        if undecided < len(headers):
+            self._look_ahead(batches, undecided, is_aborted)
+        return is_aborted
+
+    def _look_ahead(self, batches: ScannedBatches, undecided: int, is_aborted: Bytes) -> None:
+        """Walk on until each batch is decided, or the log ends."""
+        headers = batches.headers
+        for walked in self._walk(self._seen_to):
+            self._add(walked.markers)
+            self._seen_to = max(self._seen_to, walked.next_offset)
+            undecided = self._decide(headers, undecided, is_aborted)
+            if undecided == len(headers):
+                return
+        while undecided < len(headers):
+            counts_as = self._torn(batches, undecided)
+            producer_id = headers[undecided, layout.PRODUCER_ID]
+            self._add(np.array([[producer_id, LARGEST_LONG, counts_as]], np.int64))
+            undecided = self._decide(headers, undecided, is_aborted)
+
+    def _decide(self, headers: Int64s, begin: int, is_aborted: Bytes) -> int:
+        return flag_aborted(headers, begin, self._markers, is_aborted, self._least_records)
+
+    def _add(self, markers: Int64s) -> None:
+        if len(markers):
+            joined = np.concatenate([self._markers, markers])
+            order = np.lexsort((joined[:, MARKER_OFFSET], joined[:, MARKER_PRODUCER_ID]))
+            self._markers = joined[order]

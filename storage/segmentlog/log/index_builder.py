@@ -15,11 +15,16 @@ from segmentlog.format.kernels.growth import take_batches
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.batches import WalkedBatches, walk_batches
+from segmentlog.log.indexes import (
+    TIME_ENTRY,
+    AbortedTransaction,
+    OffsetIndex,
+    TimeIndex,
+    encode_transactions,
+)
 from segmentlog.log.leader_epochs import EpochStarts
 from segmentlog.log.producers import ProducerStates
 from segmentlog.log.segment import Segment
-from segmentlog.log.sparse_indexes import TIME_ENTRY, OffsetIndex, TimeIndex
-from segmentlog.log.transaction_index import AbortedTransaction, encode_transactions
 from segmentlog.store.durable import replace_file, sync_directory, sync_file, writable
 from segmentlog.store.readable import exists, open_file
 

@@ -1,26 +1,31 @@
-"""The producers of a log, as a broker would know them at some offset.
+"""The producers of a log: what a broker would know of them at some offset, and their history.
 
-Their state comes from the newest snapshot at or below that offset, updated from the batches after
-it (``ProducerStateManager``).  Producers that have been idle for long are kept: the
+`ProducerStates` begins with the newest snapshot at or below that offset, and follows the batches
+after it (``ProducerStateManager``).  Producers that have been idle for long are kept: the
 broker that loads a snapshot drops them by its own ``producer.id.expiration.ms``.  A snapshot at or
 below the log start counts, too.  A broker ignores it, and so accepts a repeated batch as a new one
 if the original was deleted.
+
+`ProducerHistory` follows all batches, and finds what a leader would not have accepted;
+`producers_table` shows both as a table.
 """
 
-from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from itertools import count
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
-from segmentlog.format.kernels import layout, producer_history, producer_table, sequences
+from segmentlog.format.kernels import layout, producer_table, sequences
+from segmentlog.format.kernels import producer_history as history
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.kernels.producer_history import follow_history
 from segmentlog.format.kernels.producer_table import follow_producers
 from segmentlog.format.kernels.sequences import read_sequences
 from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.log.batches import WalkedBatches, walk_batches
+from segmentlog.log.indexes import AbortedTransaction
 from segmentlog.log.listing import list_segments
 from segmentlog.log.producer_snapshot import (
     ProducerSnapshot,
@@ -30,11 +35,20 @@ from segmentlog.log.producer_snapshot import (
     snapshot_path,
     write_snapshot,
 )
-from segmentlog.log.segment import Segment
-from segmentlog.log.transaction_index import AbortedTransaction
+from segmentlog.log.segment import Segment, from_offset
 
 _UNKNOWN = (-1, -1, -1, 0, -1, -1, -1)
 _NOT_WANTED: Int64s = np.empty((0, producer_table.STATE_COLUMNS), np.int64)
+_EPOCHS = 2**16  #: epochs of a producer that a header may hold, negative ones too
+
+# Findings of `producers_table`.
+_SEQUENCES = [
+    ("offset", pa.int64()), ("expected_sequence", pa.int32()), ("first_sequence", pa.int32()),
+]  # fmt: skip
+_GAP = pa.struct([*_SEQUENCES, ("missing_offsets", pa.int64())])
+_REPEAT = pa.struct([*_SEQUENCES, ("original_offset", pa.int64())])
+_FENCED = pa.struct([("offset", pa.int64()), ("current_epoch", pa.int16())])
+_RUN, _OFFSET = 0, 1  # their columns before those of `history`: the row of the run, and the offset
 
 
 class ProducerStates:
@@ -122,8 +136,7 @@ class ProducerStates:
         `segments`: all segments of the log.  `snapshots_at`: base offsets at which a snapshot is
         taken on the way.
         """
-        bases = [segment.base_offset for segment in segments]
-        for segment in segments[max(bisect_right(bases, self.end_offset) - 1, 0) :]:
+        for segment in from_offset(segments, self.end_offset):
             if segment.base_offset >= offset:
                 break
             self.advance(segment.base_offset)
@@ -172,13 +185,10 @@ def save_producers(path: str, start: int, end: int) -> None:
     producers.take_snapshot()
 
 
-_EPOCHS = 2**16  #: epochs of a producer that a header may hold, negative ones too
-
-
 class FollowedBatches(NamedTuple):
     """Findings about some batches."""
 
-    findings: Int64s  # int64 array, shape (n_findings, `producer_history.FINDING_COLUMNS`)
+    findings: Int64s  # int64 array, shape (n_findings, `history.FINDING_COLUMNS`)
     batches: Int64s  # int64 array, shape (n_batches, `sequences.BATCH_COLUMNS`)
     #: int64 array, shape (n_batches,); row of each batch in `ProducerHistory.runs`, or -1
     run_rows: Int64s
@@ -192,9 +202,9 @@ class ProducerHistory:
         self._n_missing = 0
         self._rows: dict[int, int] = {}  # of producers, by id
         self._run_rows: dict[int, int] = {}  # by the producer's row and its epoch
-        self._states: Int64s = np.empty((0, producer_history.STATE_COLUMNS), np.int64)
-        #: one row for each of `producers`, shape (n_runs, `producer_history.RUN_COLUMNS`)
-        self.runs: Int64s = np.empty((0, producer_history.RUN_COLUMNS), np.int64)
+        self._states: Int64s = np.empty((0, history.STATE_COLUMNS), np.int64)
+        #: one row for each of `producers`, shape (n_runs, `history.RUN_COLUMNS`)
+        self.runs: Int64s = np.empty((0, history.RUN_COLUMNS), np.int64)
 
     @property
     def producers(self) -> list[tuple[int, int]]:
@@ -217,7 +227,7 @@ class ProducerHistory:
         run_rows = _rows_of(keys, self._run_rows)
         self._states = _grown(self._states, len(self._rows))
         self.runs = _grown(self.runs, len(self._run_rows))
-        findings: Int64s = np.empty((len(headers), producer_history.FINDING_COLUMNS), np.int64)
+        findings: Int64s = np.empty((len(headers), history.FINDING_COLUMNS), np.int64)
         n_findings = follow_history(
             batches, missing, rows, run_rows, self._states, self.runs, findings
         )
@@ -244,8 +254,70 @@ def _grown(table: Int64s, n_rows: int) -> Int64s:
     if len(table) == n_rows:
         return table
     new: Int64s = np.full((n_rows - len(table), table.shape[1]), -1, np.int64)
-    if table.shape[1] == producer_history.RUN_COLUMNS:
-        new[:, producer_history.N_BATCHES :] = 0
+    if table.shape[1] == history.RUN_COLUMNS:
+        new[:, history.N_BATCHES :] = 0
     else:
-        new[:, producer_history.STATE_MISSING :] = 0
+        new[:, history.STATE_MISSING :] = 0
     return np.concatenate([table, new])
+
+
+def producers_table(segments: Sequence[Segment], start_offset: int) -> pa.Table:
+    """The idempotent producers of a log, by all of its batch headers.
+
+    Returns one row for each epoch of each producer: ``producer_id``, ``producer_epoch``; the first
+    and last offset and sequence; the numbers of ``batches``, ``records`` and ``markers`` (ends of
+    transactions); and lists of what a leader would not have accepted.  ``gaps`` have the offset of
+    the batch after the gap, the expected sequence and that of the batch, and how many offsets are
+    missing in between.  After compaction, at least as many offsets as sequences are missing.
+    ``repeats`` have the offset of the original, if it is one of the five batches before.
+    ``fenced`` batches have a lower epoch than the one before them.
+    """
+    followed = ProducerHistory(start_offset)
+    found: list[Int64s] = [np.empty((0, 2 + history.FINDING_COLUMNS), np.int64)]
+    for walked in walk_batches(segments, start_offset):
+        findings, batches, run_rows = followed.follow(walked.scanned)
+        at = findings[:, history.BATCH]
+        offsets = batches[at, sequences.BASE_OFFSET]
+        found.append(np.column_stack([run_rows[at], offsets, findings]))
+    findings = np.concatenate(found)
+    runs, producers = followed.runs, np.array(followed.producers, np.int64).reshape(-1, 2)
+    columns = {
+        "producer_id": pa.array(producers[:, 0], pa.int64()),
+        "producer_epoch": pa.array(producers[:, 1], pa.int16()),
+        "first_offset": pa.array(runs[:, history.FIRST_OFFSET]),
+        "last_offset": pa.array(runs[:, history.LAST_OFFSET]),
+        "first_sequence": _sequences(runs[:, history.FIRST_SEQUENCE]),
+        "last_sequence": _sequences(runs[:, history.LAST_SEQUENCE]),
+        "batches": pa.array(runs[:, history.N_BATCHES]),
+        "records": pa.array(runs[:, history.N_RECORDS]),
+        "markers": pa.array(runs[:, history.N_MARKERS]),
+        "gaps": _lists(findings, history.GAP, len(runs), _GAP, history.MISSING),
+        "repeats": _lists(findings, history.REPEAT, len(runs), _REPEAT, history.ORIGINAL),
+        "fenced": _lists(findings, history.OLD_EPOCH, len(runs), _FENCED, None),
+    }
+    table = pa.table(columns)
+    return table.sort_by([("producer_id", "ascending"), ("producer_epoch", "ascending")])
+
+
+def _sequences(column: Int64s) -> pa.Array:
+    """Sequences; null for a producer of which only markers are there."""
+    return pa.array(column, pa.int32(), mask=column < 0)
+
+
+def _lists(
+    findings: Int64s, kind: int, n_runs: int, item: pa.StructType, last: int | None
+) -> pa.Array:
+    """The findings of one kind, a list for each run."""
+    mine = findings[findings[:, 2 + history.KIND] == kind]
+    mine = mine[np.argsort(mine[:, _RUN], kind="stable")]
+    ends = np.cumsum(np.bincount(mine[:, _RUN], minlength=n_runs)[:n_runs])
+    columns = [mine[:, _OFFSET], mine[:, 2 + history.EXPECTED]]
+    if last is not None:
+        columns += [mine[:, 2 + history.FOUND], mine[:, 2 + last]]
+    arrays = [
+        pa.array(column, field.type, mask=column < 0)
+        for column, field in zip(columns, item, strict=True)
+    ]
+    structs = pa.StructArray.from_arrays(arrays, fields=list(item))
+    offsets = pa.array(np.concatenate(([0], ends)), pa.int32())
+    return pa.ListArray.from_arrays(offsets, structs)

@@ -23,7 +23,6 @@ from segmentlog.format.names import (
     DirectoryState,
     partition_path,
 )
-from segmentlog.log.broken import is_zeros, keep_segment, keep_tail
 from segmentlog.log.checkpoint import (
     ReadCheckpoints,
     read_offsets,
@@ -38,9 +37,8 @@ from segmentlog.log.listing import (
     list_segments,
     remove_indexes_without_log,
 )
-from segmentlog.log.log_end import find_log_end
-from segmentlog.log.segment import Segment
-from segmentlog.log.swaps import finish_swaps, has_swaps
+from segmentlog.log.segment import Segment, find_log_end
+from segmentlog.log.swaps import finish_swaps, has_swaps, is_zeros, keep_segment, keep_tail
 from segmentlog.maintain.recover import RecoveryKind, RecoveryStep
 from segmentlog.maintain.salvage import plan_salvages, salvage
 from segmentlog.maintain.start.directories import BrokerStart

@@ -10,8 +10,7 @@ from segmentlog.dialects import one_dialect
 from segmentlog.errors import LogDirectoryError, SegmentLogError
 from segmentlog.format.names import parse_partition_directory
 from segmentlog.log.listing import list_segments
-from segmentlog.log.log_end import find_log_end
-from segmentlog.log.segment import Segment
+from segmentlog.log.segment import Segment, find_log_end
 from segmentlog.log.swaps import has_swaps
 from segmentlog.model import INDEX_INTERVAL_BYTES, LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.store.partitions import list_partitions

@@ -23,11 +23,11 @@ from typing import NamedTuple
 
 from segmentlog.format.kernels import layout
 from segmentlog.format.names import INDEXES, SPARSE_INDEXES
-from segmentlog.log.broken import keep_segment, keep_tail
 from segmentlog.log.damage import first_offset, sound_headers
 from segmentlog.log.index_builder import rebuild_indexes
 from segmentlog.log.listing import list_segments
 from segmentlog.log.segment import Segment
+from segmentlog.log.swaps import keep_segment, keep_tail
 from segmentlog.model import OffsetRange
 from segmentlog.store.durable import (
     create_file,

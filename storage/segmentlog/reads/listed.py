@@ -28,8 +28,7 @@ from segmentlog.file_columns import SliceFile
 from segmentlog.format.kernels import layout
 from segmentlog.log.checkpoint import known_topic_id
 from segmentlog.log.listing import ListedFiles, indexes_without_log, list_segments, lone_segment
-from segmentlog.log.log_end import LogEnd, find_log_end
-from segmentlog.log.segment import Segment
+from segmentlog.log.segment import LogEnd, Segment, find_log_end
 from segmentlog.model import LARGEST_LONG, LogSlice, OffsetRange, TopicPartition
 from segmentlog.reads.lookup import NewestTimestamps
 from segmentlog.store.fingerprint import Evidence, Fingerprint, fingerprint, still_proven

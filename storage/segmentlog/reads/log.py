@@ -22,8 +22,7 @@ from segmentlog.errors import (
     UnsupportedFormatError,
 )
 from segmentlog.log.checkpoint import known_topic_id, read_topic_id
-from segmentlog.log.log_end import LogEnd
-from segmentlog.log.segment import Segment
+from segmentlog.log.segment import LogEnd, Segment
 from segmentlog.model import (
     LEAST_LONG,
     MAX_INFLATED_BATCH_BYTES,
@@ -437,8 +436,8 @@ class Log:
 
     @retry_if_relisted
     def producers(self) -> pa.Table:
-        """Idempotent producers, their gaps and repeats: `segmentlog.reads.producers` has more."""
-        from segmentlog.reads.producers import producers_table  # the compiled kernels load here
+        """Idempotent producers, their gaps and repeats: `segmentlog.log.producers` has more."""
+        from segmentlog.log.producers import producers_table  # the compiled kernels load here
 
         return producers_table(self.untorn_segments, self.log_start_offset)
 

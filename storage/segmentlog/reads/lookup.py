@@ -11,29 +11,28 @@ later segments, unless a caller asks for the broker's answer.
 """
 
 import contextlib
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.file_columns import SliceFile
 from segmentlog.log.damage import sound_headers
-from segmentlog.log.segment import OpenSegment, PlacedHeader, Segment
+from segmentlog.log.segment import OpenSegment, PlacedHeader, Segment, from_offset
 from segmentlog.model import LogSlice, TimestampAndOffset
 
 
 class NewestTimestamps:
     """The largest timestamps of segments, each of which is read once, when it is needed.
 
-    `from_offset`: segments wholly below it are of no interest to look-ups by time.  `skips`:
+    `start_offset`: segments wholly below it are of no interest to look-ups by time.  `skips`:
     whether damage is left out.
     """
 
     def __init__(
-        self, segments: Sequence[Segment], from_offset: int = 0, *, skips: bool = False
+        self, segments: Sequence[Segment], start_offset: int = 0, *, skips: bool = False
     ) -> None:
         self._by_path = {each.path: each for each in segments}
-        first = bisect_right(segments, from_offset, key=lambda each: each.base_offset) - 1
-        self._segments = segments[max(first, 0) :]
+        self._segments = from_offset(segments, start_offset)
         self.skips = skips
         self._newest: dict[str, int] = {}
         # Timestamps need not rise from segment to segment. Their running maximum does, and later

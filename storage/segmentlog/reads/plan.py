@@ -23,9 +23,9 @@ from typing import NamedTuple
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.file_columns import SliceFile, SliceFiles
 from segmentlog.format.records.header import BatchHeader
+from segmentlog.log.indexes import OffsetPosition
 from segmentlog.log.listing import ListedFiles
 from segmentlog.log.segment import OpenSegment
-from segmentlog.log.sparse_indexes import OffsetPosition
 from segmentlog.model import LARGEST_LONG, LogSlice, TopicPartition
 from segmentlog.reads.listed import ListedSegments, Listing, Partition
 from segmentlog.store.readable import is_url

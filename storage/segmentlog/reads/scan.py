@@ -35,10 +35,10 @@ from segmentlog.format.records.one_pass import OnePassDecoder, Stop
 from segmentlog.format.records.read_memory import ReadMemory, Workspace
 from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.format.records.schema import record_schema
+from segmentlog.log.batches import BatchWindows, Window
 from segmentlog.log.damage import first_offset, good_batch_after
 from segmentlog.log.listing import reach
 from segmentlog.log.segment import PlacedHeader
-from segmentlog.log.windows import BatchWindows, Window
 from segmentlog.model import (
     ALL_OFFSETS,
     IsolationLevel,

@@ -1,6 +1,6 @@
 """``read_committed``: aborted transactions are left out, and a read ends where an open one begins.
 
-`segmentlog.log.end_markers` decides about a batch, by the log alone.  A missing end marker is
+`segmentlog.log.batches` decides about a batch, by the log alone.  A missing end marker is
 always noticed: the look-ahead refuses what may have hidden one.  It goes as far as the
 transactions that a scan has met reach.
 
@@ -28,12 +28,10 @@ from segmentlog.format.kernels.memory import Bytes
 from segmentlog.format.kernels.transactions import ABORT, MARKER_OFFSET, MARKER_PRODUCER_ID
 from segmentlog.format.records.header import parse_header
 from segmentlog.format.records.scanned_batches import ScannedBatches
-from segmentlog.log.batches import WalkedBatches, walk_batches, walk_file
+from segmentlog.log.batches import EndMarkers, WalkedBatches, walk_batches, walk_file
 from segmentlog.log.damage import position_of, sound_headers
-from segmentlog.log.end_markers import EndMarkers
-from segmentlog.log.log_end import find_log_end
 from segmentlog.log.producer_snapshot import newest_snapshot
-from segmentlog.log.segment import OpenSegment, PlacedHeader, Segment
+from segmentlog.log.segment import OpenSegment, PlacedHeader, Segment, find_log_end, from_offset
 from segmentlog.model import LARGEST_LONG
 from segmentlog.reads.listed import FileChangedError, Partition
 
@@ -95,13 +93,13 @@ class CommittedBatches:
             with segment.opened() as opened:
                 if segment.inode not in (0, opened.file.status().inode):
                     raise FileChangedError(f"{segment.path} was replaced since it was listed")
-                from_offset = seen_to
+                start = seen_to
                 try:
-                    for walked in self._walk_segment(opened, opened.floor_position(from_offset)):
+                    for walked in self._walk_segment(opened, opened.floor_position(start)):
                         seen_to = max(seen_to, walked.next_offset)
                         yield walked
                 except CorruptLogError as error:
-                    begin = position_of(opened, from_offset)
+                    begin = position_of(opened, start)
                     if error.position >= begin:
                         raise
                     for walked in self._walk_segment(opened, begin):  # damage with nothing to read
@@ -285,9 +283,7 @@ def _sound_batches(
     passes_damage: bool,
 ) -> Iterator[PlacedHeader | None]:
     """Sound batches of a range of offsets; None stands for damage that was left out."""
-    for i, segment in enumerate(segments):
-        if i + 1 < len(segments) and segments[i + 1].base_offset <= start_offset:
-            continue
+    for segment in from_offset(segments, start_offset):
         with segment.opened() as opened:
             begin = position = position_of(opened, start_offset, passes_damage=passes_damage)
             try:

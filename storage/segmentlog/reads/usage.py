@@ -21,10 +21,9 @@ from segmentlog.format.names import (
     is_of_logs,
     parse_segment_file,
 )
+from segmentlog.log.indexes import OffsetIndex, TimeIndex
 from segmentlog.log.listing import SegmentFiles
-from segmentlog.log.log_end import find_log_end
-from segmentlog.log.segment import Segment
-from segmentlog.log.sparse_indexes import OffsetIndex, TimeIndex
+from segmentlog.log.segment import Segment, find_log_end
 from segmentlog.model import INTERNAL_TOPICS, TopicPartition
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.store.partitions import NamedPartition, named_partition

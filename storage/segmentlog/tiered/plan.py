@@ -28,9 +28,9 @@ from segmentlog.errors import (
     UnsupportedFormatError,
 )
 from segmentlog.log.checkpoint import parse_leader_epochs
+from segmentlog.log.indexes import OffsetIndex
 from segmentlog.log.listing import SegmentFiles
 from segmentlog.log.segment import OpenSegment, PlacedHeader, Segment
-from segmentlog.log.sparse_indexes import OffsetIndex
 from segmentlog.model import LARGEST_LONG
 from segmentlog.store.readable import bytes_of
 from segmentlog.tiered.layout import Layout, Part, RemoteLog, RemoteSegment

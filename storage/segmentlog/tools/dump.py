@@ -39,12 +39,15 @@ from segmentlog.log.checkpoint import (
     read_offsets,
     read_topic_id,
 )
+from segmentlog.log.indexes import (
+    AbortedTransaction,
+    OffsetIndex,
+    TimeIndex,
+    read_transaction_index,
+)
 from segmentlog.log.listing import SegmentFiles
-from segmentlog.log.log_end import find_log_end
 from segmentlog.log.producer_snapshot import ProducerSnapshot, read_snapshot
-from segmentlog.log.segment import Segment
-from segmentlog.log.sparse_indexes import OffsetIndex, TimeIndex
-from segmentlog.log.transaction_index import AbortedTransaction, read_transaction_index
+from segmentlog.log.segment import Segment, find_log_end
 from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log import Log

@@ -80,8 +80,9 @@ _ADVICE: Mapping[str, Sequence[FindingKind]] = {
 _MIB = 1 << 20
 _MOST_AT_A_GLANCE = 20  #: lines
 
-#: Modules whose warnings are findings, too: torn tails, and missing offsets of a tier.
-_REPEATED = ("log.log_end", "tiered.plan")
+#: Modules whose warnings are findings, too: torn tails, indexes that do not fit, and missing
+#: offsets of a tier.
+_REPEATED = ("log.segment", "tiered.plan")
 
 #: The place in the library's errors, after the path; a finding has fields of its own for it.
 _PLACE = re.compile(r"^batch at byte \d+(?: \(base offset -?\d+\))?(:?) ")

@@ -28,7 +28,7 @@ from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.names import INDEXES, FileKind, FileState, segment_file_name
 from segmentlog.format.records.decoder import BatchScanner
 from segmentlog.format.records.header import parse_header
-from segmentlog.log.broken import copy_bytes, is_zeros, keep_segment, keep_tail
+from segmentlog.log.batches import BatchWindows
 from segmentlog.log.damage import (
     first_offset,
     good_batch_after,
@@ -38,12 +38,10 @@ from segmentlog.log.damage import (
 from segmentlog.log.index_builder import rebuild_indexes
 from segmentlog.log.leader_epochs import EpochStarts
 from segmentlog.log.listing import list_segments
-from segmentlog.log.log_end import OffsetSpan, find_log_end
 from segmentlog.log.producer_snapshot import list_snapshots, read_snapshots, remove_snapshots
 from segmentlog.log.producers import ProducerStates
-from segmentlog.log.segment import Segment
-from segmentlog.log.swaps import swap_in
-from segmentlog.log.windows import BatchWindows
+from segmentlog.log.segment import OffsetSpan, Segment, find_log_end
+from segmentlog.log.swaps import copy_bytes, is_zeros, keep_segment, keep_tail, swap_in
 from segmentlog.model import LARGEST_LONG
 from segmentlog.store.durable import (
     cut_file,

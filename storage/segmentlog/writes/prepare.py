@@ -22,8 +22,7 @@ from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.checkpoint import read_leader_epochs, write_leader_epochs
 from segmentlog.log.leader_epochs import EpochStarts
 from segmentlog.log.listing import list_segments, remove_indexes_without_log
-from segmentlog.log.log_end import find_log_end
-from segmentlog.log.segment import Segment
+from segmentlog.log.segment import Segment, find_log_end
 from segmentlog.log.swaps import settle_swaps
 from segmentlog.model import LARGEST_LONG, TopicPartition
 from segmentlog.store.durable import do_together, sync_directory

@@ -43,8 +43,8 @@ from segmentlog.format.records.decoder import BatchScanner
 from segmentlog.format.records.encoder import EncodedBatches
 from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.format.records.source import pooled_array
+from segmentlog.log.batches import BatchWindows
 from segmentlog.log.checkpoint import read_leader_epochs, read_offsets
-from segmentlog.log.windows import BatchWindows
 from segmentlog.model import TopicPartition
 from segmentlog.store.beside_broker import Pace
 from segmentlog.store.durable import SyncTogether, create_file, open_to_write, write_all

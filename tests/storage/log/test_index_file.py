@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.log import sparse_indexes
-from segmentlog.log.sparse_indexes import SMALL_BYTES, IndexFile
+from segmentlog.log import indexes
+from segmentlog.log.indexes import SMALL_BYTES, IndexFile
 from segmentlog.store.readable import ReadableFile
 
 
@@ -48,7 +48,7 @@ def test_an_index_that_fails_after_it_was_opened_costs_a_scan(
     """A disk has a bad sector: the index answers zeros, and a warning names it once."""
     path = tmp_path / "i"
     path.write_bytes(b"\1" * n_bytes)
-    usual = sparse_indexes.open_file
+    usual = indexes.open_file
 
     def failing(name: str) -> ReadableFile:
         file = usual(name)
@@ -59,7 +59,7 @@ def test_an_index_that_fails_after_it_was_opened_costs_a_scan(
         monkeypatch.setattr(type(file), "read", lambda _, *range_: read(*range_))
         return file
 
-    monkeypatch.setattr(sparse_indexes, "open_file", failing)
+    monkeypatch.setattr(indexes, "open_file", failing)
     with IndexFile(str(path), mapped=False) as index:
         assert [bytes(8), bytes(8)] == [index.read(at, 8) for at in (0, 8)]
     (message,) = caplog.messages

@@ -10,8 +10,7 @@ import pytest
 import segmentlog
 from segmentlog.errors import ChecksumMismatchError
 from segmentlog.log.listing import SegmentFiles
-from segmentlog.log.log_end import LogEnd, find_log_end
-from segmentlog.log.segment import Segment
+from segmentlog.log.segment import LogEnd, Segment, find_log_end
 from segmentlog.testing.reference import Record, encode_batch
 
 BATCHES = [

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.log.sparse_indexes import SMALL_BYTES, OffsetIndex
+from segmentlog.log.indexes import SMALL_BYTES, OffsetIndex
 
 WALK_THROUGH = "0000000200000094 0000000400000128 00000006000001bc 0000000800000250"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.log.sparse_indexes import TimeIndex
+from segmentlog.log.indexes import TimeIndex
 
 WALK_THROUGH = "0000000000000069 00000001 000000000000006e 00000004 0000000000000078 00000008"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from segmentlog.errors import CorruptIndexError
-from segmentlog.log.transaction_index import (
+from segmentlog.log.indexes import (
     AbortedTransaction,
     encode_transactions,
     read_transaction_index,

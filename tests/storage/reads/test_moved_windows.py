@@ -11,7 +11,7 @@ import segmentlog
 from segmentlog.errors import CorruptLogError, LogChangedError, StorageError
 from segmentlog.format.kernels.memory import COPY_SLACK
 from segmentlog.format.records.read_memory import ReadMemory, Workspace
-from segmentlog.log import windows
+from segmentlog.log.batches import _address_of_pread
 from segmentlog.model import Codec, ScanPolicy
 from segmentlog.reads import scan
 from segmentlog.store.readable import LocalFile
@@ -184,4 +184,4 @@ def test_a_limit_of_bytes_a_second_keeps_the_reads_in_python(tmp_path: Path) -> 
 
 def test_the_address_of_the_system_call_is_known() -> None:
     """Linux and macOS have it in the C library of the process."""
-    assert windows._address_of_pread() > 0
+    assert _address_of_pread() > 0

@@ -8,7 +8,7 @@ import pytest
 
 from segmentlog.file_columns import SliceFile
 from segmentlog.format.records.read_memory import Workspace
-from segmentlog.log.sparse_indexes import SMALL_BYTES, IndexFile, OffsetIndex
+from segmentlog.log.indexes import SMALL_BYTES, IndexFile, OffsetIndex
 from segmentlog.model import ScanPolicy
 from segmentlog.reads.plan import UNCHECKED
 from segmentlog.reads.scan import PlannedFile

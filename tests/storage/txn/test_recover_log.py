@@ -31,8 +31,8 @@ from segmentlog.format.names import (
 )
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.checkpoint import read_offsets, write_leader_epochs, write_offsets
+from segmentlog.log.indexes import AbortedTransaction, read_transaction_index
 from segmentlog.log.producer_snapshot import ProducerSnapshot, read_snapshot, snapshot_path
-from segmentlog.log.transaction_index import AbortedTransaction, read_transaction_index
 from segmentlog.maintain.recover import RecoveryKind
 from segmentlog.maintain.recover_directory import DirectoryRecovery
 from segmentlog.maintain.verification.findings import Severity

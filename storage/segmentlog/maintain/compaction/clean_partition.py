@@ -13,13 +13,12 @@ from typing import NamedTuple
 from segmentlog.errors import CorruptIndexError
 from segmentlog.format.kernels import layout
 from segmentlog.format.names import partition_path
-from segmentlog.log.batches import walk_batches
-from segmentlog.log.end_markers import EndMarkers
+from segmentlog.log.batches import EndMarkers, walk_batches
+from segmentlog.log.indexes import AbortedTransaction, read_transaction_index
 from segmentlog.log.producer_snapshot import ProducerSnapshot
 from segmentlog.log.producers import ProducerStates
 from segmentlog.log.segment import Segment
 from segmentlog.log.swaps import settle_swaps, swap_in
-from segmentlog.log.transaction_index import AbortedTransaction, read_transaction_index
 from segmentlog.maintain.compaction.clean_segments import (
     BatchFates,
     CleanedSegment,

@@ -25,12 +25,11 @@ from segmentlog.format.records.compression import Deflater
 from segmentlog.format.records.decoder import BatchScanner, RecordFiller
 from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.format.topic_config import TopicConfig
-from segmentlog.log.end_markers import EndMarkers
+from segmentlog.log.batches import BatchWindows, EndMarkers
 from segmentlog.log.index_builder import IndexBuilder
+from segmentlog.log.indexes import AbortedTransaction, encode_transactions
 from segmentlog.log.producer_snapshot import ProducerSnapshot
 from segmentlog.log.segment import Segment
-from segmentlog.log.transaction_index import AbortedTransaction, encode_transactions
-from segmentlog.log.windows import BatchWindows
 from segmentlog.maintain.compaction.key_map import OffsetMap, inflated_runs
 from segmentlog.model import LARGEST_LONG, Codec
 from segmentlog.store.durable import create_file, remove_file, sync_file, write_all

@@ -31,7 +31,7 @@ from segmentlog.cluster.directory_settings import DirectorySettings
 from segmentlog.dialects import one_dialect
 from segmentlog.format.names import is_deleted_directory, partition_path
 from segmentlog.format.topic_config import TopicConfig
-from segmentlog.log.transaction_index import read_transaction_index
+from segmentlog.log.indexes import read_transaction_index
 from segmentlog.maintain.compaction.remaining import CopySearch, RemainingCopy
 from segmentlog.maintain.places import log_directory
 from segmentlog.model import INTERNAL_TOPICS, LOCK_TIMEOUT_SECONDS, TopicPartition

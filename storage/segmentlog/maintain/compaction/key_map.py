@@ -15,10 +15,8 @@ from segmentlog.format.kernels import layout, offset_map, status
 from segmentlog.format.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.format.records.decoder import BatchScanner, RecordFiller
 from segmentlog.format.records.scanned_batches import ScannedBatches
-from segmentlog.log.batches import walk_batches
-from segmentlog.log.end_markers import EndMarkers
+from segmentlog.log.batches import BatchWindows, EndMarkers, walk_batches
 from segmentlog.log.segment import Segment
-from segmentlog.log.windows import BatchWindows
 from segmentlog.maintain.compaction.cleanable import ENTRY_BYTES, CleanerConfig
 from segmentlog.store.readable import open_file
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # the kernels load with the first copy that is read
     from segmentlog.maintain.compaction.clean_segments import SegmentCleaner
     from segmentlog.maintain.compaction.key_map import OffsetMap
 
-#: Copies of bytes that a recovery has cut off (`segmentlog.log.broken`).
+#: Copies of bytes that a recovery has cut off (`segmentlog.log.swaps`).
 _BROKEN = re.compile(r"segmentlog\.(?P<offset>[0-9]{20})\.log\..*broken(\.tmp)?")
 
 

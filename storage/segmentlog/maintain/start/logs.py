@@ -29,11 +29,10 @@ from segmentlog.format.names import (
     parse_segment_file,
 )
 from segmentlog.log.checkpoint import read_leader_epochs, read_offsets
+from segmentlog.log.indexes import read_transaction_index
 from segmentlog.log.listing import list_segments
-from segmentlog.log.log_end import LogEnd, find_log_end
 from segmentlog.log.producer_snapshot import list_snapshots, read_snapshot, snapshot_path
-from segmentlog.log.segment import Segment
-from segmentlog.log.transaction_index import read_transaction_index
+from segmentlog.log.segment import LogEnd, Segment, find_log_end
 from segmentlog.maintain.start.directories import BrokerStart
 from segmentlog.maintain.start.steps import StartAction, StartStep, epochs_step, is_of_a_broker
 from segmentlog.model import METADATA_TOPIC, TopicPartition

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.records.scanned_batches import ScannedBatches
+from segmentlog.log.indexes import OFFSET_ENTRY, TIME_ENTRY
 from segmentlog.log.segment import Segment
-from segmentlog.log.sparse_indexes import OFFSET_ENTRY, TIME_ENTRY
 from segmentlog.maintain.verification.findings import Finding, FindingKind, MakeFinding, Severity
 from segmentlog.store.paths import is_bucket
 from segmentlog.store.readable import after_zeros, exists, open_file, status_of

@@ -18,9 +18,9 @@ from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.kernels.transactions import ABORT, COMMIT, MARKER_TYPE
 from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.log.batches import markers_among
+from segmentlog.log.indexes import read_transaction_index
 from segmentlog.log.producers import FollowedBatches, ProducerHistory
 from segmentlog.log.segment import Segment
-from segmentlog.log.transaction_index import read_transaction_index
 from segmentlog.maintain.verification.findings import Finding, FindingKind, MakeFinding, Severity
 from segmentlog.maintain.verification.indexes import index_remedy
 

@@ -24,11 +24,11 @@ from segmentlog.format.names import CLEAN_SHUTDOWN_FILE
 from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.format.records.schema import record_schema
+from segmentlog.log.batches import BatchWindows
 from segmentlog.log.damage import GoodBatch, good_batch_after
 from segmentlog.log.leader_epochs import EpochStarts
 from segmentlog.log.listing import indexes_without_log
 from segmentlog.log.segment import Segment
-from segmentlog.log.windows import BatchWindows
 from segmentlog.maintain.verification.commits import ExtentCheck
 from segmentlog.maintain.verification.findings import Finding, FindingKind, MakeFinding, Severity
 from segmentlog.maintain.verification.indexes import IndexCheck

@@ -24,7 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import segmentlog
-from segmentlog.log.transaction_index import (
+from segmentlog.log.indexes import (
     AbortedTransaction,
     encode_transactions,
     read_transaction_index,

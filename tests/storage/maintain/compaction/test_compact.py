@@ -43,8 +43,8 @@ from segmentlog.format.names import (
 from segmentlog.log import checkpoint
 from segmentlog.log.checkpoint import read_offsets, write_offsets
 from segmentlog.log.index_builder import rebuild_indexes
+from segmentlog.log.indexes import read_transaction_index
 from segmentlog.log.producer_snapshot import snapshot_path, write_snapshot
-from segmentlog.log.transaction_index import read_transaction_index
 from segmentlog.model import TopicPartition
 from segmentlog.reads import snapshot
 from segmentlog.testing.codecs import GZIP, LZ4, NONE

@@ -41,12 +41,12 @@ from segmentlog.errors import (
 )
 from segmentlog.format.names import HIGH_WATERMARK_CHECKPOINT
 from segmentlog.log.checkpoint import write_offsets
-from segmentlog.log.producer_snapshot import snapshot_path, write_snapshot
-from segmentlog.log.transaction_index import (
+from segmentlog.log.indexes import (
     AbortedTransaction,
     encode_transactions,
     read_transaction_index,
 )
+from segmentlog.log.producer_snapshot import snapshot_path, write_snapshot
 from segmentlog.maintain.compaction import remaining
 from segmentlog.maintain.verification.findings import Severity
 from segmentlog.model import TopicPartition

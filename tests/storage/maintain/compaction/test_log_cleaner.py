@@ -49,8 +49,8 @@ from compaction.batches import (
 import segmentlog
 from segmentlog.format.names import CLEANER_OFFSET_CHECKPOINT
 from segmentlog.log.checkpoint import read_offsets
+from segmentlog.log.indexes import read_transaction_index
 from segmentlog.log.producer_snapshot import ProducerSnapshot, snapshot_path, write_snapshot
-from segmentlog.log.transaction_index import read_transaction_index
 from segmentlog.model import TopicPartition
 
 NOW_MS = 10**12

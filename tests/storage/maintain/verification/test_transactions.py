@@ -9,9 +9,9 @@ import pytest
 
 from segmentlog.format.kernels import layout
 from segmentlog.format.records.decoder import BatchScanner
+from segmentlog.log.indexes import AbortedTransaction, encode_transactions
 from segmentlog.log.listing import SegmentFiles
 from segmentlog.log.segment import Segment
-from segmentlog.log.transaction_index import AbortedTransaction, encode_transactions
 from segmentlog.maintain.verification.findings import Finding, FindingKind, MakeFinding
 from segmentlog.maintain.verification.transactions import TransactionCheck
 from segmentlog.model import TopicPartition

@@ -21,7 +21,7 @@ from segmentlog.errors import (
     SegmentLogError,
     StorageError,
 )
-from segmentlog.log.sparse_indexes import OFFSET_ENTRY, OffsetIndex
+from segmentlog.log.indexes import OFFSET_ENTRY, OffsetIndex
 from segmentlog.maintain.verification.verify_log import LogCheck
 from segmentlog.store.readable import exists, open_file, survey
 from segmentlog.store.remote import object_store, requests

@@ -1,8 +1,8 @@
-"""The offset and the time index of a segment, and Kafka's binary search over them.
+"""The indexes of a segment: of offsets, of times, and of aborted transactions.
 
-Both share everything but the entry: entries are appended, both fields grow, a file may be
-preallocated with zeros after its last entry, and there is no checksum.  So an index is a hint, and
-its users check each entry against the log.
+The first two are sparse, and share everything but the entry: entries are appended, both fields
+grow, a file may be preallocated with zeros after its last entry, and there is no checksum.  So an
+index is a hint, and its users check each entry against the log.
 
 The offset index leads from an offset to a byte position (``org.apache.kafka…log.OffsetIndex``)::
 
@@ -25,19 +25,31 @@ The time index leads from a timestamp to an offset (``org.apache.kafka…log.Tim
 
 An entry means: `timestamp` is the largest up to and including the batch that ends at ``base offset
 + relative offset``.  So every record with a larger timestamp stands after this batch.
+
+The transaction index lists the aborted transactions (``org.apache.kafka…TransactionIndex``)::
+
+     0         2             10             18            26                   34
+    +---------+-------------+--------------+-------------+--------------------+
+    | version | producer id | first offset | last offset | last stable offset |
+    | 0       |             |              |             | after it           |
+    +---------+-------------+--------------+-------------+--------------------+
+
+It has an entry for each abort marker of the segment; the last offset is the marker's.  A segment
+without aborts has no such file, so a missing file proves nothing: reads use the markers in the
+log.
 """
 
 import logging
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from mmap import mmap
 from typing import NamedTuple
 
 import numpy as np
 
-from segmentlog.errors import RemoteSegmentError
+from segmentlog.errors import CorruptIndexError, RemoteSegmentError
 from segmentlog.model import LEAST_LONG, TimestampAndOffset
-from segmentlog.store.readable import Closing, FileType, ReadableFile, open_file
+from segmentlog.store.readable import Closing, FileType, ReadableFile, open_file, read_whole
 
 logger = logging.getLogger(__name__)
 
@@ -287,3 +299,51 @@ class TimeIndex(SparseIndex):
     def last(self) -> TimestampAndOffset:
         """The last entry, which has a closed segment's largest timestamp, or (-1, base offset)."""
         return self.entry(self.n_entries - 1) if self.n_entries else self.lookup(LEAST_LONG)
+
+
+_TRANSACTION = struct.Struct(">hqqqq")
+
+
+class AbortedTransaction(NamedTuple):
+    """An entry of a ``.txnindex`` file."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+def read_transaction_index(path: str) -> Iterator[AbortedTransaction]:
+    """Every entry of the file, in its order; no entries if the file is missing.
+
+    Raises `CorruptIndexError` if its length is not a whole number of entries, an entry has another
+    version than 0, or its last offset is not above that of the entry before; it is raised after
+    the entries before.
+    """
+    try:
+        data = read_whole(path, lambda reason: CorruptIndexError(path, f"it {reason}"))
+    except FileNotFoundError:
+        return
+    left, before = len(data) % _TRANSACTION.size, -1
+    entries = _TRANSACTION.iter_unpack(data[: len(data) - left])
+    for number, (version, *fields) in enumerate(entries):
+        if version:
+            raise CorruptIndexError(path, f"expected entries of version 0, found {version}")
+        entry = AbortedTransaction(*fields)
+        if entry.last_offset <= before:
+            reason = (
+                f"entry {number} has last offset {entry.last_offset}, and the one before has "
+                f"{before}: expected offsets that rise"
+            )
+            raise CorruptIndexError(path, reason)
+        before = entry.last_offset
+        yield entry
+    if left:
+        raise CorruptIndexError(
+            path, f"its size of {len(data)} bytes is not a multiple of 34, the size of an entry"
+        )
+
+
+def encode_transactions(entries: Iterable[AbortedTransaction]) -> bytes:
+    """Bytes of a file with these entries."""
+    return b"".join(_TRANSACTION.pack(0, *each) for each in entries)
