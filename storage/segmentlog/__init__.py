@@ -38,6 +38,7 @@ from segmentlog.analysis.report import (
 )
 from segmentlog.arrow_dataset.open_dataset import dataset, latest, read
 from segmentlog.audits.audit import Audit, AuditedPartition, FoundOffsets, audit
+from segmentlog.bucket.upkeep import Swept
 from segmentlog.cluster.directory_settings import Setting, Source, alter_settings, topic_settings
 from segmentlog.cluster.follower import MirroredPartition
 from segmentlog.cluster.mirror import mirror
@@ -92,32 +93,31 @@ from segmentlog.kafka_tables.registry import message_indexes, payload, schema_gu
 from segmentlog.log.segment import LogEnd, Segment
 from segmentlog.maintain.cloning.clone import clone
 from segmentlog.maintain.cloning.settings import Clone, ClonedGroup, ClonedPartition
-from segmentlog.maintain.compaction.cleanable import CompactedPartition
-from segmentlog.maintain.compaction.compact import compact
-from segmentlog.maintain.compaction.erase import ErasedPartition, erase
-from segmentlog.maintain.compaction.remaining import CopyKind, RemainingCopy
-from segmentlog.maintain.delete_records import DeletedRecords, delete_records
-from segmentlog.maintain.delete_topic import DeletedTopic, delete_topic
+from segmentlog.maintain.compaction.compact import CompactedPartition, compact
+from segmentlog.maintain.compaction.erase import CopyKind, ErasedPartition, RemainingCopy, erase
+from segmentlog.maintain.deletes import (
+    DeletedRecords,
+    DeletedTopic,
+    delete_records,
+    delete_topic,
+    sweep,
+)
 from segmentlog.maintain.recover import RecoveryKind, RecoveryStep, recover
 from segmentlog.maintain.reindex import IndexedSegment, reindex
-from segmentlog.maintain.restoration.propose import (
-    creation_commands,
-    propose_placement,
-    reassignment_json,
-)
-from segmentlog.maintain.restoration.restore import (
+from segmentlog.maintain.restoration.plan import (
     GroupOffset,
     OpenTransactions,
     Restoration,
     RestoredPartition,
-    offsets_csv,
-    restore,
+    creation_commands,
+    propose_placement,
+    reassignment_json,
 )
+from segmentlog.maintain.restoration.restore import offsets_csv, restore
 from segmentlog.maintain.restoration.undelete import RenamedPartition, renamed_partitions, undelete
 from segmentlog.maintain.retain import Hold, KeptSegment, Reason, RemovedSegment, retain
 from segmentlog.maintain.start.preflight import preflight
 from segmentlog.maintain.start.steps import StartAction, StartStep
-from segmentlog.maintain.sweep import Swept, sweep
 from segmentlog.maintain.verification.compare import ComparedPartition, Comparison, Side, compare
 from segmentlog.maintain.verification.findings import Finding, FindingKind, Severity
 from segmentlog.maintain.verification.verify import verify

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import segmentlog
-from segmentlog.cluster.cluster_metadata import read_partition_counts
+from segmentlog.cluster.directory_settings import read_partition_counts
 from segmentlog.tools.topics import summarize
 
 pytestmark = pytest.mark.interop

@@ -11,7 +11,7 @@ from segmentlog.analysis.batch_stats import BatchStats
 from segmentlog.analysis.record_sketch import COLUMNS, RecordSketch
 from segmentlog.analysis.sample import Sample, Sampler
 from segmentlog.analysis.sketch_pass import SketchPass
-from segmentlog.cluster.cluster_metadata import known_losses
+from segmentlog.cluster.directory_settings import known_losses
 from segmentlog.errors import CorruptLogError, SegmentLogError, UnsupportedFormatError
 from segmentlog.format.kernels import sketches
 from segmentlog.format.records.read_memory import ReadMemory

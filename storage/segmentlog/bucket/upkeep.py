@@ -9,6 +9,7 @@ commit that ends such jobs, and only then removes their objects: a job that comm
 commit before its own number, and fails if it was ended.
 """
 
+import os
 import secrets
 import time
 from collections.abc import Mapping
@@ -20,10 +21,26 @@ from segmentlog.bucket.objects import CLOCK, DATA
 from segmentlog.bucket.sequence import sequence_at
 from segmentlog.errors import LogChangedError, UnknownTopicOrPartitionError
 from segmentlog.model import TopicPartition
-from segmentlog.store.paths import BucketLocation
+from segmentlog.store.paths import BucketLocation, is_bucket, local_path, opened_path, parse_bucket
 from segmentlog.txn.state import FORGOTTEN_AFTER_MS, forget_old
 
 _NOW = CLOCK + "now"
+
+
+def place_in_store(path: str | os.PathLike[str]) -> BucketLocation | None:
+    """The place of a log in an object store, or None if the path is none.
+
+    Raises `LogDirectoryError` if the path leads to a part of such a log.
+    """
+    if "://" not in str(path):
+        return None
+    found = opened_path(path)
+    if not is_bucket(found):
+        return None
+    location, rest = parse_bucket(found)
+    if rest:
+        local_path(path)  # raises: nothing but reads goes to a part of a log
+    return location
 
 
 class Swept(NamedTuple):

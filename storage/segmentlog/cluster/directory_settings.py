@@ -1,5 +1,8 @@
 """The settings of each topic of a log directory: where they come from, and their changes.
 
+Also what else upkeep asks first: the directory, its partitions, and what the metadata of the
+cluster knows of them.
+
 The first of these sources that contains a setting takes precedence:
 
 1. the call;
@@ -19,31 +22,103 @@ If several names of a setting are set, the one with the finest unit counts.
 """
 
 import os
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
-from typing import NamedTuple
+from functools import lru_cache, partial
+from typing import Any, NamedTuple, cast
 
-from segmentlog.arguments import instance_of, texts
-from segmentlog.cluster.cluster_metadata import ClusterSettings, read_cluster_settings
+from segmentlog.arguments import instance_of, texts, topic_names
 from segmentlog.dialects import one_dialect
-from segmentlog.errors import LogDirectoryError, OptionError
+from segmentlog.errors import LogDirectoryError, MalformedRecordError, OptionError, SegmentLogError
+from segmentlog.format.messages.reader import uuid_text
 from segmentlog.format.names import META_PROPERTIES_FILE, SETTINGS_FILE, check_topic_name
+from segmentlog.format.newer import KNOWN_KAFKA, LEFT, note, notes_of
 from segmentlog.format.topic_config import TopicConfig, setting_names, setting_text
 from segmentlog.log.checkpoint import read_meta_properties, read_properties
-from segmentlog.model import INTERNAL_TOPICS, LOCK_TIMEOUT_SECONDS
-from segmentlog.reads.metadata_log import metadata_path
+from segmentlog.log.listing import list_segments
+from segmentlog.model import INTERNAL_TOPICS, LOCK_TIMEOUT_SECONDS, TopicPartition
+from segmentlog.reads.choose import partitions_of
+from segmentlog.reads.cluster_image import BROKER, RECORDS, TOPIC, Image, Row
+from segmentlog.reads.listed import LostSegments
+from segmentlog.reads.log import Log
+from segmentlog.reads.log_directory import open_log_dir
+from segmentlog.reads.metadata_log import metadata_path, read_metadata
 from segmentlog.store.durable import make_directory, sync_ancestors
 from segmentlog.store.partitions import refuse_partition
 from segmentlog.store.paths import local_path
-from segmentlog.store.readable import exists
+from segmentlog.store.readable import exists, is_url, list_names
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.held import hold
 from segmentlog.txn.settings_file import SettingsFile
 from segmentlog.txn.unfinished import topics_taken_out
 
-_HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
+_REMEDY = "give all settings in the call, or name a complete copy of the metadata"
 
+
+@dataclass
+class ClusterSettings:
+    """The settings in a cluster's metadata, by Kafka's names."""
+
+    #: topics' own settings, by topic; a topic without settings has an empty entry
+    topics: dict[str, dict[str, str]] = field(default_factory=dict)
+    #: dynamic settings of brokers, by node id in text; ``""`` are those of all brokers
+    brokers: dict[str, dict[str, str]] = field(default_factory=dict)
+    metadata_level: int | None = None  # level of ``metadata.version``, or None if it is not known
+
+
+def read_cluster_settings(path: str) -> ClusterSettings:
+    """The settings in a metadata log."""
+    tables = _tables(path, "configs", "features")
+    settings = ClusterSettings({row["topic"]: {} for row in tables["topics"].values()})
+    if "metadata.version" in tables["features"]:
+        settings.metadata_level = tables["features"]["metadata.version"]["feature_level"]
+    by_kind: Mapping[int, dict[str, dict[str, str]]] = {
+        TOPIC: settings.topics,
+        BROKER: settings.brokers,
+    }
+    for (kind, resource, name), row in tables["configs"].items():
+        if kind in by_kind:
+            by_kind[kind].setdefault(resource, {})[name] = row["value"]
+    return settings
+
+
+def read_partition_counts(path: str) -> dict[str, int]:
+    """The numbers of partitions of topics in a metadata log, by topic."""
+    tables = _tables(path, "partitions")
+    counts = Counter(topic_id for topic_id, _ in tables["partitions"])
+    return {row["topic"]: counts[topic_id] for topic_id, row in tables["topics"].items()}
+
+
+def read_partition_ids(path: str) -> set[tuple[str, int]]:
+    """Topic ids, as Kafka prints them, and numbers of all partitions in a metadata log."""
+    keys = _tables(path, "partitions")["partitions"]
+    return {(uuid_text(topic_id), number) for topic_id, number in keys}
+
+
+def _tables(path: str, *tables: str) -> Mapping[str, Mapping[Any, Row]]:
+    wanted, image = [each for name in tables for each in RECORDS[name]], Image()
+
+    def read() -> None:
+        for record in read_metadata(path, wanted):
+            image.apply(record)
+
+    try:
+        newer = notes_of(read)
+    except MalformedRecordError as error:
+        reason = f"its record at offset {error.offset} cannot be read: {error.reason}"
+        raise LogDirectoryError(path, f"{reason}; {_REMEDY}") from error
+    except LogDirectoryError as error:
+        raise LogDirectoryError(error.path, f"{error.reason}; {_REMEDY}") from error
+    for each in newer:
+        if each.endswith(LEFT):  # records are removed by these settings
+            raise LogDirectoryError(path, f"{each}, is newer than Kafka {KNOWN_KAFKA}; {_REMEDY}")
+        note(each)
+    return image.tables
+
+
+_HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
 
 #: A broker's names of a topic's settings, the first of which counts; its value times the factor
 #: is the topic's.
@@ -122,6 +197,34 @@ def is_of_a_broker(directory: str) -> bool:
         exists(os.path.join(directory, META_PROPERTIES_FILE))
         or metadata_path(directory) is not None
     )
+
+
+def log_directory(path: str | os.PathLike[str]) -> str:
+    """The absolute path of a log directory.
+
+    Raises `LogDirectoryError` if `path` is something else.
+    """
+    directory = local_path(path)
+    refuse_partition(directory)
+    open_log_dir(directory).topic_partitions()  # otherwise the lock would leave a file anywhere
+    return directory
+
+
+def partitions_for_upkeep(
+    directory: str, topics: str | Collection[str], *, has_settings: bool
+) -> list[TopicPartition]:
+    """The partitions that upkeep looks at.
+
+    Settings that are given for all topics are not meant for those of brokers: a policy of
+    ``delete`` would take away committed offsets.
+
+    `topics`: one name or several; all topics if empty, but none of brokers' own if `has_settings`.
+    """
+    topics = topic_names("topics", topics)
+    chosen = partitions_of(open_log_dir(directory), topics)
+    if topics or not has_settings:
+        return chosen
+    return [each for each in chosen if each.topic not in INTERNAL_TOPICS]
 
 
 class DirectorySettings:
@@ -275,10 +378,6 @@ class DirectorySettings:
             self._configs[topic] = TopicConfig.parse(settings)
         return self._configs[topic]
 
-    def file_delete_delay_ms(self, topic: str) -> int:
-        """For how long the files of a topic stay after they have left its logs."""
-        return self.config(topic).file_delete_delay_ms
-
 
 def _known(settings: Mapping[str, str], source: Source) -> dict[str, Setting]:
     names: Collection[str] = setting_names()
@@ -373,3 +472,50 @@ def alter_settings(
         known = SettingsFile.read(directory)
         known.altered(topic, settings or {}, removed).write(directory)
         sync_ancestors(directory)
+
+
+def known_losses(log: Log) -> tuple[LostSegments, ...]:
+    """Offsets in the middle of a log whose segments are gone, by its indexes or the metadata.
+
+    A gap between two segments of a log that was never compacted is a loss.  Bytes that a recovery
+    has put aside are not.
+    """
+    found = {each.end_offset: each for each in log.lost_segments}
+    path = None if is_url(log.path) else metadata_path(os.path.dirname(log.path))
+    if path is None or len(log.segments) < 2 or log.cleaned_to >= 0:
+        return tuple(found.values())
+    newest = max(list_segments(path), default=None)
+    try:
+        topics = _never_compacted(path, newest)
+    except (SegmentLogError, OSError):  # the findings about the metadata name its damage
+        topics = frozenset()
+    if log.topic_partition.topic not in topics:
+        return tuple(found.values())
+    aside = [
+        int(parts[1]) for name in list_names(log.path)
+        if name.endswith(".broken") and len(parts := name.split(".")) > 2 and parts[1].isdecimal()
+    ]  # fmt: skip
+    why = "the metadata of the cluster shows that the topic was never compacted"
+    for gap in log.segment_gaps:
+        if not any(gap.start_offset <= each < gap.end_offset for each in aside):
+            found.setdefault(gap.end_offset, LostSegments(*gap, why))
+    return tuple(found[each] for each in sorted(found))
+
+
+@lru_cache(maxsize=8)
+def _never_compacted(path: str, _: object) -> frozenset[str]:
+    """Topics whose ``cleanup.policy`` was delete all along, as far as the metadata goes back.
+
+    The second argument changes with the metadata.
+    """
+    image, compacted, is_default = Image(), set[str](), False
+    for record in read_metadata(path, RECORDS["configs"]):
+        for change in image.apply(record):
+            if change.table != "configs" or change.row is None:
+                continue
+            kind, resource, name = cast("tuple[int, str, str]", change.key)
+            if name.endswith("cleanup.policy") and "compact" in change.row["value"]:
+                compacted.add(resource)
+                is_default |= kind == BROKER
+    every = {row["topic"] for row in image.tables["topics"].values()}
+    return frozenset() if is_default else frozenset(every - compacted - INTERNAL_TOPICS)

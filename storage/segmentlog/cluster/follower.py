@@ -524,15 +524,7 @@ class Follower:
         end = found.high_watermark
         if not only_appends:
             end = min([visible_end, end, *found.cut[:1]])
-        sizes = SegmentSizes(-1, 0, 0, 0)
-        if self.own:
-            own = self.own[-1]
-            paths = [
-                os.path.join(self._path, segment_file_name(own.base_offset, kind))
-                for kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
-            ]
-            indexes = [status_of(each).size if exists(each) else 0 for each in paths]
-            sizes = SegmentSizes(own.base_offset, own.size, indexes[0], indexes[1])
+        sizes = SegmentSizes.of(self.own[-1]) if self.own else SegmentSizes(-1, 0, 0, 0)
         return PartitionIntent(
             *self.log.topic_partition, sizes, self.own_end, visible_end, max(end, start), start
         )

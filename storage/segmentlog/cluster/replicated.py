@@ -4,14 +4,17 @@ import logging
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
 
 from segmentlog.cluster.copies import Copy, choose, refuse_two_clusters
 from segmentlog.dialects import class_of_one_dialect, one_dialect
-from segmentlog.errors import LogDirectoryError
+from segmentlog.errors import CorruptLogError, LogDirectoryError
+from segmentlog.format.kernels import layout
 from segmentlog.format.messages.reader import uuid_text
 from segmentlog.log.checkpoint import known_topic_id, read_meta_properties
-from segmentlog.model import OnCorruptBatch, ScanPolicy, TopicPartition
+from segmentlog.model import LARGEST_LONG, OnCorruptBatch, ReadUpTo, ScanPolicy, TopicPartition
 from segmentlog.reads.cluster_image import RECORDS, fold
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory
@@ -290,14 +293,12 @@ def _replica(copy: Copy, chosen: Copy) -> Replica:
     common = copy.common_end(chosen)
     if common >= log.log_end_offset:
         return found
-    from segmentlog.cluster.tail import tail_of
-
-    tail = tail_of(log, common)
+    n_diverging, first_ms, last_ms = tail_of(log, common)
     return found._replace(
         diverges_at=common,
-        n_diverging=tail.n_records,
-        first_timestamp_ms=tail.first_timestamp_ms,
-        last_timestamp_ms=tail.last_timestamp_ms,
+        n_diverging=n_diverging,
+        first_timestamp_ms=first_ms,
+        last_timestamp_ms=last_ms,
         was_acknowledged=(found.high_watermark or 0) > common,
     )
 
@@ -372,3 +373,58 @@ def replicas(
     directory = open_replicas(path, *more, include_deleted_topics=include_deleted_topics)
     for each in directory.topic_partitions():
         yield directory.replicated(*each)
+
+
+#: Number of records, and their times in epoch milliseconds; None if no record has a time.
+_Tail: TypeAlias = tuple[int, int | None, int | None]
+
+
+def tail_of(log: Log, start_offset: int) -> _Tail:
+    """The records at and after an offset, without end markers, by the headers of their batches.
+
+    The first time is the least with which a batch begins.  Headers are enough, unless a message
+    has magic 0 or 1, a header is damaged, or the offset lies inside a batch.  Then the records are
+    read.  Checksums are not verified otherwise: a tail may be terabytes long.
+    """
+    from segmentlog.log.batches import walk_batches  # the compiled kernels load here
+
+    n_records, first, last = 0, LARGEST_LONG, -1
+    try:
+        for walked in walk_batches(log.untorn_segments, start_offset):
+            headers = walked.scanned.headers
+            is_legacy = headers[:, layout.ATTRIBUTES] & layout.LEGACY_MASK != 0
+            if is_legacy.any() or headers[0, layout.BASE_OFFSET] < start_offset:
+                return _read(log, start_offset)
+            headers = headers[headers[:, layout.ATTRIBUTES] & layout.CONTROL_MASK == 0]
+            n_records += int(headers[:, layout.RECORDS_COUNT].sum())
+            largest = headers[:, layout.MAX_TIMESTAMP]
+            # A batch with the time of its append has this time for all records.  The base
+            # timestamp of a compacted batch may be the time at which its tombstones go.
+            has_other = layout.TIMESTAMP_TYPE_MASK | layout.DELETE_HORIZON_MASK
+            is_other = headers[:, layout.ATTRIBUTES] & has_other != 0
+            begins = np.where(is_other, largest, headers[:, layout.BASE_TIMESTAMP])
+            first = int(begins[begins >= 0].min(initial=first))
+            last = int(largest.max(initial=last))
+    except CorruptLogError:
+        return _read(log, start_offset)
+    return n_records, None if first == LARGEST_LONG else first, None if last < 0 else last
+
+
+def _read(log: Log, start_offset: int) -> _Tail:
+    """The tail by its records; damaged batches are left out."""
+    import pyarrow.compute as pc  # takes long, and is seldom needed
+
+    n_records, times = 0, []
+    with log.scan(
+        start_offset,
+        log.log_end_offset,
+        columns=["timestamp"],
+        read_up_to=ReadUpTo.LOG_END,
+        on_corrupt_batch=OnCorruptBatch.SKIP,
+    ) as batches:
+        for batch in batches:
+            n_records += batch.num_rows
+            column = batch.column(0).cast("int64")
+            bounds = pc.min_max(column.filter(pc.greater_equal(column, 0))).as_py()
+            times += [each // 1000 for each in bounds.values() if each is not None]
+    return n_records, min(times, default=None), max(times, default=None)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from segmentlog.arguments import keywords_of
 from segmentlog.maintain.cloning.clone import open_source
 from segmentlog.maintain.cloning.settings import Clone, CloneSettings
-from segmentlog.maintain.compaction.cleanable import CompactedPartition
 from segmentlog.maintain.compaction.compact import (
+    CompactedPartition,
     CompactionJob,
     CompactionSettings,
     CompactionTask,

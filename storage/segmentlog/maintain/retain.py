@@ -25,13 +25,17 @@ from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 from segmentlog.arguments import topic_names
-from segmentlog.bucket.upkeep import move_starts, newest_times
-from segmentlog.cluster.directory_settings import DirectorySettings, Source
+from segmentlog.bucket.upkeep import move_starts, newest_times, place_in_store
+from segmentlog.cluster.directory_settings import (
+    DirectorySettings,
+    Source,
+    log_directory,
+    partitions_for_upkeep,
+)
 from segmentlog.dialects import one_dialect
 from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.segment import Segment
-from segmentlog.maintain.places import log_directory, partitions_for_upkeep, place_in_store
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import open_log_dir

@@ -25,8 +25,7 @@ from segmentlog.format.names import check_topic_name, partition_path
 from segmentlog.format.records.encoder import EncodedBatches
 from segmentlog.log.checkpoint import known_topic_id
 from segmentlog.maintain.compaction.compact import compact
-from segmentlog.maintain.delete_records import delete_records
-from segmentlog.maintain.delete_topic import delete_topic
+from segmentlog.maintain.deletes import delete_records, delete_topic
 from segmentlog.maintain.retain import retain
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.reads.log_directory import open_log_dir

@@ -32,8 +32,7 @@ from segmentlog.tiered.aiven_manifest import (
     parse_key,
     parse_manifest,
 )
-from segmentlog.tiered.chunked_file import ChunkedFile, SectionFile
-from segmentlog.tiered.encryption import KeyFiles, Unwrapped
+from segmentlog.tiered.chunked_file import ChunkedFile, KeyFiles, SectionFile, Unwrapped
 from segmentlog.tiered.layout import Part, RemoteLog, RemoteObject, RemoteSegment
 
 #: Names in the manifest of the parts of a segment that lie in the object of indexes.

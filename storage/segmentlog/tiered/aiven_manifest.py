@@ -28,7 +28,6 @@ import zstandard
 from segmentlog.errors import RemoteSegmentError
 from segmentlog.format.messages.reader import Reader
 from segmentlog.model import LARGEST_LONG
-from segmentlog.tiered.encryption import Encryption
 from segmentlog.tiered.layout import RemoteLog, RemoteSegment
 
 #: Bytes that encryption adds to a chunk: an initialization vector of 12, and a tag of 16.
@@ -206,6 +205,14 @@ def parse_key(key: str) -> SegmentKey | None:
         return None
     base, segment_id, suffix = found.groups()
     return SegmentKey(named[1], named[2], int(partition), int(base), segment_id, suffix)
+
+
+class Encryption(NamedTuple):
+    """How a segment is encrypted, as its manifest says."""
+
+    key_pair: str  # id of the RSA key pair
+    wrapped: bytes  # data key, encrypted
+    aad: bytes  # bytes that each chunk is bound to
 
 
 class Manifest(NamedTuple):

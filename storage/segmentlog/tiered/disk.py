@@ -52,8 +52,7 @@ from segmentlog.store.readable import (
 )
 from segmentlog.tiered.aiven import AivenTier
 from segmentlog.tiered.chunked_file import SectionFile
-from segmentlog.tiered.layout import Layout, Part, RemoteLog, RemoteSegment
-from segmentlog.tiered.local_tier import LocalTier
+from segmentlog.tiered.layout import Layout, LocalTier, Part, RemoteLog, RemoteSegment
 from segmentlog.tiered.metadata import remote_segments
 from segmentlog.tiered.plan import PlacedSegment, choose
 

@@ -8,11 +8,10 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from segmentlog.cluster.directory_settings import DirectorySettings
+from segmentlog.cluster.directory_settings import DirectorySettings, log_directory
 from segmentlog.errors import SegmentLogError
 from segmentlog.format.records.header import BatchHeader
 from segmentlog.log.segment import Segment
-from segmentlog.maintain.places import log_directory
 from segmentlog.maintain.verification.findings import unfinished_commits
 from segmentlog.model import LARGEST_LONG, TopicPartition
 from segmentlog.reads.choose import missing_of, partitions_of

@@ -13,8 +13,7 @@ import typer
 
 import segmentlog
 from segmentlog.errors import OptionError
-from segmentlog.maintain.compaction.erase import ErasedPartition
-from segmentlog.maintain.compaction.remaining import CopyKind, RemainingCopy
+from segmentlog.maintain.compaction.erase import CopyKind, ErasedPartition, RemainingCopy
 from segmentlog.store.paths import local_path
 from segmentlog.store.readable import read_whole
 from segmentlog.times import iso_time

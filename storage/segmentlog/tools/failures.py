@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 
 import typer
 
-from segmentlog.cluster.cluster_metadata import known_losses
+from segmentlog.cluster.directory_settings import known_losses
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.reads.left_out import diskless_partitions, elsewhere
 from segmentlog.reads.log import Log

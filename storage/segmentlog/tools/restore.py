@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from segmentlog.format.names import is_renamed_directory
-from segmentlog.maintain.restoration.restore import OpenTransactions
+from segmentlog.maintain.restoration.plan import OpenTransactions
 from segmentlog.model import OnCorruptBatch
 from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.tools import arguments
@@ -342,7 +342,7 @@ def placement(
     the other cluster.
     """
     import segmentlog
-    from segmentlog.maintain.restoration.propose import creation_commands, reassignment_json
+    from segmentlog.maintain.restoration.plan import creation_commands, reassignment_json
 
     if len(paths) < 2:
         message = "give log directories with the topics, and last one of the other cluster"

@@ -12,7 +12,12 @@ from typing import Annotated
 import typer
 
 import segmentlog
-from segmentlog.cluster.directory_settings import DirectorySettings
+from segmentlog.bucket.upkeep import place_in_store
+from segmentlog.cluster.directory_settings import (
+    DirectorySettings,
+    log_directory,
+    partitions_for_upkeep,
+)
 from segmentlog.errors import CorruptCheckpointError, OptionError
 from segmentlog.format.names import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -21,10 +26,8 @@ from segmentlog.format.names import (
     segment_file_name,
 )
 from segmentlog.log.checkpoint import read_offsets
-from segmentlog.maintain.compaction.cleanable import CompactedPartition, logs_to_clean
-from segmentlog.maintain.delete_records import DeletedRecords
-from segmentlog.maintain.delete_topic import DeletedTopic
-from segmentlog.maintain.places import log_directory, partitions_for_upkeep, place_in_store
+from segmentlog.maintain.compaction.compact import CompactedPartition, logs_to_clean
+from segmentlog.maintain.deletes import DeletedRecords, DeletedTopic
 from segmentlog.maintain.retain import KeptSegment, Reason, RemovedSegment, doubtful_time
 from segmentlog.model import TopicPartition
 from segmentlog.reads.log_directory import open_log_dir

@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.format.names import CLEAN_SHUTDOWN_FILE
+from segmentlog.log.segment import Segment
 from segmentlog.model import TopicPartition
 from segmentlog.store.durable import parent_of, remove_file, rename
-from segmentlog.store.readable import FileType, is_directory, list_names, status_of
+from segmentlog.store.readable import FileType, exists, is_directory, list_names, status_of
 from segmentlog.store.system_errors import FULL
 from segmentlog.txn.effects import (
     Effect,
@@ -37,12 +38,20 @@ _INTENT_FORMAT = 1
 
 
 class SegmentSizes(NamedTuple):
-    """Sizes to which an undo cuts the files of an active segment; base -1 if there was none."""
+    """Bytes of a segment's files: an undo cuts those of an active segment; base -1 for none."""
 
     base_offset: int
     log: int
     offset_index: int
     time_index: int
+
+    @classmethod
+    def of(cls, segment: Segment) -> "SegmentSizes":
+        """The sizes of a segment; a missing index counts as empty."""
+        indexes = (segment.offset_index_path, segment.time_index_path)
+        # The files count, and not their entries, as in Kafka.
+        sizes = (status_of(each).size if exists(each) else 0 for each in indexes)
+        return cls(segment.base_offset, segment.size, *sizes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
-from segmentlog.cluster.cluster_metadata import read_partition_counts
-from segmentlog.cluster.directory_settings import DirectorySettings
+from segmentlog.cluster.directory_settings import DirectorySettings, read_partition_counts
 from segmentlog.errors import (
     CommitInDoubtError,
     LogDirectoryError,

@@ -132,10 +132,7 @@ def as_they_are(
     found = {}
     for each in partitions:
         active = Segment(list_segments(partition_path(directory, each))[-1], is_sealed=False)
-        indexes = (active.offset_index_path, active.time_index_path)
-        sizes = (status_of(path).size if exists(path) else 0 for path in indexes)
-        end = find_log_end(active, warns=False).offset
-        found[each] = SegmentSizes(active.base_offset, active.size, *sizes), end
+        found[each] = SegmentSizes.of(active), find_log_end(active, warns=False).offset
     return found
 
 
@@ -233,10 +230,7 @@ def _sizes(path: str, config: TopicConfig) -> SegmentSizes:
         from segmentlog.log.index_builder import rebuild_indexes
 
         rebuild_indexes(active, config.index_interval_bytes)
-    indexes = (active.offset_index_path, active.time_index_path)
-    return SegmentSizes(
-        active.base_offset, active.size, *(status_of(each).size for each in indexes)
-    )
+    return SegmentSizes.of(active)
 
 
 def _are_trimmed(segment: Segment) -> bool:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import segmentlog
-from segmentlog.cluster.cluster_metadata import (
+from segmentlog.cluster.directory_settings import (
     read_cluster_settings,
     read_partition_counts,
 )

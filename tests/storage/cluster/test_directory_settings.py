@@ -7,8 +7,12 @@ import pyarrow as pa
 import pytest
 
 import segmentlog
-from segmentlog.cluster.cluster_metadata import ClusterSettings
-from segmentlog.cluster.directory_settings import DirectorySettings, Source, topic_defaults
+from segmentlog.cluster.directory_settings import (
+    ClusterSettings,
+    DirectorySettings,
+    Source,
+    topic_defaults,
+)
 from segmentlog.txn.settings_file import SettingsFile
 
 

@@ -11,8 +11,8 @@ import pytest
 from coordinator_logs import Coordinator, commit_key, commit_value, framed, message
 
 import segmentlog
-from segmentlog.cluster.cluster_metadata import read_cluster_settings
 from segmentlog.cluster.copies import Copy
+from segmentlog.cluster.directory_settings import read_cluster_settings
 from segmentlog.format.messages.records import framed_schemas, read_frame
 from segmentlog.format.newer import KNOWN_KAFKA, note, noting
 from segmentlog.log.checkpoint import read_leader_epochs

@@ -522,7 +522,7 @@ def test_a_cleanup_policy_that_cannot_be_seen_removes_nothing(
 ) -> None:
     """``log.cleanup.policy=compact`` of ``server.properties`` keeps the newest value of a key."""
     from segmentlog.cluster import directory_settings
-    from segmentlog.cluster.cluster_metadata import ClusterSettings
+    from segmentlog.cluster.directory_settings import ClusterSettings
 
     (directory / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=x\n")
     cluster = ClusterSettings({"t": {"retention.ms": "0"}})

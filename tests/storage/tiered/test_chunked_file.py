@@ -10,7 +10,7 @@ import zstandard
 from segmentlog import RemoteSegmentError
 from segmentlog.store.readable import open_file
 from segmentlog.store.remote.object_store import KeptRanges
-from segmentlog.tiered import chunked_file, encryption
+from segmentlog.tiered import chunked_file
 from segmentlog.tiered.aiven_manifest import ChunkIndex
 from segmentlog.tiered.chunked_file import ChunkedFile
 
@@ -147,13 +147,13 @@ def padded(message=b"k" * 32, *, label=b"", first=0, mark=1):
     block = hashlib.sha3_512(label).digest() + bytes(256 - len(message) - 2 * n_hash - 2)
     block += bytes([mark]) + message
     seed = os.urandom(n_hash)
-    masked = encryption._exclusive_or(block, encryption._mask(seed, len(block)))
-    masked_seed = encryption._exclusive_or(seed, encryption._mask(masked, n_hash))
+    masked = chunked_file._exclusive_or(block, chunked_file._mask(seed, len(block)))
+    masked_seed = chunked_file._exclusive_or(seed, chunked_file._mask(masked, n_hash))
     return bytes([first]) + masked_seed + masked
 
 
 def test_padding_is_taken_off():
-    assert encryption._unpad(padded()) == b"k" * 32
+    assert chunked_file._unpad(padded()) == b"k" * 32
 
 
 @pytest.mark.parametrize(
@@ -162,4 +162,4 @@ def test_padding_is_taken_off():
     ids=range(6),
 )
 def test_wrong_padding_is_refused(wrong):
-    assert encryption._unpad(wrong) is None
+    assert chunked_file._unpad(wrong) is None

@@ -30,9 +30,8 @@ from segmentlog.maintain.verification.findings import FindingKind, Severity
 from segmentlog.model import TopicPartition
 from segmentlog.reads.scan import scan_slice
 from segmentlog.store.readable import survey
-from segmentlog.tiered import disk, local_tier
-from segmentlog.tiered.layout import Part, RemoteSegment
-from segmentlog.tiered.local_tier import LocalTier
+from segmentlog.tiered import disk
+from segmentlog.tiered.layout import LocalTier, Part, RemoteSegment
 from segmentlog.txn.guard import list_guards
 
 
@@ -474,14 +473,14 @@ def test_the_tier_is_listed_once(tiered: Tiered, monkeypatch: pytest.MonkeyPatch
     with segmentlog.open_writer(tiered.local, "other", num_partitions=5):
         pass
     n_listings = 0
-    usual = local_tier.LocalTier.logs
+    usual = LocalTier.logs
 
-    def counted(self: local_tier.LocalTier, topics: Sequence[str] = ()) -> object:
+    def counted(self: LocalTier, topics: Sequence[str] = ()) -> object:
         nonlocal n_listings
         n_listings += 1
         return usual(self, topics)
 
-    monkeypatch.setattr(local_tier.LocalTier, "logs", counted)
+    monkeypatch.setattr(LocalTier, "logs", counted)
     for log in segmentlog.open_log_dir(tiered.local, remote_storage=tiered.tier):
         assert log.end_offset() in (0, 1000)
     assert 1 == n_listings
@@ -492,13 +491,13 @@ def test_a_look_up_opens_few_objects(tiered: Tiered, monkeypatch: pytest.MonkeyP
     log = tiered.log()
     assert 1000 == log.end_offset()  # the listing has looked at the end of each segment
     opened: list[tuple[int, str]] = []
-    usual = local_tier.LocalTier.open
+    usual = LocalTier.open
 
-    def noted(self: local_tier.LocalTier, segment: RemoteSegment, part: Part) -> object:
+    def noted(self: LocalTier, segment: RemoteSegment, part: Part) -> object:
         opened.append((segment.start_offset, str(part)))
         return usual(self, segment, part)
 
-    monkeypatch.setattr(local_tier.LocalTier, "open", noted)
+    monkeypatch.setattr(LocalTier, "open", noted)
 
     assert 10 == log.scan(350, 360).read_all().num_rows
     assert {(300, "log"), (300, "index")} == set(opened)

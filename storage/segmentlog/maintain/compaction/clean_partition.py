@@ -8,7 +8,6 @@ what is clean.
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from segmentlog.errors import CorruptIndexError
 from segmentlog.format.kernels import layout
@@ -23,17 +22,18 @@ from segmentlog.maintain.compaction.clean_segments import (
     BatchFates,
     CleanedSegment,
     SegmentCleaner,
+    build_offset_map,
 )
-from segmentlog.maintain.compaction.cleanable import (
+from segmentlog.maintain.compaction.compact import (
     CleanerConfig,
     CompactedPartition,
     LogToClean,
     find_cleanable,
 )
-from segmentlog.maintain.compaction.key_map import build_offset_map
 from segmentlog.model import ReadUpTo
 from segmentlog.reads.log import Log
 from segmentlog.store.readable import status_of
+from segmentlog.txn.guard import SegmentSizes
 
 logger = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ def _clean_once(
         now_ms=cleaner.now_ms, old_tombstones_from_ms=from_ms,
     )  # fmt: skip
     groups = group_segments(
-        [_sizes_of(each) for each in cleaned],
+        [SegmentSizes.of(each) for each in cleaned],
         config.segment_bytes, config.segment_index_bytes, end_offset,
     )  # fmt: skip
     logger.info(
@@ -135,7 +135,21 @@ def _clean_once(
         "of older formats prior to %d)", name, clean_to, len(cleaned), len(groups), from_ms,
     )  # fmt: skip
     ends = [each.base_offset for each in segments[1 : len(cleaned) + 1]]
-    made = _written(log, segment_cleaner, cleaned, ends, groups, before_step, on_phase)
+    made: list[CleanedSegment] = []
+    try:
+        for i, group in enumerate(groups):
+            before_step()
+            on_phase(f"{name}: writes segment {i + 1} of {len(groups)}")
+            made.append(segment_cleaner.clean(cleaned[group], ends[group]))
+            logger.info(
+                "cleaned %d segments of log %s, from offset %d on: %d bytes remain",
+                len(cleaned[group]), name, made[-1].base_offset, made[-1].size,
+            )  # fmt: skip
+        before_step()
+    except BaseException:
+        for each in made:
+            each.remove()
+        raise
     # From here on, a failure leaves all files: they show a recovery whether to finish or to undo.
     logger.info("swapping in %d cleaned segments of log %s", len(made), name)
     swap_in(log.path, {each.base_offset for each in cleaned}, {each.base_offset for each in made})
@@ -150,34 +164,6 @@ def _clean_once(
         clean_to, done.records_after, done.records_before, done.bytes_after, done.bytes_before,
     )  # fmt: skip
     return done
-
-
-def _written(
-    log: Log,
-    segment_cleaner: SegmentCleaner,
-    cleaned: Sequence[Segment],
-    ends: Sequence[int],
-    groups: Sequence[slice],
-    before_step: Callable[[], None],
-    on_phase: Callable[[str], object],
-) -> list[CleanedSegment]:
-    """A new segment for each group of old ones, beside the log; none of them after an error."""
-    made: list[CleanedSegment] = []
-    try:
-        for i, group in enumerate(groups):
-            before_step()
-            on_phase(f"{log.topic_partition}: writes segment {i + 1} of {len(groups)}")
-            made.append(segment_cleaner.clean(cleaned[group], ends[group]))
-            logger.info(
-                "cleaned %d segments of log %s, from offset %d on: %d bytes remain",
-                len(cleaned[group]), log.topic_partition, made[-1].base_offset, made[-1].size,
-            )  # fmt: skip
-        before_step()
-    except BaseException:
-        for each in made:
-            each.remove()
-        raise
-    return made
 
 
 def _active_producers(log: Log, since_ms: int) -> list[ProducerSnapshot]:
@@ -199,28 +185,6 @@ def _active_producers(log: Log, since_ms: int) -> list[ProducerSnapshot]:
     ]
 
 
-class SegmentSize(NamedTuple):
-    """Base offset of a segment, and bytes of its files."""
-
-    base_offset: int
-    log_bytes: int
-    offset_index_bytes: int = 0
-    time_index_bytes: int = 0
-
-
-def _sizes_of(segment: Segment) -> SegmentSize:
-    """Bytes of a segment's files; a missing index counts as empty."""
-    sizes = [segment.size]
-    for path in (segment.offset_index_path, segment.time_index_path):
-        # Kafka counts the file and not its entries.  The index of a segment without entries that
-        # was active when its broker stopped has all of segment.index.bytes, so nothing joins it.
-        try:
-            sizes.append(status_of(path).size)
-        except FileNotFoundError:
-            sizes.append(0)
-    return SegmentSize(segment.base_offset, *sizes)
-
-
 def _indexed(segments: Sequence[Segment]) -> list[AbortedTransaction]:
     """Entries of the transaction indexes of a log; those that cannot be read are made again."""
     found: list[AbortedTransaction] = []
@@ -233,7 +197,7 @@ def _indexed(segments: Sequence[Segment]) -> list[AbortedTransaction]:
 
 
 def group_segments(
-    segments: Sequence[SegmentSize], most_bytes: int, most_index_bytes: int, end_offset: int
+    segments: Sequence[SegmentSizes], most_bytes: int, most_index_bytes: int, end_offset: int
 ) -> list[slice]:
     """Ranges of segments, each of which becomes one segment (``Cleaner.groupSegmentsBySize``).
 
@@ -245,24 +209,20 @@ def group_segments(
     that is not cleaned; the last segment ends there at the latest.
     """
     groups = []
-    first = 0
-    sizes = SegmentSize(0, 0)
-    for i, each in enumerate(segments):
-        joined = SegmentSize(
-            segments[first].base_offset, *(a + b for a, b in zip(sizes[1:], each[1:], strict=True))
-        )
-        is_last = i + 1 == len(segments)
-        after = end_offset if is_last else segments[i + 1].base_offset
+    first, n_bytes = 0, (0, 0, 0)
+    ends = [*(each.base_offset for each in segments[1:]), end_offset]
+    for i, (each, end) in enumerate(zip(segments, ends, strict=False)):
+        sizes = each.log, each.offset_index, each.time_index
+        joined = n_bytes[0] + sizes[0], n_bytes[1] + sizes[1], n_bytes[2] + sizes[2]
         fits = (
-            joined.log_bytes <= most_bytes
-            and joined.offset_index_bytes <= most_index_bytes
-            and joined.time_index_bytes <= most_index_bytes
-            and (not each.log_bytes or after - joined.base_offset <= layout.SEGMENT_OFFSETS)
+            joined[0] <= most_bytes
+            and max(joined[1:]) <= most_index_bytes
+            and (not each.log or end - segments[first].base_offset <= layout.SEGMENT_OFFSETS)
         )
         if i > first and not fits:
             groups.append(slice(first, i))
-            first, joined = i, each
-        sizes = joined
+            first, joined = i, sizes
+        n_bytes = joined
     if segments:
         groups.append(slice(first, len(segments)))
     return groups

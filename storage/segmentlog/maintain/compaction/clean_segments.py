@@ -1,9 +1,13 @@
 """Write what compaction keeps of the segments of a log into new segments, beside the old ones.
 
-The active producers of a log and its transactions decide the fate of each batch, and the map of
-keys that of each record.  The header of an active producer's last batch stays, for its sequence
-number and its epoch: without it, the next batch of the producer would be refused
-(``Cleaner.cleanInto``).
+First, the dirty part is read into the offset map: the last offset of each key.
+`segmentlog.format.kernels.offset_map` has its table.  Its memory is bounded: a map that is full
+ends the pass where it stands, and leaves the rest of the log to the next pass
+(``Cleaner.buildOffsetMap``).
+
+Then the active producers of a log and its transactions decide the fate of each batch, and the map
+that of each record.  The header of an active producer's last batch stays, for its sequence number
+and its epoch: without it, the next batch of the producer would be refused (``Cleaner.cleanInto``).
 
 An erasure does the same with other rules, after it has gone through the segments without writing.
 """
@@ -11,13 +15,14 @@ An erasure does the same with other rules, after it has gone through the segment
 import contextlib
 import os
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import cache, partial
 from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from segmentlog.format.kernels import batch_fates, compaction, layout, status
+from segmentlog.format.kernels import batch_fates, compaction, layout, offset_map, status
 from segmentlog.format.kernels.batch_fates import judge_batches
 from segmentlog.format.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.format.names import LOG_AND_SPARSE_INDEXES, FileKind, FileState, segment_file_name
@@ -25,19 +30,129 @@ from segmentlog.format.records.compression import Deflater
 from segmentlog.format.records.decoder import BatchScanner, RecordFiller
 from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.format.topic_config import TopicConfig
-from segmentlog.log.batches import BatchWindows, EndMarkers
+from segmentlog.log.batches import BatchWindows, EndMarkers, walk_batches
 from segmentlog.log.index_builder import IndexBuilder
 from segmentlog.log.indexes import AbortedTransaction, encode_transactions
 from segmentlog.log.producer_snapshot import ProducerSnapshot
 from segmentlog.log.segment import Segment
-from segmentlog.maintain.compaction.key_map import OffsetMap, inflated_runs
+from segmentlog.maintain.compaction.compact import ENTRY_BYTES, CleanerConfig
 from segmentlog.model import LARGEST_LONG, Codec
 from segmentlog.store.durable import create_file, remove_file, sync_file, write_all
 from segmentlog.store.readable import open_file, status_of
 
+_LEAST_ENTRIES, _MOST_ENTRIES = 64, 2**31 - 1
 _WINDOW_BYTES = 4 << 20
 _OUTPUT_BYTES = 8 << 20
 _NO_PRODUCER = -1
+_AFTER_ALL = 2**63 - 2  #: the greatest offset that the table takes
+
+
+class OffsetMap:
+    """The keys that were put, and up to which offset they are known.
+
+    `memory`: bytes of its table at most, of which the share `load_factor` is filled.
+    `most_records`: how many records may come; a small table stays in the processor's caches.
+    `table`, `state`, `secret`, `waiting`: arrays of `segmentlog.format.kernels.offset_map`.
+    """
+
+    def __init__(self, memory: int, load_factor: float, most_records: int) -> None:
+        most_entries = min(memory // ENTRY_BYTES, _MOST_ENTRIES)
+        n_entries = min(most_entries, 2 * most_records + _LEAST_ENTRIES)
+        # Pages of zeros come from the system one by one, as they are used.
+        self.table: Int64s = np.zeros((n_entries, offset_map.ENTRY_COLUMNS), np.int64)
+        self.state: Int64s = np.zeros(offset_map.STATE_COLUMNS, np.int64)
+        # One entry stays free: a search ends there.
+        self.state[offset_map.MOST_KEYS] = min(int(most_entries * load_factor), n_entries - 1)
+        self.state[offset_map.LATEST_OFFSET] = -1
+        self.secret: Bytes = np.array(bytearray(os.urandom(offset_map.SECRET_BYTES)), np.uint8)
+        self.waiting: Int64s = np.zeros(
+            (offset_map.N_WAITING, offset_map.WAITING_COLUMNS), np.int64
+        )
+
+    @property
+    def n_keys(self) -> int:
+        return int(self.state[offset_map.N_KEYS])
+
+    @property
+    def latest_offset(self) -> int:
+        """Offset up to which the keys are known; -1 for an empty map."""
+        return int(self.state[offset_map.LATEST_OFFSET])
+
+    @classmethod
+    def of_erased(cls, keys: Collection[bytes]) -> "OffsetMap":
+        """A map in which each key has its last record after every record of a log.
+
+        All records with these keys are then older than the last one, and are removed.
+        """
+        known = cls(ENTRY_BYTES * (2 * len(keys) + _LEAST_ENTRIES), 0.9, len(keys))
+        ends: Int64s = np.cumsum([len(each) for each in keys], dtype=np.int64)
+        joined: Bytes = np.frombuffer(bytearray().join([*keys, bytes(COPY_SLACK)]), np.uint8)
+        code = offset_map.put_all(
+            joined, ends, _AFTER_ALL, known.table, known.state, known.secret, known.waiting
+        )
+        assert code == status.OK, code  # noqa: S101 - the table was made for these keys
+        return known
+
+
+def inflated_runs(
+    filler: RecordFiller, batches: ScannedBatches
+) -> Iterator[tuple[ScannedBatches, slice]]:
+    """Runs of `batches`, whose headers are written to; ``filler.inflated`` has their records.
+
+    Yields `run`, some batches, valid until the next step; `rows`, of `batches` that they are.
+    Raises `MalformedBatchError` or `UnsupportedFormatError` if a batch cannot be inflated; the
+    batches before it come first.
+    """
+    headers = batches.headers
+    attributes = headers[:, layout.ATTRIBUTES]
+    # A batch that compaction has emptied has nothing to inflate, whatever its codec.
+    is_emptied = (headers[:, layout.SIZE] == layout.HEADER_BYTES) & (
+        attributes & layout.LEGACY_MASK == 0
+    )
+    headers[is_emptied, layout.ATTRIBUTES] &= ~layout.CODEC_MASK
+    begin = 0
+    while begin < len(headers):
+        rest = batches.only(slice(begin, None))
+        end = begin + filler.inflate(rest)
+        rows = slice(begin, end)
+        yield batches.only(rows), rows
+        begin = end
+
+
+def build_offset_map(
+    segments: Sequence[Segment], start_offset: int, end_offset: int, cleaner: CleanerConfig
+) -> OffsetMap:
+    """Read the dirty part of a log into a map, or as much of it as the map takes.
+
+    `segments`: all segments of the log; transactions may end after the dirty part.
+    `start_offset`: at which the dirty part begins.  `end_offset`: base of the segment at which it
+    ends.
+    """
+    known = OffsetMap(cleaner.dedupe_buffer_bytes, cleaner.load_factor, end_offset - start_offset)
+    transactions = EndMarkers(partial(walk_batches, segments))
+    filler, windows = RecordFiller(), BatchWindows(_WINDOW_BYTES)
+    bases = [each.base_offset for each in segments] + [end_offset]
+    for segment, after in zip(segments, bases[1:], strict=True):
+        if after <= start_offset or segment.base_offset >= end_offset:
+            continue
+        begin = segment.floor_position(start_offset)
+        scanner = BatchScanner(segment.path, 0 if begin else segment.base_offset)
+        with open_file(segment.path) as file:
+            for batches in windows.batches(file.read_into, scanner, begin, segment.size):
+                left_out = transactions.find_aborted(batches, batches.next_offset)
+                left_out |= batches.headers[:, layout.ATTRIBUTES] & layout.CONTROL_MASK != 0
+                for run, rows in inflated_runs(filler, batches):
+                    code, row = offset_map.put_keys(
+                        run.buf, filler.inflated, run.headers, left_out[rows], start_offset,
+                        known.table, known.state, known.secret, known.waiting,
+                    )  # fmt: skip
+                    if code == status.TABLE_FULL:
+                        return known
+                    if code != status.OK:
+                        raise run.malformed(row, status.REASONS[code])
+        # No key is between its last one and the end of the segment.
+        known.state[offset_map.LATEST_OFFSET] = min(after, end_offset) - 1
+    return known
 
 
 #: Judges the batches of one log in their order, as they were scanned: gives their fates, and the
@@ -183,7 +298,7 @@ class SegmentCleaner:
         self._old_tombstones_from_ms = old_tombstones_from_ms
         self._filler = RecordFiller()
         self._windows = BatchWindows(_WINDOW_BYTES)
-        self._recompress = Recompressor()
+        self._deflater = cache(lambda codec: Deflater(Codec(codec)))
         self._rules: Int64s = np.zeros(compaction.RULE_COLUMNS, np.int64)
         self._rules[compaction.LATEST_OFFSET] = offset_map.latest_offset
         self._rules[compaction.NOW_MS] = now_ms
@@ -230,7 +345,7 @@ class SegmentCleaner:
                 keeps = modified_ms > self._old_tombstones_from_ms
                 self._rules[compaction.KEEPS_OLD_TOMBSTONES] = keeps
                 for data, lines in self._kept_of(segment, end_offset, aborted):
-                    target.append(*self._recompress(data, lines))
+                    target.append(*self._sealed(data, lines))
             target.finish(aborted, modified_ms)
         except BaseException:
             target.remove()
@@ -276,6 +391,31 @@ class SegmentCleaner:
                 raise run.malformed(begin, status.REASONS[code])
             if n_lines:
                 yield self._out[:end], lines[:n_lines]
+
+    def _sealed(self, data: Bytes, lines: Int64s) -> tuple[Bytes, Int64s]:
+        """The batches of `_filtered`, compressed and sealed; each codec at Kafka's default level.
+
+        `lines`: int64 array, shape (n_batches, `compaction.N_OUT_COLUMNS`).
+        """
+        todo = np.flatnonzero(lines[:, compaction.CODEC])
+        if not len(todo):
+            return data, lines
+        pieces: list[bytes | memoryview] = []
+        view, done = data.data, 0
+        starts = lines[todo, layout.RECORDS_START].tolist()
+        ends = lines[todo, layout.RECORDS_END].tolist()
+        codecs = lines[todo, compaction.CODEC].tolist()
+        for row, start, end, codec in zip(todo.tolist(), starts, ends, codecs, strict=True):
+            payload = self._deflater(codec).compress(view[start:end])
+            pieces += (view[done:start], payload)
+            lines[row, layout.SIZE] = layout.HEADER_BYTES + len(payload)
+            done = end
+        pieces.append(view[done:])
+        joined: Bytes = np.frombuffer(bytearray().join(pieces), np.uint8)
+        after = np.cumsum(lines[:, layout.SIZE])
+        lines[:, layout.POSITION] = after - lines[:, layout.SIZE]
+        compaction.seal_batches(joined, lines[todo])
+        return joined, lines
 
 
 class CleanedSegment:
@@ -354,42 +494,3 @@ class CleanedSegment:
         if len(data):
             write_all(self._files[kind], data, self._ends[kind])
             self._ends[kind] += len(data)
-
-
-class Recompressor:
-    """Compresses and seals batches; each codec at Kafka's default level."""
-
-    def __init__(self) -> None:
-        self._deflaters: dict[int, Deflater] = {}
-
-    def __call__(self, data: Bytes, lines: Int64s) -> tuple[Bytes, Int64s]:
-        """Seal all batches.
-
-        `data`: uint8 array, shape (n_bytes,); batches that lie next to each other.  `lines`: int64
-        array, shape (n_batches, `compaction.N_OUT_COLUMNS`); a batch with a codec is neither
-        compressed nor sealed.
-        """
-        todo = np.flatnonzero(lines[:, compaction.CODEC])
-        if not len(todo):
-            return data, lines
-        pieces: list[bytes | memoryview] = []
-        view, done = data.data, 0
-        starts = lines[todo, layout.RECORDS_START].tolist()
-        ends = lines[todo, layout.RECORDS_END].tolist()
-        codecs = lines[todo, compaction.CODEC].tolist()
-        for row, start, end, codec in zip(todo.tolist(), starts, ends, codecs, strict=True):
-            payload = self._deflater(codec).compress(view[start:end])
-            pieces += (view[done:start], payload)
-            lines[row, layout.SIZE] = layout.HEADER_BYTES + len(payload)
-            done = end
-        pieces.append(view[done:])
-        joined: Bytes = np.frombuffer(bytearray().join(pieces), np.uint8)
-        after = np.cumsum(lines[:, layout.SIZE])
-        lines[:, layout.POSITION] = after - lines[:, layout.SIZE]
-        compaction.seal_batches(joined, lines[todo])
-        return joined, lines
-
-    def _deflater(self, codec: int) -> Deflater:
-        if codec not in self._deflaters:
-            self._deflaters[codec] = Deflater(Codec(codec))
-        return self._deflaters[codec]

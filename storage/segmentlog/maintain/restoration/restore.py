@@ -62,15 +62,6 @@ if TYPE_CHECKING:
     from segmentlog.maintain.restoration.restored_offsets import OffsetMap
     from segmentlog.writes.writer import LogWriter
 
-__all__ = [
-    "GroupOffset",
-    "OpenTransactions",
-    "Restoration",
-    "RestoredPartition",
-    "offsets_csv",
-    "restore",
-]
-
 logger = logging.getLogger(__name__)
 
 _OFFSETS = "__consumer_offsets"

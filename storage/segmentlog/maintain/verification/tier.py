@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from segmentlog.cluster.cluster_metadata import read_partition_ids
+from segmentlog.cluster.directory_settings import read_partition_ids
 from segmentlog.errors import (
     CorruptIndexError,
     CorruptLogError,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from segmentlog.cluster.cluster_metadata import known_losses
+from segmentlog.cluster.directory_settings import known_losses
 from segmentlog.errors import (
     CorruptCheckpointError,
     CorruptLogError,

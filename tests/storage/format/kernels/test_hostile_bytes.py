@@ -273,7 +273,7 @@ print({code for code, _, _ in seen} >= {status.OK}, {bad for _, _, bad in seen} 
 #: Every prefix and many mutations of batches with correct checksums pass through the kernels of
 #: compaction. Their output ends before an unreadable page, too.
 COMPACTION = """
-from segmentlog.maintain.compaction.key_map import OffsetMap
+from segmentlog.maintain.compaction.clean_segments import OffsetMap
 from segmentlog.format.kernels import batch_fates, compaction, layout, status
 from segmentlog.format.kernels.batch_fates import judge_batches
 from segmentlog.format.kernels.offset_map import put_keys

@@ -15,7 +15,7 @@ from segmentlog.format.names import (
     LOG_START_CHECKPOINT,
 )
 from segmentlog.log.checkpoint import read_offsets, write_offsets
-from segmentlog.maintain.compaction.cleanable import LogToClean, find_cleanable
+from segmentlog.maintain.compaction.compact import LogToClean, find_cleanable
 from segmentlog.model import TopicPartition
 
 NOW_MS = 1_000_000

@@ -47,7 +47,7 @@ from segmentlog.log.indexes import (
     read_transaction_index,
 )
 from segmentlog.log.producer_snapshot import snapshot_path, write_snapshot
-from segmentlog.maintain.compaction import remaining
+from segmentlog.maintain.compaction import erase as module
 from segmentlog.maintain.verification.findings import Severity
 from segmentlog.model import TopicPartition
 from segmentlog.store.readable import Entry
@@ -648,14 +648,14 @@ def test_a_directory_that_cannot_be_listed_is_named(
     lay_out(tmp_path, {0: [records_of(0, (b"a", b"1"))]})
     moved = tmp_path / f"t-1.{'0' * 32}-stray"
     moved.mkdir()
-    usual = remaining.list_entries
+    usual = module.list_entries
 
     def refused(path: str) -> list[Entry]:
         if path == str(moved):
             raise PermissionError(errno.EACCES, "Permission denied", path)
         return usual(path)
 
-    monkeypatch.setattr(remaining, "list_entries", refused)
+    monkeypatch.setattr(module, "list_entries", refused)
     done, left = segmentlog.erase(tmp_path, "a", purge=True)
 
     assert (1, ()) == (done.records, done.remaining)

@@ -14,7 +14,7 @@ from tiers import TOPIC_ID, Listed, announce, copy_segment, remove_local, writte
 from typer.testing import CliRunner
 
 import segmentlog
-from segmentlog.cluster.cluster_metadata import read_partition_ids
+from segmentlog.cluster.directory_settings import read_partition_ids
 from segmentlog.errors import OptionError, RemoteSegmentError
 from segmentlog.log.checkpoint import write_offsets
 from segmentlog.maintain.verification.findings import Finding, FindingKind, Severity

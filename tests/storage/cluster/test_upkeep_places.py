@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 from plain_writes import write
 
+from segmentlog.cluster.directory_settings import log_directory, partitions_for_upkeep
 from segmentlog.errors import LogDirectoryError
-from segmentlog.maintain.places import log_directory, partitions_for_upkeep
 from segmentlog.model import TopicPartition
 
 
