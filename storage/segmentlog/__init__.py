@@ -135,7 +135,7 @@ from segmentlog.model import (
     TimestampType,
     TopicPartition,
 )
-from segmentlog.reads.left_out import MissingPartition
+from segmentlog.reads.choose import MissingPartition
 from segmentlog.reads.listed import LostOffsets, LostSegments
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir

@@ -73,11 +73,11 @@ def test_a_path_that_a_document_names_is_there(name: str) -> None:
 
 
 def test_a_module_that_the_index_of_the_engine_names_is_there() -> None:
-    """`reads.plan` stands for `reads/plan.py`."""
+    """`reads.scan` stands for `reads/scan.py`."""
     named = re.findall(r"`([a-z]\w*\.[a-z]\w*)`", _without_code(TOP / "storage" / "README.md"))
     modules = {name for name in named if name != "segmentlog.state"}
 
-    assert "reads.plan" in modules
+    assert "reads.scan" in modules
     assert [] == [
         each for each in modules if not (ENGINE / f"{each.replace('.', '/')}.py").exists()
     ]

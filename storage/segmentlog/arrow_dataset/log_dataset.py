@@ -10,17 +10,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from segmentlog.arrow_dataset.count_by_time import (
+from segmentlog.arrow_dataset.aggregates import (
     Counts,
     count_by_headers,
     count_rows,
     counts_table,
     interval_milliseconds,
+    latest_by_key,
 )
-from segmentlog.arrow_dataset.latest_by_key import latest_by_key
+from segmentlog.arrow_dataset.bounds import (
+    NO_FILES,
+    DatasetBounds,
+    slice_guarantee,
+    timestamp_range,
+)
 from segmentlog.arrow_dataset.log_scanner import LogScanner
-from segmentlog.arrow_dataset.narrowing import NO_FILES, narrow, slice_guarantee, timestamp_range
-from segmentlog.arrow_dataset.snapshot import Snapshot
 from segmentlog.dialects import class_of_one_dialect, one_dialect
 from segmentlog.format.records.columns import TextColumns
 from segmentlog.format.records.schema import record_schema
@@ -172,7 +176,7 @@ class LogDataset(Scannable, ds.UnionDataset):  # type: ignore[misc]
 
     Parameters
     ----------
-    snapshot : the partitions and their bounds.
+    bounds : the partitions and their bounds.
     include_headers : whether there is a column ``headers``.
     condition : rows for which it is not true are left out by every query.
     narrowing : slices that cannot hold a row for which it is true are left out.
@@ -180,7 +184,7 @@ class LogDataset(Scannable, ds.UnionDataset):  # type: ignore[misc]
 
     def __init__(
         self,
-        snapshot: Snapshot,
+        bounds: DatasetBounds,
         *,
         include_headers: bool = False,
         condition: pc.Expression | None = None,
@@ -188,8 +192,8 @@ class LogDataset(Scannable, ds.UnionDataset):  # type: ignore[misc]
     ) -> None:
         schema = record_schema(
             include_headers=include_headers,
-            text=snapshot.policy.text,
-            header_names_as_bytes=snapshot.policy.header_names_as_bytes,
+            text=bounds.policy.text,
+            header_names_as_bytes=bounds.policy.header_names_as_bytes,
         )
         # Arrow's C++ may be handed this dataset, as a part of a union for example.  It then finds
         # a file that cannot be opened, and says so.
@@ -198,9 +202,9 @@ class LogDataset(Scannable, ds.UnionDataset):  # type: ignore[misc]
             schema, [ds.FileSystemDataset([file], schema, ds.IpcFileFormat(), NO_FILES)]
         )
         self._schema = schema
-        self._snapshot = snapshot
-        self._by_name = {each.topic_partition: each for each in snapshot.partitions}
-        self.policy = snapshot.policy._replace(timestamps=timestamp_range(narrowing))
+        self._bounds = bounds
+        self._by_name = {each.topic_partition: each for each in bounds.partitions}
+        self.policy = bounds.policy._replace(timestamps=timestamp_range(narrowing))
         self._condition = condition
         self._narrowing = narrowing
 
@@ -210,17 +214,17 @@ class LogDataset(Scannable, ds.UnionDataset):  # type: ignore[misc]
         return self._schema
 
     def __repr__(self) -> str:
-        names = dict.fromkeys(each.topic_partition.topic for each in self._snapshot.partitions)
-        return f"LogDataset({', '.join(map(repr, self._snapshot.paths))}, topics={list(names)})"
+        names = dict.fromkeys(each.topic_partition.topic for each in self._bounds.partitions)
+        return f"LogDataset({', '.join(map(repr, self._bounds.paths))}, topics={list(names)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         has_headers = "headers" in self._schema.names
-        return _make, (self._snapshot, has_headers, self._condition, self._narrowing)
+        return _make, (self._bounds, has_headers, self._condition, self._narrowing)
 
     def slices(
         self, condition: pc.Expression | None = None, timestamps: TimestampRange | None = None
     ) -> Iterator[LogSlice]:
-        return narrow(self._snapshot, _both(self._narrowing, condition), timestamps)
+        return self._bounds.slices(_both(self._narrowing, condition), timestamps)
 
     def cut(self, log_slice: LogSlice, n_bytes: int) -> list[LogSlice]:
         return self._by_name[log_slice.topic_partition].cut(log_slice, n_bytes)
@@ -268,7 +272,7 @@ class LogDataset(Scannable, ds.UnionDataset):  # type: ignore[misc]
             counts = [
                 (each.topic_partition,
                  count_by_headers(each.log, each.offsets, interval_ms, self.policy))
-                for each in self._snapshot.partitions
+                for each in self._bounds.partitions
             ]  # fmt: skip
         else:
             found: dict[TopicPartition, Counts] = {}
@@ -323,9 +327,9 @@ class LogDataset(Scannable, ds.UnionDataset):  # type: ignore[misc]
         # As text, keys that are not UTF-8 could become equal, and values null, which would delete
         # their keys.
         condition, policy = self._condition, self.policy
-        snapshot = self._snapshot._replace(policy=self._snapshot.policy._replace(text=()))
+        bounds = self._bounds._replace(policy=self._bounds.policy._replace(text=()))
         narrowing = _both(self._narrowing, condition)
-        rows = LogDataset(snapshot, include_headers=True, narrowing=narrowing)
+        rows = LogDataset(bounds, include_headers=True, narrowing=narrowing)
         if condition is None:
             return rows.scanner(columns).to_reader()
 
@@ -347,8 +351,7 @@ class LogDataset(Scannable, ds.UnionDataset):  # type: ignore[misc]
     def _with(
         self, condition: pc.Expression | None, narrowing: pc.Expression | None
     ) -> "LogDataset":
-        _, (snapshot, has_headers, *_) = self.__reduce__()
-        return _make(snapshot, has_headers, condition, narrowing)
+        return _make(self._bounds, "headers" in self._schema.names, condition, narrowing)
 
     def replace_schema(self, schema: pa.Schema) -> "LogDataset":
         """The dataset itself; another schema is refused, as the columns of a record are fixed."""
@@ -379,13 +382,13 @@ class LogDataset(Scannable, ds.UnionDataset):  # type: ignore[misc]
 
 
 def _make(
-    snapshot: Snapshot,
+    bounds: DatasetBounds,
     include_headers: bool,
     condition: pc.Expression | None,
     narrowing: pc.Expression | None,
 ) -> LogDataset:
     return LogDataset(
-        snapshot, include_headers=include_headers, condition=condition, narrowing=narrowing
+        bounds, include_headers=include_headers, condition=condition, narrowing=narrowing
     )
 
 

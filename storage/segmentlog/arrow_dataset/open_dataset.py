@@ -218,8 +218,8 @@ def dataset(
     OptionError
         If a value is not a time, or an offset belongs to a topic that is not read.
     """
+    from segmentlog.arrow_dataset.bounds import find_dataset_bounds
     from segmentlog.arrow_dataset.log_dataset import LogDataset
-    from segmentlog.arrow_dataset.snapshot import take_snapshot
 
     given: list[Any] = [*path]
     if topics is None and len(given) > 1:
@@ -253,7 +253,7 @@ def dataset(
         strings=strings, on_invalid_utf8=on_invalid_utf8,
         max_bytes_per_second=max_bytes_per_second, spare_page_cache=spare_page_cache,
     )  # fmt: skip
-    snapshot = take_snapshot(
+    bounds = find_dataset_bounds(
         directory,
         None if topics is None else topic_names("topics", [topics] if topics == "" else topics),
         starting_offsets=starting_offsets or {}, ending_offsets=ending_offsets or {},
@@ -261,4 +261,4 @@ def dataset(
         read_up_to=one_of("read_up_to", read_up_to, ReadUpTo),
         fail_on_data_loss=fail_on_data_loss, policy=policy,
     )  # fmt: skip
-    return LogDataset(snapshot, include_headers=include_headers)
+    return LogDataset(bounds, include_headers=include_headers)

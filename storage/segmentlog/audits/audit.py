@@ -20,7 +20,7 @@ from segmentlog.store.system_errors import storage_errors
 from segmentlog.times import Time
 
 if TYPE_CHECKING:
-    from segmentlog.arrow_dataset.snapshot import PartitionSnapshot, Snapshot
+    from segmentlog.arrow_dataset.bounds import DatasetBounds, PartitionBounds
     from segmentlog.audits.spill import RangeList
     from segmentlog.audits.table_rows import RowCounts
 
@@ -171,7 +171,7 @@ class Audit(AuditResult):
         self,
         partitions: Sequence[AuditedPartition],
         counts: "RowCounts",
-        snapshot: "Snapshot",
+        snapshot: "DatasetBounds",
         ranges: "Mapping[tuple[TopicPartition, str], RangeList]",
     ) -> None:
         super().__init__(partitions, counts)
@@ -271,7 +271,7 @@ def check_findings(given: str | Collection[str]) -> Sequence[str]:
 class AuditPlan(NamedTuple):
     """The partitions of an audit with their bounds, which are fixed before the table is read."""
 
-    snapshot: "Snapshot"
+    snapshot: "DatasetBounds"
     codes: dict[TopicPartition, int]  # the place of each partition in the snapshot
     others: set[TopicPartition]  # partitions of the same topics that are not audited
     most_ranges: int
@@ -295,7 +295,7 @@ def plan_audit(
     """Find the bounds of an audit now; see `audit` for parameters and errors."""
     options.setdefault("isolation_level", IsolationLevel.READ_COMMITTED)
     given = () if path is None else (path,)
-    snapshot = dataset(*given, topics=topics, since=since, until=until, **options)._snapshot
+    snapshot = dataset(*given, topics=topics, since=since, until=until, **options)._bounds
     most_ranges = whole_number("most_ranges", most_ranges)
     chosen = _chosen(snapshot, partitions)
     codes = {each.topic_partition: code for code, each in enumerate(chosen)}
@@ -393,7 +393,7 @@ def audit(
     return Audit(found, collector.counts, plan.snapshot, comparison.ranges)
 
 
-def _chosen(snapshot: "Snapshot", partitions: Collection[int]) -> "list[PartitionSnapshot]":
+def _chosen(snapshot: "DatasetBounds", partitions: Collection[int]) -> "list[PartitionBounds]":
     """The partitions to audit.
 
     Raises `OptionError` if no topic has one of `partitions`.

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from segmentlog.arrow_dataset.snapshot import PartitionSnapshot, Snapshot
+from segmentlog.arrow_dataset.bounds import DatasetBounds, PartitionBounds
 from segmentlog.audits.audit import FINDINGS, AuditedPartition, FoundOffsets
 from segmentlog.audits.log_offsets import Content, Contents, log_contents
 from segmentlog.audits.spill import RangeList, SpillFile
@@ -66,7 +66,7 @@ class Comparison:
 
     def __init__(
         self,
-        snapshot: Snapshot,
+        snapshot: DatasetBounds,
         offsets: TableOffsets,
         spill: SpillFile,
         most_ranges: int,
@@ -82,7 +82,7 @@ class Comparison:
         return self._snapshot.opens(*self._snapshot.paths)
 
     def of(
-        self, partition: PartitionSnapshot, code: int, within: OffsetRange = ALL_OFFSETS
+        self, partition: PartitionBounds, code: int, within: OffsetRange = ALL_OFFSETS
     ) -> "ComparedPart":
         """The result for a partition, or for a part of it.
 

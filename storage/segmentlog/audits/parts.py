@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from segmentlog.arrow_dataset.snapshot import PartitionSnapshot, Snapshot, reopened
+from segmentlog.arrow_dataset.bounds import DatasetBounds, PartitionBounds, reopened
 from segmentlog.audits.audit import (
     FINDINGS,
     RANGES,
@@ -185,7 +185,7 @@ class AuditWork(NamedTuple):
         if not wanted:
             return
         directory = self.opens(*self.paths)
-        snapshot = Snapshot(self.paths, (), self.policy, self.opens)
+        snapshot = DatasetBounds(self.paths, (), self.policy, self.opens)
         for part in sorted(wanted):
             comparison = Comparison(snapshot, offsets, spill, self.most_ranges)
             code, within = self.parts[part]
@@ -241,7 +241,7 @@ class AuditWork(NamedTuple):
                     yield found.select(columns)
 
 
-def _cuts(partition: PartitionSnapshot, n_offsets: int) -> list[int]:
+def _cuts(partition: PartitionBounds, n_offsets: int) -> list[int]:
     """The offsets at which the parts of a partition begin, except the first one."""
     start, end = partition.offsets
     cuts = {*range(start + n_offsets, end, n_offsets)}

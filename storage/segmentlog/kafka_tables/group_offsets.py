@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from segmentlog.arrow_dataset.latest_by_key import latest_by_key
 from segmentlog.errors import CorruptLogError
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import Int64s
@@ -260,6 +259,8 @@ def _commits(source: Source, log: Log, fates: Fates) -> Iterator[_Commits]:
 
 def _latest(source: Source, log: Log, commits: Iterator[_Commits]) -> pa.Table:
     """The last commit of each key, and the pending ones."""
+    from segmentlog.arrow_dataset.aggregates import latest_by_key  # the compiled kernels load here
+
     pending: list[pa.RecordBatch] = []
     producers: list[np.ndarray] = []
     removed: list[pa.Table] = []

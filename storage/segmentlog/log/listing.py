@@ -17,7 +17,7 @@ import logging
 import os
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple, overload
 
@@ -27,7 +27,7 @@ from segmentlog.format.kernels import layout
 from segmentlog.format.names import INDEXES, FileKind, FileState, parse_segment_file
 from segmentlog.format.records.header import BatchHeader, parse_header
 from segmentlog.store.durable import remove_file, sync_directory
-from segmentlog.store.fingerprint import fingerprint
+from segmentlog.store.fingerprint import Evidence, Fingerprint, fingerprint, still_proven
 from segmentlog.store.readable import (
     FileType,
     ReadableFile,
@@ -166,6 +166,52 @@ def list_segments(partition_path: str) -> ListedFiles:
         except OSError as error:  # renamed or deleted meanwhile: it may have another name now
             if not is_gone(error):
                 raise
+
+
+class Listing(NamedTuple):
+    """The segments of a partition that are part of its log."""
+
+    files: ListedFiles
+    is_clean: bool = False  # only a commit can write to them: the directory was cleanly stopped
+    #: the log end at the moment with which the listing was compared, if a commit has written to
+    #: the log since; None if the files show the end
+    end_offset: int | None = None
+    evidence: Evidence = ()  # of the directory and of the active segment; none at a URL
+
+    def still_holds(self) -> bool:
+        """Whether the log is proven to be as it was listed; without proof, it may still be so."""
+        # Segments are rolled, put aside and compacted by making and renaming files, which changes
+        # the time of the directory. Records are appended to the active segment, which changes the
+        # time of that file. Nothing else changes the end of a log.
+        return still_proven(self.evidence)
+
+
+def list_now(path: str, *, is_clean: bool = False, before: Listing | None = None) -> Listing:
+    """The segments at `path` as they are now, with continued evidence; or `LogDirectoryError`."""
+    known = dict(before.evidence) if before else {}
+    seen = [] if is_url(path) else [(path, fingerprint(path, known.get(path)))]
+    files = list_segments(path)
+    return Listing(files, is_clean, evidence=_with_active(seen, files, known))
+
+
+def list_one_file(path: str, listing: Listing) -> Listing:
+    """One ``.log`` file as a log, from the listing of its directory, which may leave it out."""
+    found = [file for file in listing.files if file.path == path]
+    files = ListedFiles(os.path.dirname(path), found or [lone_segment(path)])
+    return Listing(files, evidence=_with_active(listing.evidence[:1], files, {}))
+
+
+def _with_active(
+    evidence: Evidence, files: ListedFiles, known: Mapping[str, Fingerprint]
+) -> Evidence:
+    """Evidence of a directory and its active segment; none if that was written to meanwhile."""
+    if not evidence or not files:
+        return evidence
+    listed = files[-1]
+    active = fingerprint(listed.path, known.get(listed.path))
+    if active.stamp is None or active.stamp[:2] != (listed.inode, listed.size):
+        return ()
+    return [*evidence, (listed.path, active)]
 
 
 def _measure(partition_path: str, names: Sequence[str], *, passes_over_gone: bool) -> ListedFiles:

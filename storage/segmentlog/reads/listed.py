@@ -1,4 +1,4 @@
-"""The files of one log: the segments of a listing, and what they show.
+"""The files of one log as they were listed: what they show, and slices of bytes cut from them.
 
 A log that has changed since is listed again (`retry_if_relisted`).
 
@@ -9,13 +9,28 @@ All files of a log are in one directory of a `Disk` (`segmentlog.store.readable`
 `Partition.of_slice` finds the directory from the first file of a slice.  A log that lies in two
 places has a disk that shows both as one directory, as `segmentlog.tiered.disk` does for a local
 log and its tier.
+
+Segment boundaries and entries of the offset index are the only places to cut a range of offsets,
+so that a slice begins and ends between two batches.  For each cut inside a file one batch header
+is read: it must fit the index entry, and its base offset is where one slice ends and the next
+begins.  A cut that does not fit is not made; the slice is then larger, never wrong.
+
+The first slice begins, and the last one ends, up to a few index entries further out than the range
+does.  The task reads these bytes, verifies them, and drops their rows: a walk along headers to the
+exact batch would trust lengths before their checksums are verified.
 """
 
+import contextlib
 import copy
+import errno
 import functools
+import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, partial
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from segmentlog.errors import (
@@ -24,16 +39,17 @@ from segmentlog.errors import (
     SegmentLogError,
     UnsupportedFormatError,
 )
-from segmentlog.file_columns import SliceFile
+from segmentlog.file_columns import SliceFile, SliceFiles
 from segmentlog.format.kernels import layout
+from segmentlog.format.records.header import BatchHeader
 from segmentlog.log.checkpoint import known_topic_id
-from segmentlog.log.listing import ListedFiles, indexes_without_log, list_segments, lone_segment
-from segmentlog.log.segment import LogEnd, Segment, find_log_end
+from segmentlog.log.indexes import OffsetPosition
+from segmentlog.log.listing import ListedFiles, Listing, indexes_without_log, list_segments
+from segmentlog.log.segment import LogEnd, OpenSegment, Segment, find_log_end
 from segmentlog.model import LARGEST_LONG, LogSlice, OffsetRange, TopicPartition
 from segmentlog.reads.lookup import NewestTimestamps
-from segmentlog.store.fingerprint import Evidence, Fingerprint, fingerprint, still_proven
-from segmentlog.store.partitions import names_aside
-from segmentlog.store.readable import ReadableFile, is_url, open_file
+from segmentlog.store.readable import is_url
+from segmentlog.store.remote.requests import side_by_side
 from segmentlog.store.system_errors import is_gone, storage_error
 
 if TYPE_CHECKING:
@@ -41,50 +57,13 @@ if TYPE_CHECKING:
     from segmentlog.reads.snapshot import DirectorySnapshot
 
 
-class Listing(NamedTuple):
-    """The segments of a partition that are part of its log."""
+logger = logging.getLogger(__name__)
 
-    files: ListedFiles
-    is_clean: bool = False  # only a commit can write to them: the directory was cleanly stopped
-    #: the log end at the moment with which the listing was compared, if a commit has written to
-    #: the log since; None if the files show the end
-    end_offset: int | None = None
-    evidence: Evidence = ()  # of the directory and of the active segment; none at a URL
+_ATTEMPTS = 5  # a broker rarely overtakes a look-up more often than this
 
-    def still_holds(self) -> bool:
-        """Whether the log is proven to be as it was listed; without proof, it may still be so."""
-        # Segments are rolled, put aside and compacted by making and renaming files, which changes
-        # the time of the directory. Records are appended to the active segment, which changes the
-        # time of that file. Nothing else changes the end of a log.
-        return still_proven(self.evidence)
-
-
-def list_now(path: str, *, is_clean: bool = False, before: Listing | None = None) -> Listing:
-    """The segments at `path` as they are now, with continued evidence; or `LogDirectoryError`."""
-    known = dict(before.evidence) if before else {}
-    seen = [] if is_url(path) else [(path, fingerprint(path, known.get(path)))]
-    files = list_segments(path)
-    return Listing(files, is_clean, evidence=_with_active(seen, files, known))
-
-
-def list_one_file(path: str, listing: Listing) -> Listing:
-    """One ``.log`` file as a log, from the listing of its directory, which may leave it out."""
-    found = [file for file in listing.files if file.path == path]
-    files = ListedFiles(os.path.dirname(path), found or [lone_segment(path)])
-    return Listing(files, evidence=_with_active(listing.evidence[:1], files, {}))
-
-
-def _with_active(
-    evidence: Evidence, files: ListedFiles, known: Mapping[str, Fingerprint]
-) -> Evidence:
-    """Evidence of a directory and its active segment; none if that was written to meanwhile."""
-    if not evidence or not files:
-        return evidence
-    listed = files[-1]
-    active = fingerprint(listed.path, known.get(listed.path))
-    if active.stamp is None or active.stamp[:2] != (listed.inode, listed.size):
-        return ()
-    return [*evidence, (listed.path, active)]
+#: Sentinel: planning did not read the checksum of the first batch: the file is read
+#: from its first byte and was not opened, or the bytes are not a batch.
+UNCHECKED = -1
 
 
 class LostOffsets(NamedTuple):
@@ -347,39 +326,237 @@ class ListedSegments:
         return not all(each.is_still_there() for each in self.files)
 
 
-_ATTEMPTS = 5  # a broker rarely overtakes a look-up more often than this
+class _Cut(NamedTuple):
+    """A byte between two batches, and the offset that no batch before the byte reaches."""
 
-_L = TypeVar("_L", bound="Log")
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
+    position: int
+    next_offset: int
 
 
-def retry_if_relisted(
-    method: Callable[Concatenate[_L, _P], _R],
-) -> Callable[Concatenate[_L, _P], _R]:
-    """Call a method of a log again if a file was renamed, replaced or cut since the listing."""
-    # Retention and compaction do that to a healthy log. An error in a file that is still the
-    # listed one is a true error, and is raised.
+class _Piece(NamedTuple):
+    """Part of a file, and the offset from which the part holds the log."""
 
-    @functools.wraps(method)
-    def looking_again(self: _L, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        for _ in range(_ATTEMPTS):
+    start_offset: int
+    file: SliceFile
+
+
+class _Pieces:
+    """The pieces of a range, in the order of their offsets."""
+
+    def __init__(self, files: ListedFiles, start_offset: int) -> None:
+        self._listed = files
+        self._first = start_offset
+        self._start_offsets = array("q")
+        self._files = SliceFiles(files.paths.part(0, 0))
+
+    def add(self, segment: int, pieces: Iterable[_Piece]) -> None:
+        """Add pieces of one segment."""
+        base_offset = self._listed.paths.base_offsets[segment]
+        for start_offset, file in pieces:
+            self._start_offsets.append(start_offset)
+            self._files.append(base_offset, file)
+
+    def add_whole(self, begin: int, end: int) -> None:
+        """Add the segments ``[begin, end)`` whole, without the empty ones."""
+        files = self._listed
+        while begin < end:
             try:
-                return method(self, *args, **kwargs)
-            except SegmentLogError as error:
-                listed = self._newest_listing
-                is_corrupt = isinstance(error, CorruptLogError)
-                if not is_corrupt or (listed is not None and not listed.has_changed()):
-                    raise
-                change: Exception = error
-            except OSError as error:
-                if not is_gone(error):
-                    raise storage_error(error, self.path) from error
-                change = error
-            self._newest_listing = None  # listed again on the next request
-        raise LogChangedError(self.path, -1, -1, str(change)) from change
+                empty = files.sizes.index(0, begin, end)
+            except ValueError:
+                empty = end
+            self._start_offsets += files.paths.base_offsets[begin:empty]
+            limits = files.paths.base_offsets[begin + 1 : empty + 1]
+            columns = files.paths, files.sizes, files.inodes
+            self._files.add_whole(*columns, begin, empty, UNCHECKED, limits)
+            begin = empty + 1
 
-    return looking_again
+    def grouped(
+        self, topic_partition: TopicPartition, end_offset: int, max_bytes: int
+    ) -> list[LogSlice]:
+        """Slices of neighbouring pieces that together stay below `max_bytes`."""
+        if not self._files:  # compaction has left nothing there
+            return []
+        begins, filled = [0], 0
+        if max_bytes and sum(self._files.sizes()) > max_bytes:
+            for i, n_bytes in enumerate(self._files.sizes()):
+                if i and filled + n_bytes > max_bytes:
+                    begins.append(i)
+                    filled = 0
+                filled += n_bytes
+        starts = [max(self._start_offsets[i], self._first) for i in begins]
+        starts[0] = self._first
+        ends = [*starts[1:], end_offset]
+        parts = [self._files]
+        if len(begins) > 1:
+            upper = [*begins[1:], len(self._files)]
+            parts = [self._files.part(*each) for each in zip(begins, upper, strict=True)]
+        return [
+            LogSlice(*topic_partition, start, end, files)
+            for start, end, files in zip(starts, ends, parts, strict=True)
+        ]
+
+
+def cut_slices(
+    topic_partition: TopicPartition,
+    listed: ListedSegments,
+    start_offset: int,
+    end_offset: int,
+    max_bytes: int,
+) -> list[LogSlice]:
+    """Slices of at most about `max_bytes` that together hold ``[start_offset, end_offset)``.
+
+    With 0, there is one slice, however large.  Raises `FileNotFoundError` if a file that was cut
+    has gone, or another one has its name: list the log again.
+    """
+    files = listed.files
+    if start_offset >= end_offset or not files:
+        return []
+    base_offsets, sizes = files.paths.base_offsets, files.sizes
+    pieces = _Pieces(files, start_offset)
+    last = len(files) - 1
+    first = listed.files.index_of(start_offset)
+    # No index is asked about segments that are read whole, as most are.
+    whole = first + (base_offsets[first] < start_offset)
+    limit = max(whole, min(bisect_right(base_offsets, end_offset) - 1, last))
+    largest = max_bytes or LARGEST_LONG
+    cut_segment = partial(
+        _cut_segment, listed, start_offset=start_offset, end_offset=end_offset, max_bytes=max_bytes
+    )
+    cut: dict[int, Sequence[_Piece]] = {}
+    if max_bytes and is_url(files.paths[0]):
+        # Each index and each header is a request, and none waits for another.
+        large = [each for each in range(whole, limit) if sizes[each] > max_bytes]
+        cut = dict(zip(large, side_by_side(cut_segment, large), strict=True))
+    i = first
+    while i <= last and base_offsets[i] < end_offset:
+        if whole <= i < limit and sizes[i] <= largest:
+            run = sizes[i:limit]
+            end = limit
+            if max(run) > largest:
+                end = i + sum(1 for _ in takewhile(largest.__ge__, run))
+            pieces.add_whole(i, end)
+            i = end
+            continue
+        pieces.add(i, cut[i] if i in cut else cut_segment(i))
+        i += 1
+    return pieces.grouped(topic_partition, end_offset, max_bytes)
+
+
+def _cut_segment(
+    listed: ListedSegments, i: int, start_offset: int, end_offset: int, max_bytes: int
+) -> Sequence[_Piece]:
+    """The bytes of segment `i` within the range, in parts of at most about `max_bytes`."""
+    files = listed.files
+    last = len(files) - 1
+    is_cut = i == last or end_offset < files.paths.base_offsets[i + 1]
+    end = _Cut(files.sizes[i], listed.offset_limit(i))
+    if i == last and end_offset <= listed.end.offset:
+        end = _Cut(listed.end.position, listed.end.offset)
+    elif i == last:
+        # No sound batch follows the tail, so none reaches the promised end: the read reports
+        # damage, even if a wrong base offset puts the damaged batch beyond that end.
+        end = _Cut(end.position, end_offset)
+    with listed.segment(i).opened() as opened:
+        if is_cut and not (i == last and end_offset == listed.end.offset):
+            end = _ceiling(opened, end_offset, end)
+        piece = _first_piece(opened, start_offset, end)
+        pieces = [] if piece is None else _cut_piece(opened, piece, end_offset, max_bytes)
+    # The cuts may be those of another file, which compaction has put under the name.
+    file = files[i]
+    if file.inode and not is_url(file.path) and not file.is_still_there():
+        raise FileNotFoundError(errno.ENOENT, "another file now has its name", file.path)
+    return pieces
+
+
+def _ceiling(opened: OpenSegment, end_offset: int, limit: _Cut) -> _Cut:
+    """A byte after which no batch begins below `end_offset`, from the offset index."""
+    # The first entry at or above that offset belongs to the append that reaches the offset, and
+    # this append may begin below it. The second entry does not begin below it, unless the first is
+    # wrong.
+    entry = next(islice(opened.offset_index.entries_from(end_offset), 1, None), None)
+    if entry is None or not 0 < entry.position < limit.position:
+        return limit
+    _, begins = _batch_at(opened, entry)
+    return limit if begins < end_offset else _Cut(entry.position, begins)
+
+
+def _first_piece(opened: OpenSegment, start_offset: int, end: _Cut) -> _Piece | None:
+    """The bytes of a segment up to `end`, from a batch that is not after `start_offset`."""
+    segment = opened.segment
+    position, first_offset, crc = 0, segment.base_offset, UNCHECKED
+    if start_offset > first_offset:
+        # The batches before and after it show that a base offset is wrong.  So the read begins two
+        # entries before the range.
+        entry = opened.offset_index.lookup_before(start_offset - 1)
+        position, header = opened.confirm(entry, start_offset)
+        # At byte 0, the bound is the segment's base offset: no checksum covers the base offset of
+        # the first batch, and no batch before it shows that it is too high.
+        if header is not None:
+            crc = header.crc
+            if not header.is_wrapper:
+                first_offset = header.base_offset
+    if position >= end.position:
+        return None
+    file = SliceFile(
+        segment.path, position, end.position, first_offset, crc, end.next_offset, segment.inode
+    )
+    return _Piece(max(start_offset, segment.base_offset), file)
+
+
+def _cut_piece(
+    opened: OpenSegment, piece: _Piece, end_offset: int, max_bytes: int
+) -> Sequence[_Piece]:
+    """Even parts of `piece` of at most about `max_bytes`, cut at entries of the offset index."""
+    file = piece.file
+    begin, n_bytes = file.start, file.end - file.start
+    if not max_bytes or n_bytes <= max_bytes:
+        return [piece]
+    n_parts = -(-n_bytes // max_bytes)
+    pieces = []
+    for part in range(1, n_parts):
+        entry = opened.offset_index.last_at_or_before_position(begin + part * n_bytes // n_parts)
+        if not file.start < entry.position < file.end:
+            continue
+        header, begins = _batch_at(opened, entry)
+        if header is None or not piece.start_offset < begins < end_offset:
+            continue
+        before = file._replace(end=entry.position, next_offset=begins)
+        pieces.append(_Piece(piece.start_offset, before))
+        file = file._replace(start=entry.position, first_offset=begins, first_crc=header.crc)
+        piece = _Piece(begins, file)
+    return [*pieces, _Piece(piece.start_offset, file)]
+
+
+def _batch_at(opened: OpenSegment, entry: OffsetPosition) -> tuple[BatchHeader | None, int]:
+    """Header of the batch at an index entry, and the offset at which a slice may begin there."""
+    # It is the batch's base offset, or, for a wrapper, whose header has only its last offset, the
+    # least possible one. None and -1 if the batch does not fit: it must begin after the batch
+    # before it, and end at or before the entry. No checksum covers base offsets, and a wrong one
+    # would hide rows of the slice before.
+    header = opened.header_at(entry.position, up_to_offset=entry.offset)
+    if header is None or header.last_offset > entry.offset:
+        return None, -1
+    at = opened.offset_index.last_at_or_before_position(entry.position - 1).position
+    before = None
+    with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
+        for placed in opened.headers(at, entry.position):
+            if placed.end == entry.position:
+                before = placed.header.last_offset + 1
+    if before is None or header.base_offset < before:
+        return None, -1
+    return header, before if header.is_wrapper else header.base_offset
+
+
+def cut_by_file(log_slice: LogSlice) -> list[LogSlice]:
+    """The slices of single files that together hold the rows of `log_slice`."""
+    files = log_slice.files
+    starts = [log_slice.start_offset, *(each.first_offset for each in files[1:])]
+    ends = [*starts[1:], log_slice.end_offset]
+    return [
+        log_slice._replace(start_offset=start, end_offset=end, files=(file,))
+        for file, start, end in zip(files, starts, ends, strict=True)
+        if start < end
+    ]
 
 
 class FileChangedError(Exception):
@@ -423,25 +600,61 @@ class Partition(NamedTuple):
             raise LogChangedError(self.path, *offsets, reason)
 
 
-def open_planned(file: SliceFile) -> ReadableFile:
-    """A file of a slice, opened, also if it was just put aside; or `FileChangedError`."""
-    # Compaction puts another file under the name, which cannot replace the planned one. A record
-    # that was the last of its key when the read was planned may be missing, because of a record
-    # after the end of the read. And if the planned range ends between two batches of the new file,
-    # records after that end would be lost without an error.
-    missing: dict[str, FileNotFoundError] = {}
-    for path in (file.path, *names_aside(file.path, file.inode)):
-        try:
-            opened = open_file(path)
-        except FileNotFoundError as error:
-            missing[path] = error
-            continue
-        opened.expect(file.start, file.end)
-        # From here on, `status` describes an object as it is opened now.
-        if file.inode in (0, opened.status().inode):
-            return opened
-        opened.close()
-    if file.path in missing:
-        raise missing[file.path]  # users know this name, not the renamed file's
-    message = f"{file.path} is not the file that was planned"
-    raise FileChangedError(message)
+def find_again(log_slice: LogSlice, partition: Partition, next_offset: int) -> LogSlice | None:
+    """The rest of a slice from `next_offset` on, in the files that the partition has now.
+
+    None if the log begins after `next_offset`, or ends before the slice does: records of the slice
+    have been deleted, or a broker has truncated its log.
+    """
+    files = partition.files()
+    if not files or files[0].base_offset > next_offset:
+        return None
+    listed = ListedSegments(Listing(files))
+    if listed.end.offset < log_slice.end_offset:
+        return None
+    i = listed.files.index_of(next_offset)
+    begins = next((each.base_offset for each in files if each.base_offset > next_offset), -1)
+    end = listed.end_of(i) if begins >= 0 else None
+    if end is not None and end <= next_offset:
+        logger.warning(
+            "%s: offsets [%d, %d) were there when the read was planned, and no segment holds them "
+            "now: a broker has removed their records in a compaction, or files were lost",
+            partition.path, next_offset, min(begins, log_slice.end_offset),
+        )  # fmt: skip
+    slices = cut_slices(log_slice.topic_partition, listed, next_offset, log_slice.end_offset, 0)
+    if slices:
+        return slices[0]._replace(topic_id=log_slice.topic_id)
+    return log_slice._replace(start_offset=next_offset, files=())
+
+
+_L = TypeVar("_L", bound="Log")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def retry_if_relisted(
+    method: Callable[Concatenate[_L, _P], _R],
+) -> Callable[Concatenate[_L, _P], _R]:
+    """Call a method of a log again if a file was renamed, replaced or cut since the listing."""
+    # Retention and compaction do that to a healthy log. An error in a file that is still the
+    # listed one is a true error, and is raised.
+
+    @functools.wraps(method)
+    def looking_again(self: _L, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        for _ in range(_ATTEMPTS):
+            try:
+                return method(self, *args, **kwargs)
+            except SegmentLogError as error:
+                listed = self._newest_listing
+                is_corrupt = isinstance(error, CorruptLogError)
+                if not is_corrupt or (listed is not None and not listed.has_changed()):
+                    raise
+                change: Exception = error
+            except OSError as error:
+                if not is_gone(error):
+                    raise storage_error(error, self.path) from error
+                change = error
+            self._newest_listing = None  # listed again on the next request
+        raise LogChangedError(self.path, -1, -1, str(change)) from change
+
+    return looking_again

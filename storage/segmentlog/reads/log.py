@@ -22,6 +22,7 @@ from segmentlog.errors import (
     UnsupportedFormatError,
 )
 from segmentlog.log.checkpoint import known_topic_id, read_topic_id
+from segmentlog.log.listing import Listing, list_now, list_one_file
 from segmentlog.log.segment import LogEnd, Segment
 from segmentlog.model import (
     LEAST_LONG,
@@ -38,16 +39,14 @@ from segmentlog.model import (
 )
 from segmentlog.reads.listed import (
     ListedSegments,
-    Listing,
     LostOffsets,
     LostSegments,
     Partition,
-    list_now,
-    list_one_file,
+    cut_by_file,
+    cut_slices,
     retry_if_relisted,
 )
 from segmentlog.reads.lookup import find_offset_by_timestamp
-from segmentlog.reads.plan import cut_by_file, cut_slices
 from segmentlog.reads.snapshot import DirectorySnapshot
 from segmentlog.reads.summary import html_table, in_a_line
 from segmentlog.store.readable import is_file
@@ -587,11 +586,7 @@ class Log:
         OptionError
             If a bound is given in two ways, or a value is not a time.
         """
-        now_ms = time.time_ns() // 1_000_000
-        since_ms, until_ms = (
-            None if given is None else epoch_milliseconds(option, given, now_ms)
-            for option, given in (("since", since), ("until", until))
-        )
+        since_ms, until_ms = in_milliseconds(since, until)
         found = find_bounds(
             self, start_offset, end_offset, since_ms=since_ms, until_ms=until_ms, last=last,
             read_up_to=read_up_to, isolation_level=isolation_level,
@@ -744,6 +739,13 @@ def find_offset(
     return find_offset_by_timestamp(
         newest, timestamp_ms, log.log_start_offset, end_offset, one_segment=one_segment
     )
+
+
+def in_milliseconds(since: Time | None, until: Time | None) -> tuple[int | None, int | None]:
+    """Both times of `Log.bounds`; durations are counted back from one moment."""
+    now_ms = time.time_ns() // 1_000_000
+    since_ms = None if since is None else epoch_milliseconds("since", since, now_ms)
+    return since_ms, None if until is None else epoch_milliseconds("until", until, now_ms)
 
 
 def find_bounds(

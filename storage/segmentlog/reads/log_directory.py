@@ -33,13 +33,14 @@ from segmentlog.model import (
     RemoteStorageLayout,
     TopicPartition,
 )
-from segmentlog.reads.left_out import MOST_NAMED, MissingPartition, Told, find_ends
+from segmentlog.reads.choose import MOST_NAMED, MissingPartition, Told, news
 from segmentlog.reads.log import Log
 from segmentlog.reads.snapshot import DirectorySnapshot, without_collector
 from segmentlog.reads.summary import html_table
 from segmentlog.store.partitions import logs_in, misnamed
 from segmentlog.store.paths import opened_path, plain_path, tiered_paths, why_not_there
 from segmentlog.store.readable import exists, is_file, is_url, list_entries, survey
+from segmentlog.store.remote.requests import side_by_side
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.guard import list_guards
 from segmentlog.txn.state import STATE_FILE, State
@@ -52,6 +53,16 @@ _OF_A_BROKER = (
     STATE_FILE,
 )  # fmt: skip
 _MOST_SHOWN = 20  # partitions, in a notebook
+
+#: Offsets that `LogDirectory.end_offsets` does not read, in words, and what one can do about it.
+_NOT_READ = {
+    "beyond the high watermark": "; readUpTo=logEnd reads them",
+    "whose segments are gone": "; data loss does not fail this read",
+    "between two segments, or before the first,": (
+        ": segments are gone whose indexes are there; put them back"
+    ),
+    "after the first open transaction": ": it was neither committed nor aborted",
+}
 
 
 @class_of_one_dialect()
@@ -479,10 +490,50 @@ class LogDirectory:
             changed is a warning.  It will read the records beyond the high watermark, and those of
             a transaction unless this stays open from call to call.
         """
-        return find_ends(
-            self, list(topic_partitions), read_up_to, isolation_level, on_corrupt_batch,
-            told=told, fail_on_data_loss=fail_on_data_loss,
-        )  # fmt: skip
+        chosen = list(topic_partitions)
+        if any(map(is_url, self.paths)):
+            side_by_side(lambda each: self.log(*each).log_end_offset, chosen)
+        ends: dict[TopicPartition, int] = {}
+        short: dict[TopicPartition, str] = {}
+        not_read = {where: dict[TopicPartition, str]() for where in _NOT_READ}
+        beyond, lost, between, undecided = not_read.values()
+        for topic_partition in chosen:
+            log = self.log(*topic_partition)
+            end = log.end_offset(read_up_to, fail_on_data_loss=fail_on_data_loss, warns=False)
+            short[topic_partition] = log.short_of_high_watermark(read_up_to)
+            gone = None if fail_on_data_loss else log.lost_offsets
+            if gone and read_up_to != ReadUpTo.LOG_END:
+                lost[topic_partition] = f"[{gone.start_offset}, {gone.end_offset})"
+            if not is_url(log.path):
+                gaps = [each for each in (log.lost_start, *log.lost_segments) if each]
+                between[topic_partition] = ", ".join(
+                    f"[{each.start_offset}, {each.end_offset})" for each in gaps
+                )
+            if end < log.log_end_offset and told is None:
+                beyond[topic_partition] = f"{log.log_end_offset - end} from {end}"
+            ends[topic_partition] = end
+            if isolation_level == IsolationLevel.READ_COMMITTED:
+                ends[topic_partition] = stable = log.last_stable_offset(
+                    read_up_to, on_corrupt_batch, fail_on_data_loss=fail_on_data_loss
+                )
+                if stable < end and _stays(told, topic_partition, stable):
+                    held = f"{end - stable} " if told is None else ""
+                    undecided[topic_partition] = f"{held}from {stable}"
+
+        for where, offsets in not_read.items():
+            if found := [f"{each}: {offsets[each]}" for each in news(where, offsets, told)]:
+                more = len(found) - MOST_NAMED
+                logger.warning(
+                    "%s: offsets %s are not read (%s%s)%s",
+                    ", ".join(self.paths),
+                    where,
+                    ", ".join(found[:MOST_NAMED]),
+                    f", and {more} more partitions" if more > 0 else "",
+                    _NOT_READ[where],
+                )
+        for each in news("short", short, told):
+            logger.warning("%s: %s", self.log(*each).path, short[each])
+        return ends
 
     @property
     def unfinished_commits(self) -> list[str]:
@@ -510,6 +561,15 @@ class LogDirectory:
 
     def _meta(self, key: str) -> str | None:
         return next((each[key] for each in self.meta_properties() if key in each), None)
+
+
+def _stays(told: Told, topic_partition: TopicPartition, stable: int) -> bool:
+    """Whether a transaction is open that was open at the last call; always without one."""
+    if told is None:
+        return True
+    key = "last stable offset", topic_partition
+    was, told[key] = told.get(key), str(stable)
+    return was == str(stable)
 
 
 def _held_twice(topic_partition: TopicPartition, first: str, path: str) -> LogDirectoryError:

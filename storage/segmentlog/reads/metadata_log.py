@@ -30,11 +30,10 @@ from segmentlog.format.messages.records import (
 from segmentlog.format.messages.schema import Schema
 from segmentlog.format.names import partition_path
 from segmentlog.format.newer import note
-from segmentlog.log.listing import ListedFiles, SegmentFiles, list_segments
+from segmentlog.log.listing import ListedFiles, Listing, SegmentFiles, list_segments
 from segmentlog.log.segment import PlacedHeader, Segment
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch, ScanPolicy, TopicPartition
-from segmentlog.reads.listed import ListedSegments, Listing
-from segmentlog.reads.plan import cut_slices
+from segmentlog.reads.listed import ListedSegments, cut_slices
 from segmentlog.store.readable import is_directory, list_names, open_file, status_of
 
 logger = logging.getLogger(__name__)

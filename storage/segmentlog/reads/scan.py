@@ -3,7 +3,7 @@
 Files may be deleted, renamed, rolled or rewritten while a slice is read.  A file that is not the
 one that was planned is an error here (`PlannedFile`).  Bytes in the buffer are safe.  For the
 other bytes, the partition is listed again and the next offset looked up
-(`segmentlog.reads.plan.find_again`), so no row comes twice and no row is left out.
+(`segmentlog.reads.listed.find_again`), so no row comes twice and no row is left out.
 
 A corrupt batch ends the read with an error, or, on request, is left out and logged
 (`DamagePolicy`).
@@ -48,11 +48,16 @@ from segmentlog.model import (
     ScanPolicy,
     TimestampRange,
 )
-from segmentlog.reads.listed import FileChangedError, Partition, open_planned
-from segmentlog.reads.plan import UNCHECKED, find_again
+from segmentlog.reads.listed import (
+    UNCHECKED,
+    FileChangedError,
+    Partition,
+    find_again,
+)
 from segmentlog.reads.transactions import CommittedBatches
 from segmentlog.store.beside_broker import Pace, pace_of
-from segmentlog.store.readable import Closing, is_directory
+from segmentlog.store.partitions import names_aside
+from segmentlog.store.readable import Closing, ReadableFile, is_directory, open_file
 from segmentlog.store.system_errors import is_gone, storage_errors
 
 logger = logging.getLogger(__name__)
@@ -138,6 +143,33 @@ class PlannedFile(Closing):
                 return file.first_offset
         message = f"{file.path} does not have the planned batch at byte {file.start}"
         raise FileChangedError(message)
+
+
+def open_planned(file: SliceFile) -> ReadableFile:
+    """A file of a slice, opened, also if it was just put aside; or `FileChangedError`."""
+    # Compaction puts another file under the name, which cannot replace the planned one. A record
+    # that was the last of its key when the read was planned may be missing, because of a record
+    # after the end of the read. And if the planned range ends between two batches of the new file,
+    # records after that end would be lost without an error.
+    missing: dict[str, FileNotFoundError] = {}
+    for path in (file.path, *names_aside(file.path, file.inode)):
+        try:
+            opened = open_file(path)
+        except FileNotFoundError as error:
+            missing[path] = error
+            continue
+        opened.expect(file.start, file.end)
+        # From here on, `status` describes an object as it is opened now.
+        if file.inode in (0, opened.status().inode):
+            return opened
+        opened.close()
+    if file.path in missing:
+        raise missing[file.path]  # users know this name, not the renamed file's
+    message = f"{file.path} is not the file that was planned"
+    raise FileChangedError(message)
+
+
+logger = logging.getLogger(__name__)
 
 
 class DamagePolicy:

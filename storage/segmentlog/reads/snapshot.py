@@ -45,9 +45,8 @@ from segmentlog.format.names import (
     partition_path,
 )
 from segmentlog.log.checkpoint import OffsetsAsRead, moved_entries, read_again, read_offsets
-from segmentlog.log.listing import ListedFiles
+from segmentlog.log.listing import ListedFiles, Listing, list_now
 from segmentlog.model import TopicPartition
-from segmentlog.reads.listed import Listing, list_now
 from segmentlog.store.fingerprint import Fingerprint, fingerprint, still_proven
 from segmentlog.store.partitions import NamedPartition, named_partition
 from segmentlog.store.readable import (

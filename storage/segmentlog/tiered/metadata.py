@@ -17,9 +17,8 @@ from segmentlog.format.messages.reader import uuid_text
 from segmentlog.format.messages.records import frame_key, framed_schemas, read_frame
 from segmentlog.format.names import parse_partition_directory
 from segmentlog.format.newer import note
-from segmentlog.log.listing import list_segments
-from segmentlog.reads.listed import ListedSegments, Listing
-from segmentlog.reads.plan import cut_slices
+from segmentlog.log.listing import Listing, list_segments
+from segmentlog.reads.listed import ListedSegments, cut_slices
 from segmentlog.store.partitions import list_partitions
 from segmentlog.store.readable import list_entries
 from segmentlog.tiered.layout import RemoteLog, RemoteSegment

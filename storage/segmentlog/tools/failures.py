@@ -12,7 +12,7 @@ import typer
 
 from segmentlog.cluster.directory_settings import known_losses
 from segmentlog.errors import CorruptCheckpointError
-from segmentlog.reads.left_out import diskless_partitions, elsewhere
+from segmentlog.reads.choose import diskless_partitions, elsewhere
 from segmentlog.reads.log import Log
 from segmentlog.store.readable import is_file
 from segmentlog.store.system_errors import Failures

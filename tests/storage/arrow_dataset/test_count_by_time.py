@@ -12,7 +12,7 @@ import pyarrow.dataset as pads
 import pytest
 
 import segmentlog
-from segmentlog.arrow_dataset import count_by_time
+from segmentlog.arrow_dataset import aggregates
 from segmentlog.testing.legacy import encode_message, encode_wrapper
 from segmentlog.testing.reference import Record, encode_batch
 
@@ -71,7 +71,7 @@ def test_batches_that_straddle_are_decoded(
 ) -> None:
     """Batches of every format that cross a bound of time or offset are counted exactly."""
     draw = random.Random(seed)
-    monkeypatch.setattr(count_by_time, "_MOST_SINGLE", draw.choice([0, 1 / 8, 1]))
+    monkeypatch.setattr(aggregates, "_MOST_SINGLE", draw.choice([0, 1 / 8, 1]))
     batches, offset, time = [], 0, 0
     for _ in range(60):
         records = []

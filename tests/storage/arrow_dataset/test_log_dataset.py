@@ -21,7 +21,7 @@ import pyarrow.dataset as pads
 import pytest
 
 import segmentlog
-from segmentlog.arrow_dataset import narrowing
+from segmentlog.arrow_dataset import bounds
 from segmentlog.errors import LogChangedError, OptionError
 from segmentlog.reads import ordered_reads
 from segmentlog.reads.scan import scan_slice
@@ -131,7 +131,7 @@ def test_filters_are_exact(
 
     The size of the slices does not matter.
     """
-    monkeypatch.setattr(narrowing, "_LEAST_TIGHTENED", 4)
+    monkeypatch.setattr(bounds, "_LEAST_TIGHTENED", 4)
     monkeypatch.setattr(ordered_reads, "_SLICE_BYTES", slice_bytes)
     dataset = segmentlog.dataset(example_data)
     expected = pads.InMemoryDataset(all_rows(example_data)).to_table(filter=condition)

@@ -15,7 +15,7 @@ import pyarrow.dataset as pads
 import pytest
 
 import segmentlog
-from segmentlog.arrow_dataset import narrowing
+from segmentlog.arrow_dataset import bounds
 from segmentlog.polars import scan_log
 from segmentlog.reads import ordered_reads
 from segmentlog.testing.damage import garble_records
@@ -149,7 +149,7 @@ def test_a_filter_bounds_times(
     condition: pc.Expression | None, expected: tuple[int, int] | None
 ) -> None:
     """The range is in milliseconds, and it never excludes a time that the filter accepts."""
-    assert expected == narrowing.timestamp_range(condition)
+    assert expected == bounds.timestamp_range(condition)
 
 
 @pytest.mark.parametrize("codec", [0, 1])
@@ -185,7 +185,7 @@ def test_many_small_partitions_take_a_few_files_and_one_simplified_filter_each(
         segments = [[(i, 1000 * i) for i in range(base, base + 4)] for base in bases]
         write_log(segments, f"t-{partition}")
     real, opened, asked = os.open, Counter[str](), 0
-    may_match = narrowing._may_match
+    may_match = bounds._may_match
 
     def opening(path: str, *how: int) -> int:
         opened[Path(path).suffix] += 1
@@ -201,7 +201,7 @@ def test_many_small_partitions_take_a_few_files_and_one_simplified_filter_each(
         logs = segmentlog.dataset(tmp_path)
         with monkeypatch.context() as patch:
             patch.setattr("os.open", opening)
-            patch.setattr(narrowing, "_may_match", asking)
+            patch.setattr(bounds, "_may_match", asking)
             if is_counted_by_time:
                 assert n_partitions == logs.count_by_time(timedelta(minutes=1)).num_rows
             else:

@@ -11,9 +11,9 @@ import pytest
 
 import segmentlog
 from segmentlog import ProducerConfig, open_writer
-from segmentlog.arrow_dataset import log_scanner, timeline
-from segmentlog.arrow_dataset.snapshot import PartitionSnapshot
-from segmentlog.arrow_dataset.timeline import merge_by_timestamp
+from segmentlog.arrow_dataset import log_scanner
+from segmentlog.arrow_dataset.bounds import PartitionBounds
+from segmentlog.arrow_dataset.log_scanner import merge_by_timestamp
 from segmentlog.model import Codec, TopicPartition
 
 
@@ -46,8 +46,8 @@ def test_rows_have_the_order_of_the_rule(seed: int, monkeypatch: pytest.MonkeyPa
     Rows come in results of any size, and are copied one by one or in runs.
     """
     draw = random.Random(seed)
-    monkeypatch.setattr(timeline, "_MOST_ROWS", draw.choice([1, 7, 50, 50_000]))
-    monkeypatch.setattr(timeline, "_LONG_RUN", draw.choice([0, 3, 200]))
+    monkeypatch.setattr(log_scanner, "_MOST_ROWS", draw.choice([1, 7, 50, 50_000]))
+    monkeypatch.setattr(log_scanner, "_LONG_RUN", draw.choice([0, 3, 200]))
     spread = draw.choice([0, 1, 5, 1000])
     partitions = [
         [
@@ -150,14 +150,14 @@ def test_a_timeline_looks_at_each_partition_a_few_times(
     for partition in range(n_partitions):
         write_log([[(i, 1000 * i + partition) for i in range(300)]], f"t-{partition}")
     dataset = segmentlog.dataset(tmp_path)
-    real = PartitionSnapshot.topic_partition.fget
+    real = PartitionBounds.topic_partition.fget
 
-    def counting(self: PartitionSnapshot) -> TopicPartition:
+    def counting(self: PartitionBounds) -> TopicPartition:
         nonlocal n_looks
         n_looks += 1
         return real(self)
 
-    monkeypatch.setattr(PartitionSnapshot, "topic_partition", property(counting))
+    monkeypatch.setattr(PartitionBounds, "topic_partition", property(counting))
     assert 300 * n_partitions == dataset.to_table(order="timestamp").num_rows
     assert n_looks < 8 * n_partitions
 

@@ -23,12 +23,12 @@ from segmentlog.errors import (
     OptionError,
 )
 from segmentlog.format.topic_config import TopicConfig
+from segmentlog.log.listing import Listing, list_now
 from segmentlog.maintain.verification.findings import FindingKind, Severity
 from segmentlog.maintain.verification.verify_log import LogCheck
 from segmentlog.model import LogSlice, ReadUpTo, TopicPartition
 from segmentlog.reads import log as log_module
 from segmentlog.reads import ordered_reads
-from segmentlog.reads.listed import Listing, list_now
 from segmentlog.reads.scan import scan_slice
 from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.writes.config import ProducerConfig

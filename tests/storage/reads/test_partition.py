@@ -9,7 +9,8 @@ import pytest
 import segmentlog
 from segmentlog.file_columns import SliceFile
 from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT
-from segmentlog.reads.listed import FileChangedError, Partition, open_planned
+from segmentlog.reads.listed import FileChangedError, Partition
+from segmentlog.reads.scan import open_planned
 
 ORDERS = Path(__file__).parents[3] / "examples" / "data" / "orders-0"
 

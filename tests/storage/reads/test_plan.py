@@ -10,7 +10,7 @@ from reads import offsets_of, slice_offsets
 
 import segmentlog
 from segmentlog.errors import TruncatedBatchError
-from segmentlog.reads.plan import UNCHECKED
+from segmentlog.reads.listed import UNCHECKED
 from segmentlog.testing.reference import Record, encode_batch
 
 SEGMENTS = {

@@ -13,7 +13,7 @@ from segmentlog.errors import LogChangedError
 from segmentlog.format.records.read_memory import ReadMemory
 from segmentlog.log import swaps
 from segmentlog.model import IsolationLevel, LogSlice, ScanPolicy
-from segmentlog.reads import plan, scan
+from segmentlog.reads import listed, scan
 from segmentlog.reads.scan import scan_slice
 
 COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
@@ -120,7 +120,7 @@ def test_cuts_are_not_those_of_another_file(
     for _ in range(4):
         write(tmp_path, b"a", *(b"%d" % i for i in range(200)))
     log = segmentlog.open_log_dir(tmp_path).log("t", 0)
-    end, real = log.end_offset(), plan._first_piece
+    end, real = log.end_offset(), listed._first_piece
     is_over = False
 
     def late(*arguments: Any) -> object:
@@ -130,7 +130,7 @@ def test_cuts_are_not_those_of_another_file(
             overtake(tmp_path)
         return real(*arguments)
 
-    monkeypatch.setattr(plan, "_first_piece", late)
+    monkeypatch.setattr(listed, "_first_piece", late)
     with pytest.raises(LogChangedError, match="compacted together with records"):
         log.slices(0, end, 500)
 

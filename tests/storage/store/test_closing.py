@@ -10,7 +10,7 @@ from segmentlog.file_columns import SliceFile
 from segmentlog.format.records.read_memory import Workspace
 from segmentlog.log.indexes import SMALL_BYTES, IndexFile, OffsetIndex
 from segmentlog.model import ScanPolicy
-from segmentlog.reads.plan import UNCHECKED
+from segmentlog.reads.listed import UNCHECKED
 from segmentlog.reads.scan import PlannedFile
 from segmentlog.store.readable import Closing, LocalDisk
 

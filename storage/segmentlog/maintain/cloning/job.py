@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import numpy as np
 import pyarrow as pa
 
+from segmentlog.arrow_dataset.bounds import DatasetBounds, find_dataset_bounds
 from segmentlog.arrow_dataset.log_dataset import LogDataset
-from segmentlog.arrow_dataset.snapshot import Snapshot, take_snapshot
 from segmentlog.cluster.directory_settings import DirectorySettings, Source, is_of_a_broker
 from segmentlog.errors import (
     LogDirectoryError,
@@ -79,7 +79,7 @@ class CloneTask(NamedTuple):
     """
 
     number: int
-    windows: tuple[Snapshot, ...]
+    windows: tuple[DatasetBounds, ...]
     rules: RowRules
     job: WriteJob | None
     group_offsets: Int64s
@@ -167,7 +167,7 @@ def run_task(
     )  # fmt: skip
 
 
-def keys_of(windows: Sequence[Snapshot], rules: RowRules) -> Iterator[pa.RecordBatch]:
+def keys_of(windows: Sequence[DatasetBounds], rules: RowRules) -> Iterator[pa.RecordBatch]:
     """The keys of the clone, with the old partition and offset; each batch is of one partition."""
     maker = RowMaker(rules)
     needs_all = rules.transform is not None or rules.key_schema_ids
@@ -184,10 +184,10 @@ def keys_of(windows: Sequence[Snapshot], rules: RowRules) -> Iterator[pa.RecordB
             )
 
 
-def _batches(windows: Sequence[Snapshot], *, merges: bool) -> Iterator[pa.RecordBatch]:
+def _batches(windows: Sequence[DatasetBounds], *, merges: bool) -> Iterator[pa.RecordBatch]:
     """The rows of windows, one after the other; each by time, or by partition and offset."""
 
-    def read(window: Snapshot) -> Iterator[pa.RecordBatch]:
+    def read(window: DatasetBounds) -> Iterator[pa.RecordBatch]:
         rows = LogDataset(window, include_headers=True)
         return rows.scanner(COLUMNS, order="timestamp", use_threads=False).to_batches()
 
@@ -443,21 +443,21 @@ class CloneJob:
             self._job.abort()  # nothing is left to remove after a commit
 
 
-def _snapshot_of(source: LogDirectory, given: CloneSettings) -> Snapshot:
+def _snapshot_of(source: LogDirectory, given: CloneSettings) -> DatasetBounds:
     """The partitions of the source, up to their last stable offsets."""
     policy = ScanPolicy(
         IsolationLevel.READ_COMMITTED,
         OnCorruptBatch(given.on_corrupt_batch),
         header_names_as_bytes=True,
     )
-    return take_snapshot(
+    return find_dataset_bounds(
         source, [given.topic], starting_offsets={}, ending_offsets={}, since=given.since,
         until=given.until, last=None, read_up_to=ReadUpTo(given.read_up_to),
         fail_on_data_loss=True, policy=policy,
     )  # fmt: skip
 
 
-def _refuse_open_transactions(snapshot: Snapshot, given: CloneSettings) -> None:
+def _refuse_open_transactions(snapshot: DatasetBounds, given: CloneSettings) -> None:
     """Refuse a source of which the clone would lack records behind an open transaction."""
     if given.open_transactions != ClonedTransactions.REFUSE:
         return
@@ -535,7 +535,7 @@ def _own_settings(source: LogDirectory, topic: str) -> dict[str, str]:
     return {name: each.value for name, each in found.items() if each.source in own}
 
 
-def _codec_of(snapshot: Snapshot) -> Codec:
+def _codec_of(snapshot: DatasetBounds) -> Codec:
     """The codec of a newer batch of the source."""
     for each in snapshot.partitions:
         for segment in reversed(each.log.untorn_segments):

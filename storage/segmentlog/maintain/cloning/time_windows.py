@@ -2,16 +2,16 @@
 
 A window begins in each partition at the first record of its time or later.  So all records before
 it are older, and the windows, each merged by time, are together the timeline of all partitions
-(`segmentlog.arrow_dataset.timeline`).
+(`segmentlog.arrow_dataset.log_scanner`).
 """
 
-from segmentlog.arrow_dataset.snapshot import PartitionSnapshot, Snapshot
+from segmentlog.arrow_dataset.bounds import DatasetBounds, PartitionBounds
 from segmentlog.model import IsolationLevel, OffsetRange, ReadUpTo
 
 _MOST_LOOKUPS = 4096  #: of a time in a partition
 
 
-def time_windows(snapshot: Snapshot, n_bytes: int) -> list[Snapshot]:
+def time_windows(snapshot: DatasetBounds, n_bytes: int) -> list[DatasetBounds]:
     """The partitions, cut at the same times, into windows of about `n_bytes` of log.
 
     Raises `CorruptLogError`, `UnsupportedFormatError` or `LogChangedError` if it cannot be read.
@@ -41,7 +41,7 @@ def time_windows(snapshot: Snapshot, n_bytes: int) -> list[Snapshot]:
     return [
         snapshot._replace(
             partitions=tuple(
-                PartitionSnapshot(each.log, ranges[number])
+                PartitionBounds(each.log, ranges[number])
                 for each, ranges in zip(snapshot.partitions, cuts, strict=True)
                 if ranges[number].start_offset < ranges[number].end_offset
             )
@@ -50,7 +50,9 @@ def time_windows(snapshot: Snapshot, n_bytes: int) -> list[Snapshot]:
     ]
 
 
-def _cuts(partition: PartitionSnapshot, times: list[int], snapshot: Snapshot) -> list[OffsetRange]:
+def _cuts(
+    partition: PartitionBounds, times: list[int], snapshot: DatasetBounds
+) -> list[OffsetRange]:
     """The offsets of a partition in each window."""
     start, end = partition.offsets
     ranges = []

@@ -37,7 +37,7 @@ from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.format.records.schema import record_schema
 from segmentlog.log.batches import BatchWindows
 from segmentlog.log.checkpoint import read_leader_epochs
-from segmentlog.log.listing import list_segments
+from segmentlog.log.listing import Listing, list_segments
 from segmentlog.log.producer_snapshot import parse_snapshot
 from segmentlog.maintain.verification.findings import Finding, FindingKind, MakeFinding, Severity
 from segmentlog.maintain.verification.verify_log import (
@@ -46,7 +46,7 @@ from segmentlog.maintain.verification.verify_log import (
     unreadable_records,
 )
 from segmentlog.model import LARGEST_LONG, TopicPartition
-from segmentlog.reads.listed import ListedSegments, Listing
+from segmentlog.reads.listed import ListedSegments
 from segmentlog.reads.log import Log
 from segmentlog.reads.metadata_log import newest_metadata
 from segmentlog.store.partitions import list_partitions
