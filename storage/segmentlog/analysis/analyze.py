@@ -19,7 +19,6 @@ from segmentlog.kafka_tables.open_table import table
 from segmentlog.model import (
     INTERNAL_TOPICS,
     METADATA_TOPIC,
-    OffsetRange,
     ReadUpTo,
     RemoteStorageLayout,
     TopicPartition,
@@ -27,7 +26,6 @@ from segmentlog.model import (
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.store.paths import tiered_paths
-from segmentlog.store.system_errors import is_gone, storage_error
 
 if TYPE_CHECKING:
     from segmentlog.analysis.scan_partition import Part, ScannedPartition
@@ -297,47 +295,36 @@ class _Scanner:
     def group(self, topic: str, partitions: Iterable[int]) -> _Group:
         """Scan partitions of a topic."""
         from segmentlog.analysis.figures import figures
-        from segmentlog.analysis.scan_partition import Part
+        from segmentlog.analysis.scan_partition import Part, scan_partitions
 
         whole, reports = Part(self._request.now_ms), list[report.PartitionReport]()
-        for number in partitions:
-            found, retention = self._scan(TopicPartition(topic, number))
+        for found in scan_partitions(
+            self._directory, [TopicPartition(topic, each) for each in partitions],
+            self._request.now_ms, self._request.read_up_to, self._on_bytes,
+            use_threads=self._use_threads,
+        ):  # fmt: skip
+            retention, problems = self._retention(topic, found)
             of_one = figures(found.part, retention, self.schemas())
-            reports.append(report.PartitionReport(number, *found.offsets, of_one, found.problems))
+            reports.append(
+                report.PartitionReport(found.partition, *found.offsets, of_one, problems)
+            )
             whole.merge_beside(found.part)
         return _Group(topic, whole, tuple(reports))
 
-    def _scan(self, each: TopicPartition) -> "tuple[ScannedPartition, report.RetentionForecast]":
-        """What is in a partition; an error that ends its scan is one of its problems."""
-        from segmentlog.analysis.scan_partition import Part, ScannedPartition, scan_partition
+    def _retention(
+        self, topic: str, found: "ScannedPartition"
+    ) -> tuple[report.RetentionForecast, tuple[str, ...]]:
+        """What retention will remove from a partition, and the problems of both."""
+        from segmentlog.analysis.scan_partition import told
 
-        request, problems = self._request, list[str]()
+        if found.log is None:
+            return _NO_RETENTION, found.problems
         try:
-            log = self._directory.log(*each)
-            found = scan_partition(
-                log, request.now_ms, request.read_up_to, self._on_bytes,
-                use_threads=self._use_threads,
-            )  # fmt: skip
-            problems += found.problems
+            return self._forecast.of(found.log, self._request.now_ms), found.problems
         except (SegmentLogError, OSError) as error:
-            problems.append(_told(error, each))
-            nothing = ScannedPartition(Part(request.now_ms), OffsetRange(0, 0), tuple(problems))
-            return nothing, _NO_RETENTION
-        retention = _NO_RETENTION
-        try:
-            retention = self._forecast.of(log, request.now_ms)
-        except (SegmentLogError, OSError) as error:
-            if _told(error, each) not in problems:
-                problems.append(_told(error, each))
-        return found._replace(problems=tuple(problems)), retention
-
-
-def _told(error: SegmentLogError | OSError, each: TopicPartition) -> str:
-    if isinstance(error, SegmentLogError):
-        return str(error)
-    if is_gone(error):
-        return f"{each} was removed while it was analyzed"
-    return str(storage_error(error))
+            problem = told(error, TopicPartition(topic, found.partition))
+            more = () if problem in found.problems else (problem,)
+            return _NO_RETENTION, (*found.problems, *more)
 
 
 def _whole_report(

@@ -75,8 +75,8 @@ class RecordSketch:
     def arrays(self) -> kernels.SketchArrays:
         """All of it for a kernel, which changes it."""
         return kernels.SketchArrays(
-            self._registers, self._heavy, np.empty_like(self._heavy), self._ids, self._sizes,
-            self.counters,
+            self._registers, self._heavy, np.empty_like(self._heavy),
+            np.zeros(kernels.SEEN_BYTES, np.uint8), self._ids, self._sizes, self.counters,
         )  # fmt: skip
 
     @cached_property
@@ -163,6 +163,7 @@ class RecordSketch:
         sketch = cls(0)
         for name in _ARRAYS:
             unpack(found[name], getattr(sketch, name))
+        sketch.counters[kernels.N_SEEN] = 0  # of the filter that `arrays` makes
         return sketch
 
 

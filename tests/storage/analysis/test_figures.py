@@ -12,7 +12,7 @@ from segmentlog.analysis.figures import histogram, sum_retention
 from segmentlog.analysis.record_sketch import RecordSketch
 from segmentlog.analysis.report import RetentionForecast, SizeCount
 from segmentlog.analysis.sample import Sample
-from segmentlog.analysis.scan_partition import Part, scan_partition
+from segmentlog.analysis.scan_partition import Part, scan_partitions
 from segmentlog.format.kernels import sketches
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import open_log_dir
@@ -32,7 +32,9 @@ def write(path: Path, *batches: bytes, partition: int = 0) -> Log:
 
 
 def part_of(log: Log) -> Part:
-    return scan_partition(log, NOW, use_threads=False).part
+    directory = open_log_dir(Path(log.path).parent)
+    (found,) = scan_partitions(directory, [log.topic_partition], NOW, use_threads=False)
+    return found.part
 
 
 def at(*times: int, key: bytes | None = None) -> bytes:

@@ -65,12 +65,12 @@ def in_python(monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("seed", "n"), [(0, 1200), (1, 1200), (2, sketches.MOST_SEEN)])
 def test_compiled_as_in_plain_python(
-    seed: int, in_python: Any, monkeypatch: pytest.MonkeyPatch
+    seed: int, n: int, in_python: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Counters, registers and tables are the same, through purges and merges."""
-    batches = [drawn(seed, 1200), drawn(seed + 10, 1200)]
+    """Counters, registers and tables are the same, through purges, merges, and full filters."""
+    batches = [drawn(seed, n), drawn(seed + 10, n)]
 
     def merged() -> RecordSketch:
         first, second = sketched(batches[0], batches[1]), sketched(batches[1])
@@ -120,7 +120,8 @@ def test_counters_are_those_of_a_plain_count() -> None:
         counter: found[counter]
         for counter in range(sketches.N_COUNTERS)
         if counter not in (
-            sketches.OTHER_IDS, sketches.N_IDS, sketches.N_HEAVY, sketches.HEAVY_ERROR
+            sketches.OTHER_IDS, sketches.N_IDS, sketches.N_HEAVY, sketches.HEAVY_ERROR,
+            sketches.N_SEEN,
         )
     }  # fmt: skip
     ids = Counter(int.from_bytes(each[1:5], "big") for each in framed)
@@ -141,7 +142,9 @@ def test_parts_give_what_the_whole_gives(n_parts: int) -> None:
     while len(parts) > 1:  # the last two first
         last = parts.pop()
         parts[-1].merge(last)
-    depends = {sketches.N_HEAVY, sketches.HEAVY_ERROR, sketches.N_IDS, sketches.OTHER_IDS}
+    depends = {
+        sketches.N_HEAVY, sketches.HEAVY_ERROR, sketches.N_SEEN, sketches.N_IDS, sketches.OTHER_IDS
+    }  # fmt: skip
     for found in (left, parts[0]):
         for counter in range(sketches.N_COUNTERS):
             assert counter in depends or whole[counter] == found[counter], counter
@@ -190,6 +193,19 @@ def test_a_count_of_a_heavy_key_is_within_its_error(skew: float) -> None:
     assert found
     for (_, n), count in zip(truth.most_common(10), counts, strict=False):
         assert n - error <= count <= n
+
+
+@pytest.mark.parametrize("others", [sketches.MOST_SEEN // 3, sketches.MOST_SEEN + 800])
+def test_a_key_that_the_filter_hides_is_within_the_error(others: int) -> None:
+    """A key that comes back only after the filter was cleared is never counted."""
+    keys: list[bytes | None] = []
+    for turn in range(8):
+        keys += [b"a key of its own length", *(b"%d-%d" % (turn, i) for i in range(others))]
+    found = sketched(rows(keys, keys))
+    count = sum(each.n_records for each in found.heaviest(5000) if each.length == 23)
+
+    assert 8 - found.heaviest_error <= count <= 8
+    assert found.heaviest_error <= len(keys) / 2500  # a purge of all of them took twice as much
 
 
 @pytest.mark.parametrize("bad", ["", "AAAA", RecordSketch(0).to_json()["_sizes"]])
