@@ -69,6 +69,21 @@ def test_a_new_user_finds_a_record_with_the_first_commands_of_the_readme() -> No
     assert 2 == len(re.findall(r"^\| from `pip install \.`.*bound by", done.stdout, re.MULTILINE))
 
 
+def test_the_modules_of_each_walk_are_counted() -> None:
+    """A commit carries out a change of the directory; a scan does not."""
+    command = [sys.executable, str(RUN.with_name("walks.py")), "--names"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    walks = {
+        title: names.split()
+        for title, names in re.findall(r"^(.*): \d+\n((?:\S+\n)+)", done.stdout, re.MULTILINE)
+    }
+
+    assert 5 == len(walks)
+    assert "txn/change" in walks["a commit"]
+    assert {"reads/log", "reads/scan"} <= {*walks["a scan"]}
+    assert "txn/change" not in walks["a scan"]
+
+
 def test_the_figures_of_the_readme_are_those_of_the_tables() -> None:
     """`run.py --write` takes them from there."""
     top = RUN.parents[2]

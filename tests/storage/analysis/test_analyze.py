@@ -13,10 +13,12 @@ import pytest
 
 import segmentlog
 from segmentlog.analysis import plan_analysis, report_of_tasks, run_task, tasks_of
+from segmentlog.analysis import scan_partition as scanning
 from segmentlog.analysis.analyze import analyze_plan
 from segmentlog.analysis.report import FindingCode, Urgency
 from segmentlog.analysis.retention import Forecast
 from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
+from segmentlog.model import LogSlice
 from segmentlog.testing import codecs
 from segmentlog.testing.legacy import encode_message, encode_wrapper
 from segmentlog.testing.reference import Record, encode_batch
@@ -303,6 +305,31 @@ def test_damage_is_named_and_all_else_is_analyzed(tmp_path: Path, use_threads: b
         found.findings[0].urgency, found.findings[0].code, found.findings[0].partition,
     )  # fmt: skip
     assert 170 == report.figures.n_records
+
+
+@pytest.mark.parametrize("use_threads", [True, False])
+def test_an_error_ends_the_scan_of_its_own_partition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use_threads: bool
+) -> None:
+    """A file is removed after its slices were planned; progress adds up all the same."""
+    for number in range(4):
+        write(tmp_path, f"t-{number}", *(encode_batch(records(10 * i, 10)) for i in range(6)))
+    scan_slice = scanning.scan_slice
+
+    def scan(log_slice: LogSlice, **others: Any) -> Any:
+        if log_slice.partition == 1:
+            (tmp_path / "t-1" / f"{0:020d}.log").unlink()
+        return scan_slice(log_slice, **others)
+
+    monkeypatch.setattr(scanning, "scan_slice", scan)
+    n_bytes = sum(each.stat().st_size for each in tmp_path.rglob("*.log"))
+    done = list[int]()
+    found = segmentlog.analyze(tmp_path, use_threads=use_threads, on_bytes=done.append)
+    (report,) = found.topics
+
+    assert [60, 0, 60, 60] == [each.figures.n_records for each in report.partitions]
+    assert [0, 1, 0, 0] == [len(each.problems) for each in report.partitions]
+    assert n_bytes == sum(done)
 
 
 def test_a_partition_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
