@@ -86,7 +86,6 @@ from segmentlog.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedFormatError,
 )
-from segmentlog.file_columns import SliceFile
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.kafka_tables.open_table import table, tables
 from segmentlog.kafka_tables.registry import message_indexes, payload, schema_guid, schema_id
@@ -131,6 +130,7 @@ from segmentlog.model import (
     OnInvalidUtf8,
     ReadUpTo,
     Replicas,
+    SliceFile,
     TimestampAndOffset,
     TimestampType,
     TopicPartition,

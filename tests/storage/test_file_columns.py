@@ -4,8 +4,8 @@ import pickle
 
 import pytest
 
-from segmentlog.file_columns import LogPaths, SliceFile, SliceFiles
 from segmentlog.log.listing import ListedFiles, SegmentFiles
+from segmentlog.model import LogPaths, SliceFile, SliceFiles
 
 USUAL = [SegmentFiles(at, f"/d/t-0/{at:020d}.log", 100 + at, inode=at + 1) for at in (0, 7, 9)]
 SWAP = SegmentFiles(20, "/d/t-0/00000000000000000020.log.swap", 5, is_swap=True, inode=2**64 - 1)

@@ -156,10 +156,6 @@ class OffsetsAsRead:
         except CorruptCheckpointError as error:
             return error
 
-    def moved_since(self, before: "OffsetsAsRead") -> set[TopicPartition] | None:
-        """Partitions whose entries were changed, made or removed; None if that is not known."""
-        return set() if self is before else moved_entries(before.offsets, self.offsets)
-
     def patched(self, data: bytes) -> Mapping[TopicPartition, int] | None:
         """The entries of a later file in which some offsets have changed, and nothing else."""
         # None if more has changed. A line is only compared with the line in its place: of ten

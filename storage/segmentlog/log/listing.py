@@ -22,10 +22,10 @@ from operator import attrgetter
 from typing import NamedTuple, overload
 
 from segmentlog.errors import LogDirectoryError
-from segmentlog.file_columns import LogPaths
 from segmentlog.format.kernels import layout
 from segmentlog.format.names import INDEXES, FileKind, FileState, parse_segment_file
 from segmentlog.format.records.header import BatchHeader, parse_header
+from segmentlog.model import LogPaths
 from segmentlog.store.durable import remove_file, sync_directory
 from segmentlog.store.fingerprint import Evidence, Fingerprint, fingerprint, still_proven
 from segmentlog.store.readable import (

@@ -39,14 +39,20 @@ from segmentlog.errors import (
     SegmentLogError,
     UnsupportedFormatError,
 )
-from segmentlog.file_columns import SliceFile, SliceFiles
 from segmentlog.format.kernels import layout
 from segmentlog.format.records.header import BatchHeader
 from segmentlog.log.checkpoint import known_topic_id
 from segmentlog.log.indexes import OffsetPosition
 from segmentlog.log.listing import ListedFiles, Listing, indexes_without_log, list_segments
 from segmentlog.log.segment import LogEnd, OpenSegment, Segment, find_log_end
-from segmentlog.model import LARGEST_LONG, LogSlice, OffsetRange, TopicPartition
+from segmentlog.model import (
+    LARGEST_LONG,
+    LogSlice,
+    OffsetRange,
+    SliceFile,
+    SliceFiles,
+    TopicPartition,
+)
 from segmentlog.reads.lookup import NewestTimestamps
 from segmentlog.store.readable import is_url
 from segmentlog.store.remote.requests import side_by_side

@@ -15,10 +15,9 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
-from segmentlog.file_columns import SliceFile
 from segmentlog.log.damage import sound_headers
 from segmentlog.log.segment import OpenSegment, PlacedHeader, Segment, from_offset
-from segmentlog.model import LogSlice, TimestampAndOffset
+from segmentlog.model import LogSlice, SliceFile, TimestampAndOffset
 
 
 class NewestTimestamps:

@@ -25,7 +25,6 @@ from segmentlog.errors import (
     LogDirectoryError,
     UnsupportedFormatError,
 )
-from segmentlog.file_columns import SliceFile
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import Bytes
 from segmentlog.format.records.columns import TextColumns
@@ -46,6 +45,7 @@ from segmentlog.model import (
     OffsetRange,
     OnCorruptBatch,
     ScanPolicy,
+    SliceFile,
     TimestampRange,
 )
 from segmentlog.reads.listed import (

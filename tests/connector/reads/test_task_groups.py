@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from pyspark_segmentlog.options.reference import PartitionAssignor
 from pyspark_segmentlog.reads.task_groups import group_slices
-from segmentlog.file_columns import SliceFile
-from segmentlog.model import LogSlice
+from segmentlog.model import LogSlice, SliceFile
 
 
 def slice_of(topic: str, partition: int, n_bytes: int, start: int = 0) -> LogSlice:

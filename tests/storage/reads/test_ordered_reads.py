@@ -12,8 +12,7 @@ import pyarrow as pa
 import pytest
 
 from segmentlog.errors import StorageError
-from segmentlog.file_columns import SliceFile
-from segmentlog.model import LogSlice, OffsetRange
+from segmentlog.model import LogSlice, OffsetRange, SliceFile
 from segmentlog.reads import ordered_reads
 from segmentlog.reads.ordered_reads import cut_for_threads, read_in_order
 

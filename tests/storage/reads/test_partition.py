@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import segmentlog
-from segmentlog.file_columns import SliceFile
 from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT
+from segmentlog.model import SliceFile
 from segmentlog.reads.listed import FileChangedError, Partition
 from segmentlog.reads.scan import open_planned
 

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.file_columns import SliceFile
 from segmentlog.format.records.read_memory import Workspace
 from segmentlog.log.indexes import SMALL_BYTES, IndexFile, OffsetIndex
-from segmentlog.model import ScanPolicy
+from segmentlog.model import ScanPolicy, SliceFile
 from segmentlog.reads.listed import UNCHECKED
 from segmentlog.reads.scan import PlannedFile
 from segmentlog.store.readable import Closing, LocalDisk
