@@ -41,7 +41,8 @@ log.
 
 import logging
 import struct
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
 from mmap import mmap
 from typing import NamedTuple
 
@@ -165,17 +166,10 @@ class SparseIndex(IndexFile):
 
     def _count_entries(self) -> int:
         """Entries before the zeros of preallocation; fields grow, so zeros are only at the end."""
-        low, high = 0, self.size // self.entry_bytes
-        zeros = bytes(self.entry_bytes)
-        if high and self._raw(high - 1) != zeros:
-            return high  # trimmed, as every closed segment's index is
-        while low < high:
-            middle = (low + high) // 2
-            if self._raw(middle) == zeros:
-                high = middle
-            else:
-                low = middle + 1
-        return low
+        n_slots, zeros = self.size // self.entry_bytes, bytes(self.entry_bytes)
+        if n_slots and self._raw(n_slots - 1) != zeros:
+            return n_slots  # trimmed, as every closed segment's index is
+        return bisect_left(range(n_slots), True, key=lambda slot: self._raw(slot) == zeros)
 
     def _stored(self, slot: int) -> int:
         key = self.read(slot * self.entry_bytes, self.key_bytes)
@@ -188,20 +182,21 @@ class SparseIndex(IndexFile):
         last = self.n_entries - 1
         first_warm = max(0, last - _WARM_BYTES // self.entry_bytes)
         if self._stored(first_warm) < target:
-            return self._floor_between(target, first_warm, last)
+            return _last_slot(first_warm, last, lambda slot: self._stored(slot) <= target)
         if self._stored(0) > target:
             return -1
-        return self._floor_between(target, 0, first_warm)
+        return _last_slot(0, first_warm, lambda slot: self._stored(slot) <= target)
 
-    def _floor_between(self, target: int, low: int, high: int) -> int:
-        """Binary search in the slots from `low`, whose key is not above `target`, to `high`."""
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self._stored(middle) <= target:
-                low = middle
-            else:
-                high = middle - 1
-        return low
+
+def _last_slot(low: int, high: int, fits: Callable[[int], bool]) -> int:
+    """The last slot that fits: Kafka's binary search from `low`, which fits, to `high`."""
+    while low < high:
+        middle = (low + high + 1) // 2
+        if fits(middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 #: An entry as in the file, for many at a time; `_OFFSET_ENTRY` is for one.
@@ -253,14 +248,8 @@ class OffsetIndex(SparseIndex):
 
     def slot_at_or_before_position(self, position: int) -> int:
         """Slot of the entry with the greatest position not above `position`, or -1."""
-        low, high = -1, self.n_entries - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.entry(middle).position <= position:
-                low = middle
-            else:
-                high = middle - 1
-        return low
+        last = self.n_entries - 1
+        return _last_slot(-1, last, lambda slot: self.entry(slot).position <= position)
 
 
 #: An entry as in the file, for many at a time; `_TIME_ENTRY` is for one.

@@ -96,24 +96,20 @@ class LostSegments(LostOffsets):
     """
 
     __slots__ = ()
+    _place = "between two segments"
 
     def __str__(self) -> str:
         return (
-            f"offsets [{self.start_offset}, {self.end_offset}) between two segments are missing: "
+            f"offsets [{self.start_offset}, {self.end_offset}) {self._place} are missing: "
             f"{self.why}"
         )
 
 
-class LostStart(LostOffsets):
+class LostStart(LostSegments):
     """Offsets before the first segment that an index names, although its segment is gone."""
 
     __slots__ = ()
-
-    def __str__(self) -> str:
-        return (
-            f"offsets [{self.start_offset}, {self.end_offset}) before the first segment are "
-            f"missing: {self.why}"
-        )
+    _place = "before the first segment"
 
 
 class ListedSegments:
@@ -137,7 +133,6 @@ class ListedSegments:
         #: In the order of their base offsets; the last one is the active segment's.
         self.files = listing.files
         self.listing = listing
-        self._known_end = listing.end_offset
         self._log_start = log_start
         # A commit that fails cuts the index of the segment that it has rolled, in place.  A broker
         # does so when it truncates its log.  A process that has the index mapped dies of SIGBUS.
@@ -146,14 +141,13 @@ class ListedSegments:
         self._path = path
         self._topic_partition, self.snapshot = topic_partition, snapshot
         self._newest_timestamps: dict[bool, NewestTimestamps] = {}
-        self._is_clean = listing.is_clean
-        self._sealed_below = committed_to if listing.is_clean else -1
 
     def segment(self, i: int) -> Segment:
         """Segment `i` of the log, from 0."""
         if i + 1 == len(self.files):
             return Segment(self.files[i], is_sealed=False, offset_limit=self.offset_limit(i))
-        is_sealed = self.files.paths.base_offsets[i + 1] < self._sealed_below
+        follows = self.files.paths.base_offsets[i + 1]
+        is_sealed = self.listing.is_clean and follows < self._committed_to
         return Segment(
             self.files[i], is_sealed=is_sealed, is_active=False, offset_limit=self.offset_limit(i)
         )
@@ -188,7 +182,7 @@ class ListedSegments:
     @cached_property
     def log_end_offset(self) -> int:
         """The log end when the directory was opened."""
-        end, known = self.end.offset, self._known_end
+        end, known = self.end.offset, self.listing.end_offset
         return max(end if known is None else min(end, known), self.log_start_offset)
 
     @cached_property
@@ -204,7 +198,7 @@ class ListedSegments:
         damaged = self.end.damaged_from
         if damaged is not None and self.end.offset <= damaged + 1:
             return None  # no sound batch follows the damage, which may hold these offsets
-        if self._is_clean:
+        if self.listing.is_clean:
             return LostOffsets(end, promised, "it was cleanly stopped")
         for base_offset, path in self._orphans:
             if end <= base_offset < promised:
