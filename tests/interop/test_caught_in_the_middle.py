@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 import segmentlog
 from segmentlog.errors import CorruptLogError, LogChangedError
 from segmentlog.maintain.recover_directory import DirectoryRecovery
-from segmentlog.txn.held import HeldDirectory
+from segmentlog.txn.change import HeldDirectory
 
 pytestmark = pytest.mark.interop
 

@@ -50,9 +50,9 @@ from segmentlog.store.partitions import refuse_partition
 from segmentlog.store.paths import local_path
 from segmentlog.store.readable import exists, is_url, list_names
 from segmentlog.store.system_errors import storage_errors
-from segmentlog.txn.held import hold
-from segmentlog.txn.settings_file import SettingsFile
-from segmentlog.txn.unfinished import topics_taken_out
+from segmentlog.txn.change import hold
+from segmentlog.txn.guard import topics_taken_out
+from segmentlog.txn.topics import SettingsFile
 
 _REMEDY = "give all settings in the call, or name a complete copy of the metadata"
 

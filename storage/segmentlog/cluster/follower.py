@@ -77,9 +77,9 @@ from segmentlog.store.durable import (
 from segmentlog.store.fingerprint import fingerprint
 from segmentlog.store.paths import is_bucket
 from segmentlog.store.readable import exists, is_directory, list_names, status_of
+from segmentlog.txn.change import HeldDirectory
 from segmentlog.txn.effects import Followed
 from segmentlog.txn.guard import PartitionIntent, SegmentSizes
-from segmentlog.txn.held import HeldDirectory
 from segmentlog.txn.state import check_types, read_json, to_json
 
 logger = logging.getLogger(__name__)

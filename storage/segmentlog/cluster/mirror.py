@@ -37,10 +37,9 @@ from segmentlog.store.partitions import refuse_partition
 from segmentlog.store.paths import is_bucket, parse_bucket, refuse_overlap, writable_path
 from segmentlog.store.readable import exists, is_directory, status_of
 from segmentlog.store.system_errors import Failures, OnFailure, storage_errors
-from segmentlog.txn.change import Change
+from segmentlog.txn.change import Change, HeldDirectory, hold
 from segmentlog.txn.effects import Follow, Followed
 from segmentlog.txn.guard import list_guards
-from segmentlog.txn.held import HeldDirectory, hold
 from segmentlog.txn.state import State
 from segmentlog.txn.topics import check_partition_path
 

@@ -51,12 +51,11 @@ from segmentlog.store.paths import readable_path
 from segmentlog.store.remote.location import without_options
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.times import Time, epoch_milliseconds
-from segmentlog.txn.change import Change
+from segmentlog.txn.change import Change, HeldDirectory, hold
 from segmentlog.txn.effects import PutAside, TakeOut
-from segmentlog.txn.held import HeldDirectory, hold
-from segmentlog.txn.settings_file import SettingsFile
 from segmentlog.txn.topics import (
     CHECKPOINTS,
+    SettingsFile,
     check_partition_path,
     is_known,
     partition_directories,

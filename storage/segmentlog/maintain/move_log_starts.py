@@ -22,10 +22,9 @@ from segmentlog.log.producers import save_producers
 from segmentlog.model import TopicPartition
 from segmentlog.store.durable import SyncTogether, do_together
 from segmentlog.store.system_errors import FULL, Failures
-from segmentlog.txn.change import Change
+from segmentlog.txn.change import Change, HeldDirectory
 from segmentlog.txn.effects import MoveBounds, PutAside
 from segmentlog.txn.guard import PartitionIntent, SegmentSizes
-from segmentlog.txn.held import HeldDirectory
 from segmentlog.txn.topics import check_partition_path
 from segmentlog.writes.append import LogAppender, create_segment
 from segmentlog.writes.prepare import as_they_are, ready_to_append, visible_ends

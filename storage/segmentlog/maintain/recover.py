@@ -19,8 +19,8 @@ from segmentlog.model import INDEX_INTERVAL_BYTES, LOCK_TIMEOUT_SECONDS, Recover
 from segmentlog.store.paths import local_path, why_not_there
 from segmentlog.store.readable import list_names
 from segmentlog.store.system_errors import storage_errors
+from segmentlog.txn.change import take
 from segmentlog.txn.guard import list_guards
-from segmentlog.txn.held import take
 from segmentlog.txn.state import STATE_FILE
 
 

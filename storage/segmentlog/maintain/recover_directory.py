@@ -56,8 +56,8 @@ from segmentlog.store.durable import create_file, do_together, remove_file, sync
 from segmentlog.store.partitions import NamedPartition, list_partitions
 from segmentlog.store.readable import FileType, status_of
 from segmentlog.store.system_errors import FULL, storage_errors
-from segmentlog.txn.guard import list_guards
-from segmentlog.txn.held import HeldDirectory
+from segmentlog.txn.change import HeldDirectory
+from segmentlog.txn.guard import Fate, fate_of, list_guards
 from segmentlog.txn.recover_log import (
     RecoveryPlan,
     find_good_end,
@@ -67,7 +67,6 @@ from segmentlog.txn.recover_log import (
 )
 from segmentlog.txn.state import State
 from segmentlog.txn.topics import write_topic_id
-from segmentlog.txn.unfinished import Fate, fate_of
 
 _METADATA = TopicPartition(METADATA_TOPIC, 0)
 #: The checkpoints at the top of a log directory, and what is done without their entries.

@@ -17,7 +17,7 @@ from segmentlog.store.partitions import list_partitions
 from segmentlog.store.paths import local_path, why_not_there
 from segmentlog.store.readable import exists, is_directory, is_file
 from segmentlog.store.system_errors import storage_errors
-from segmentlog.txn.held import take
+from segmentlog.txn.change import take
 
 
 class IndexedSegment(NamedTuple):

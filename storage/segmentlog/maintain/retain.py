@@ -41,8 +41,8 @@ from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.store.system_errors import Failures, OnFailure, storage_errors
 from segmentlog.times import iso_time, likely_unit
+from segmentlog.txn.change import hold
 from segmentlog.txn.effects import PutAside
-from segmentlog.txn.held import hold
 
 
 class Reason(StrEnum):

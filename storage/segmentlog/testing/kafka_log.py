@@ -42,7 +42,7 @@ from segmentlog.testing.new_records import (
 from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.testing.topic_rows import TopicRows
 from segmentlog.times import Time
-from segmentlog.txn.held import hold
+from segmentlog.txn.change import hold
 from segmentlog.txn.topics import create_replica
 from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.job import WriteJob

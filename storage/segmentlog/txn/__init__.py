@@ -2,6 +2,5 @@
 
 A change has a guard, an intent, a decision, effects, or is undone.  Appends, overwrites,
 retention, deleted records and deleted topics are such changes.  Compaction is not: it renames
-files as a broker does (`segmentlog.log.swaps`).  `topics` and `settings_file` write single
-files, without a guard.
+files as a broker does (`segmentlog.log.swaps`).  `topics` writes single files, without a guard.
 """

@@ -1,6 +1,6 @@
 """The effects of a change, which follow from its decision: data in its intent.
 
-`segmentlog.txn.unfinished.finish` applies the effects in their order.  A crash may come at any
+`segmentlog.txn.guard.finish` applies the effects in their order.  A crash may come at any
 call, and the next writer then applies all of them again: each can be repeated.
 
 A change is a list of effects, which `writes`, `cluster` and `maintain` choose.  A new effect is a

@@ -1,7 +1,8 @@
-"""Partitions and segments come and go as a broker makes, renames and removes them.
+"""Topics, partitions and segments come and go as a broker makes, renames and removes them.
 
 A broker in KRaft mode knows its topics from the cluster's metadata, not from directories.  It
-moves an unknown topic aside as stray.  So topics for a broker are created with the broker.
+moves an unknown topic aside as stray.  So topics for a broker are created with the broker.  In a
+directory without a broker, ``segmentlog.settings`` has the settings of topics (`SettingsFile`).
 
 Deleted topics and segments are renamed, and removed later.  A starting broker removes files and
 directories with such names.  No reader takes them for part of a log, but a reader that has planned
@@ -18,11 +19,18 @@ import logging
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
-from segmentlog.errors import LogDirectoryError, SyncFailedError, UnknownTopicOrPartitionError
+from segmentlog.errors import (
+    CorruptCheckpointError,
+    LogDirectoryError,
+    OptionError,
+    SyncFailedError,
+    UnknownTopicOrPartitionError,
+)
 from segmentlog.format.names import (
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -31,6 +39,7 @@ from segmentlog.format.names import (
     LOG_START_CHECKPOINT,
     PARTITION_METADATA_FILE,
     RECOVERY_POINT_CHECKPOINT,
+    SETTINGS_FILE,
     DirectoryState,
     FileKind,
     FileState,
@@ -40,6 +49,7 @@ from segmentlog.format.names import (
     partition_path,
     segment_file_name,
 )
+from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.checkpoint import (
     known_topic_id,
     read_offsets,
@@ -67,8 +77,9 @@ from segmentlog.store.partitions import (
 )
 from segmentlog.store.readable import FileType, exists, list_names, status_of
 from segmentlog.store.system_errors import MAY_WRITE, may_write, why_not_written
-from segmentlog.txn.settings_file import SettingsFile
-from segmentlog.txn.state import State
+from segmentlog.txn.state import REMEDY, State, check_types, read_json, to_json
+
+logger = logging.getLogger(__name__)
 
 MOST_PARTITIONS = 1_000_000  #: of a topic that is created: far more than a broker can serve
 
@@ -196,8 +207,6 @@ def write_topic_id(path: str, topic_id: str) -> None:
     metadata = f"version: 0\ntopic_id: {topic_id}"
     replace_file(os.path.join(path, PARTITION_METADATA_FILE), metadata.encode(), sync_name=False)
 
-
-logger = logging.getLogger(__name__)
 
 #: The checkpoints at the top of a log directory; all have entries of partitions.
 CHECKPOINTS = (
@@ -335,3 +344,79 @@ def _partitions(
         is_served = each.is_current and each.type is FileType.DIRECTORY and not each.is_metadata
         if is_served and (topics is None or each.topic_partition.topic in topics):
             yield each.topic_partition, each.path
+
+
+SETTINGS_FORMAT = 1
+
+_Settings = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsFile:
+    """``segmentlog.settings``: names and values are Kafka's, as text; a missing file has none.
+
+    ::
+
+        {"format": 1,
+         "defaults": {"segment.bytes": "67108864"},
+         "topics": {"orders": {"retention.ms": "86400000"}}}
+
+    The file is replaced as a whole, under the lock of its directory.
+    """
+
+    defaults: _Settings = field(default_factory=dict)  # settings of all topics
+    #: settings of single topics, which come before `defaults`
+    topics: Mapping[str, _Settings] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, directory: str) -> "SettingsFile":
+        """The file of a log directory; no settings without one."""
+        path = os.path.join(directory, SETTINGS_FILE)
+        try:
+            found = read_json(path, (SETTINGS_FORMAT,))
+        except FileNotFoundError:
+            return cls()
+        try:
+            check_types((found["defaults"], found["topics"]), (dict, dict))
+            for settings in (found["defaults"], *found["topics"].values()):
+                check_types(tuple(settings.values()), (str,) * len(settings))
+                TopicConfig.parse(settings)
+            return cls(found["defaults"], found["topics"])
+        except (KeyError, TypeError, AttributeError, OptionError) as error:
+            what = str(error) if isinstance(error, OptionError) else repr(error)
+            raise CorruptCheckpointError(path, 1, f"cannot be read: {what}", REMEDY) from None
+
+    def of(self, topic: str | None) -> _Settings:
+        """The settings of one topic, or the defaults."""
+        return self.defaults if topic is None else self.topics.get(topic, {})
+
+    def altered(
+        self, topic: str | None, settings: _Settings, removed: Collection[str] = ()
+    ) -> "SettingsFile":
+        """The contents with other settings of a topic, or with other defaults."""
+        TopicConfig.parse(settings)
+        kept = {name: text for name, text in self.of(topic).items() if name not in removed}
+        kept |= {name: text.strip() for name, text in settings.items()}
+        if topic is None:
+            return SettingsFile(kept, self.topics)
+        others = {name: each for name, each in self.topics.items() if name != topic}
+        return SettingsFile(self.defaults, others | ({topic: kept} if kept else {}))
+
+    def without(self, topics: Collection[str]) -> "SettingsFile":
+        """The contents without the settings of these topics."""
+        kept = {name: each for name, each in self.topics.items() if name not in topics}
+        return SettingsFile(self.defaults, kept)
+
+    @classmethod
+    def forget(cls, directory: str, topic: str) -> None:
+        """Forget the settings of a deleted topic; it can be repeated."""
+        known = cls.read(directory)
+        if topic in known.topics:
+            known.without((topic,)).write(directory)
+
+    def write(self, directory: str) -> None:
+        """Replace the file, durably; the caller holds the lock."""
+        contents = to_json(
+            SETTINGS_FORMAT, {"defaults": dict(self.defaults), "topics": dict(self.topics)}
+        )
+        replace_file(os.path.join(directory, SETTINGS_FILE), contents)

@@ -32,7 +32,7 @@ from segmentlog.writes.config import ProducerConfig, WriteRequest
 
 if TYPE_CHECKING:
     from segmentlog.bucket.task_object import StagedExtent, StagedObjects
-    from segmentlog.txn.held import HeldDirectory
+    from segmentlog.txn.change import HeldDirectory
     from segmentlog.writes.commit_staged import Committed
     from segmentlog.writes.sequences import SequenceNumbers
     from segmentlog.writes.stager import RowStager

@@ -19,10 +19,9 @@ from segmentlog.log.producers import save_producers
 from segmentlog.model import LARGEST_LONG, Appended, TopicPartition
 from segmentlog.store.durable import SyncTogether, do_together
 from segmentlog.store.readable import exists
-from segmentlog.txn.change import Change
+from segmentlog.txn.change import Change, HeldDirectory
 from segmentlog.txn.effects import Effect, KeepProducers, MoveBounds, PutAside
 from segmentlog.txn.guard import Guard, PartitionIntent
-from segmentlog.txn.held import HeldDirectory
 from segmentlog.txn.state import FORGOTTEN_AFTER_MS, NumberedWrite, State, StreamBatch
 from segmentlog.txn.topics import check_partition_path
 from segmentlog.writes.append import LogAppender, enter_partition, move_segment, plan_segment

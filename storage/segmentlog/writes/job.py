@@ -24,8 +24,8 @@ from segmentlog.store.partitions import current_partitions
 from segmentlog.store.paths import is_bucket
 from segmentlog.store.readable import exists
 from segmentlog.store.system_errors import storage_errors
+from segmentlog.txn.change import hold
 from segmentlog.txn.guard import list_guards
-from segmentlog.txn.held import hold
 from segmentlog.txn.state import LazyState, State, StreamBatch
 from segmentlog.txn.topics import create_partitions, is_known, remove_taken_out, take_out
 from segmentlog.writes.bucket_job import BucketJob
@@ -40,7 +40,7 @@ from segmentlog.writes.job_files import (
 )
 
 if TYPE_CHECKING:
-    from segmentlog.txn.held import HeldDirectory
+    from segmentlog.txn.change import HeldDirectory
     from segmentlog.writes.commit_staged import Committed
     from segmentlog.writes.extents import TaskExtents
     from segmentlog.writes.sequences import SequenceNumbers

@@ -27,8 +27,8 @@ from segmentlog.log.swaps import settle_swaps
 from segmentlog.model import LARGEST_LONG, TopicPartition
 from segmentlog.store.durable import do_together, sync_directory
 from segmentlog.store.readable import exists, status_of
+from segmentlog.txn.change import HeldDirectory
 from segmentlog.txn.guard import SegmentSizes
-from segmentlog.txn.held import HeldDirectory
 
 if TYPE_CHECKING:  # a log that needs no recovery is prepared without the compiled kernels
     from segmentlog.txn.recover_log import RecoveryPlan

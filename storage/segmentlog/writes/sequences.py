@@ -44,7 +44,7 @@ from segmentlog.log.segment import Segment
 from segmentlog.model import Appended, TopicPartition
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.store.readable import open_file
-from segmentlog.txn.held import hold
+from segmentlog.txn.change import hold
 from segmentlog.writes.config import Producer
 from segmentlog.writes.extents import Extent, JobExtents, TaskExtents
 from segmentlog.writes.staged_files import TaskStage, staged_batches, staged_errors

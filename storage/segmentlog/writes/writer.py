@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from segmentlog.model import Appended
-    from segmentlog.txn.held import HeldDirectory
+    from segmentlog.txn.change import HeldDirectory
     from segmentlog.writes.job import WriteJob
     from segmentlog.writes.sequences import SequenceNumbers
 

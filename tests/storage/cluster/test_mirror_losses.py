@@ -21,7 +21,7 @@ from segmentlog.format.names import (
 )
 from segmentlog.log.checkpoint import read_offsets
 from segmentlog.store import fingerprint as look
-from segmentlog.txn.held import hold
+from segmentlog.txn.change import hold
 from segmentlog.txn.state import State
 
 ROLLING = segmentlog.ProducerConfig(segmentlog.TopicConfig(segment_bytes=200))

@@ -19,7 +19,7 @@ from segmentlog.format.names import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_CHECKPOI
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.maintain.recover_directory import DirectoryRecovery
 from segmentlog.tools.cli import app
-from segmentlog.txn.held import HeldDirectory
+from segmentlog.txn.change import HeldDirectory
 
 N_PARTITIONS = 3
 COMPACT = {

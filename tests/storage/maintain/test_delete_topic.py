@@ -33,10 +33,9 @@ from segmentlog.reads.scan import scan_slice
 from segmentlog.store.lock import DirectoryLock
 from segmentlog.store.readable import Entry, list_names
 from segmentlog.txn import change, effects, topics
-from segmentlog.txn.guard import list_guards
+from segmentlog.txn.guard import list_guards, recover_commits
 from segmentlog.txn.state import State
 from segmentlog.txn.topics import CHECKPOINTS
-from segmentlog.txn.unfinished import recover_commits
 
 ROWS = pa.table({"value": [b"a", b"b", b"c"], "partition": [0, 1, 2]})
 GONE: Mapping[int, list[bytes]] = {}

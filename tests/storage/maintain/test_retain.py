@@ -46,10 +46,9 @@ from segmentlog.model import TopicPartition
 from segmentlog.store.lock import DirectoryLock
 from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.txn import change, effects
-from segmentlog.txn.guard import list_guards
-from segmentlog.txn.settings_file import SettingsFile
+from segmentlog.txn.guard import list_guards, recover_commits
 from segmentlog.txn.state import State
-from segmentlog.txn.unfinished import recover_commits
+from segmentlog.txn.topics import SettingsFile
 
 DAY_MS = 24 * 3600 * 1000
 KEEP = {"retention.ms": "-1"}
@@ -717,7 +716,7 @@ import errno, os, sys
 os.system("mount -t tmpfs -o size=2M tmpfs /mnt")
 import pyarrow as pa, segmentlog
 from pathlib import Path
-from segmentlog.txn import unfinished
+from segmentlog.txn import guard
 
 path, kind, act = Path("/mnt/logs"), *sys.argv[1:]
 small = segmentlog.TopicConfig(segment_bytes=5000, index_interval_bytes=0)
@@ -737,7 +736,7 @@ def fill():
 
 write("t", 20)
 write("other", 20)
-finish = unfinished.finish
+finish = guard.finish
 if kind == "decided":  # the disk is filled between the decision and what follows from it
     def filled(*arguments):
         fill()

@@ -12,7 +12,7 @@ from segmentlog import RecoveryKind, RecoveryStep
 from segmentlog.maintain.recover_directory import DirectoryRecovery
 from segmentlog.maintain.verification.findings import Severity
 from segmentlog.testing.reference import Record, encode_batch
-from segmentlog.txn.held import HeldDirectory
+from segmentlog.txn.change import HeldDirectory
 
 pytestmark = pytest.mark.linux
 

@@ -22,7 +22,7 @@ from segmentlog.log.producer_snapshot import list_snapshots
 from segmentlog.model import TopicPartition
 from segmentlog.store.durable import SyncTogether
 from segmentlog.store.lock import DirectoryLock
-from segmentlog.txn.change import Change
+from segmentlog.txn.change import Change, hold
 from segmentlog.txn.effects import (
     _EFFECTS,
     Effect,
@@ -34,11 +34,9 @@ from segmentlog.txn.effects import (
     decode_effects,
     encode_effects,
 )
-from segmentlog.txn.guard import PartitionIntent, list_guards
-from segmentlog.txn.held import hold
-from segmentlog.txn.settings_file import SettingsFile
+from segmentlog.txn.guard import PartitionIntent, list_guards, recover_commits
 from segmentlog.txn.state import NumberedWrite, State
-from segmentlog.txn.unfinished import recover_commits
+from segmentlog.txn.topics import SettingsFile
 from segmentlog.writes.append import create_segment
 from segmentlog.writes.prepare import ready_to_append, visible_ends
 

@@ -15,7 +15,7 @@ from segmentlog.log.checkpoint import write_offsets
 from segmentlog.maintain.move_log_starts import LogStartMove
 from segmentlog.model import TopicPartition
 from segmentlog.store.lock import DirectoryLock
-from segmentlog.txn.held import HeldDirectory, hold, take
+from segmentlog.txn.change import HeldDirectory, hold, take
 
 
 @pytest.fixture

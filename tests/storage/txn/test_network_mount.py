@@ -23,7 +23,7 @@ from segmentlog.errors import LogChangedError, SegmentLogError, StorageError, Sy
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.model import ReadUpTo
 from segmentlog.txn import change
-from segmentlog.txn import unfinished as settle
+from segmentlog.txn import guard as settle
 from segmentlog.txn.guard import Guard
 from segmentlog.txn.state import State
 from segmentlog.writes import commit_staged as commit

@@ -40,7 +40,7 @@ from segmentlog.maintain.verification.verify_log import LogCheck
 from segmentlog.model import TopicPartition
 from segmentlog.testing.reference import Record, crc32c, encode_batch
 from segmentlog.txn import recover_log as recover_log_module
-from segmentlog.txn.held import HeldDirectory
+from segmentlog.txn.change import HeldDirectory
 from segmentlog.txn.recover_log import RecoveryPlan, plan_recovery, recover_log
 from segmentlog.writes.prepare import ready_to_append
 

@@ -10,7 +10,7 @@ from plain_writes import values, write
 from soundness import assert_tidy
 
 from segmentlog.model import TopicPartition
-from segmentlog.txn.held import hold
+from segmentlog.txn.change import hold
 from segmentlog.writes.commit_staged import CommitSettings, commit_staged
 from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.extents import JobExtents

@@ -19,7 +19,7 @@ import segmentlog
 from segmentlog.errors import StagedFileError
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.store.lock import DirectoryLock
-from segmentlog.txn.unfinished import recover_commits
+from segmentlog.txn.guard import recover_commits
 from segmentlog.writes import commit_staged as commit
 from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.job import WriteJob

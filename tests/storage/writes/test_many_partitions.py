@@ -20,9 +20,8 @@ import segmentlog
 from segmentlog.errors import SyncFailedError
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.maintain.recover import RecoveryKind
-from segmentlog.txn.guard import list_guards
+from segmentlog.txn.guard import list_guards, recover_commits
 from segmentlog.txn.topics import create_partitions
-from segmentlog.txn.unfinished import recover_commits
 from segmentlog.writes.config import Producer, ProducerConfig, WriteRequest
 from segmentlog.writes.job import WriteJob
 

@@ -13,7 +13,7 @@ from soundness import assert_tidy
 import segmentlog
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.model import TopicPartition
-from segmentlog.txn.held import hold
+from segmentlog.txn.change import hold
 from segmentlog.txn.state import STATE_FILE, CommittedBatch, Deletion, NumberedWrite, State
 from segmentlog.writes import commit_staged as commit
 from segmentlog.writes.config import ProducerConfig, WriteRequest

@@ -24,8 +24,8 @@ from segmentlog.model import LogSlice
 from segmentlog.reads.scan import scan_slice
 from segmentlog.store.durable import sync_file
 from segmentlog.store.lock import DirectoryLock
+from segmentlog.txn.guard import recover_commits
 from segmentlog.txn.state import State
-from segmentlog.txn.unfinished import recover_commits
 from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.job import WriteJob
 

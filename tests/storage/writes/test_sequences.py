@@ -27,8 +27,7 @@ from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.listing import list_segments
 from segmentlog.log.producer_snapshot import list_snapshots, read_snapshot, snapshot_path
 from segmentlog.store.lock import DirectoryLock
-from segmentlog.txn.guard import list_guards
-from segmentlog.txn.unfinished import recover_commits
+from segmentlog.txn.guard import list_guards, recover_commits
 from segmentlog.writes.config import ProducerConfig
 
 LARGEST = 2**31 - 1

@@ -29,10 +29,9 @@ from segmentlog.format.topic_config import TopicConfig
 from segmentlog.model import Codec
 from segmentlog.store.lock import DirectoryLock
 from segmentlog.txn import change
-from segmentlog.txn.guard import Guard, list_guards
-from segmentlog.txn.held import HeldDirectory
+from segmentlog.txn.change import HeldDirectory
+from segmentlog.txn.guard import Guard, list_guards, recover_commits
 from segmentlog.txn.state import State
-from segmentlog.txn.unfinished import recover_commits
 from segmentlog.writes import commit_staged as commit
 from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.extents import JobExtents, TaskExtents

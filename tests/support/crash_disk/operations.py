@@ -31,7 +31,7 @@ from crash_disk.runs import (
 from segmentlog.errors import CommitInDoubtError, SyncFailedError, UnknownTopicOrPartitionError
 from segmentlog.maintain.recover import RecoveryKind
 from segmentlog.maintain.recover_directory import DirectoryRecovery
-from segmentlog.txn.held import take
+from segmentlog.txn.change import take
 
 Operation = Callable[[Run], None]
 

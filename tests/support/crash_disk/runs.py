@@ -18,7 +18,7 @@ from segmentlog.format.names import CLEAN_SHUTDOWN_FILE
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.swaps import finish_swaps, has_swaps
 from segmentlog.store.lock import DirectoryLock
-from segmentlog.txn.unfinished import recover_commits
+from segmentlog.txn.guard import recover_commits
 from segmentlog.writes.config import ProducerConfig
 
 TOPIC, N_PARTITIONS = "t", 2

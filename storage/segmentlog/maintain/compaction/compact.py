@@ -57,7 +57,7 @@ from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.store.lock import DirectoryLock, LockShare, TaskLock
 from segmentlog.store.partitions import remove_deleted
 from segmentlog.store.system_errors import Failures, OnFailure, storage_errors
-from segmentlog.txn.held import HeldDirectory, hold
+from segmentlog.txn.change import HeldDirectory, hold
 from segmentlog.txn.topics import check_partition_path
 
 logger = logging.getLogger(__name__)

@@ -57,7 +57,7 @@ from segmentlog.store.readable import FileType, list_entries, status_of
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.tiered.layout import RemoteSegment
 from segmentlog.tiered.metadata import SegmentState, announced_segments
-from segmentlog.txn.held import HeldDirectory, hold
+from segmentlog.txn.change import HeldDirectory, hold
 from segmentlog.txn.topics import check_partition_path
 from segmentlog.writes.extents import STAGE_SUFFIX
 from segmentlog.writes.prepare import ready_to_append

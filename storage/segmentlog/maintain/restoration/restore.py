@@ -55,7 +55,7 @@ from segmentlog.store.durable import OutputFile
 from segmentlog.store.paths import identity_of, local_path, refuse_overlap
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.times import Time, epoch_milliseconds
-from segmentlog.txn.held import HeldDirectory, hold, take
+from segmentlog.txn.change import HeldDirectory, hold, take
 from segmentlog.txn.topics import create_replica
 
 if TYPE_CHECKING:

@@ -69,8 +69,8 @@ from segmentlog.store.paths import local_path, refuse_overlap
 from segmentlog.store.readable import FileType, exists, status_of
 from segmentlog.store.system_errors import is_gone, storage_errors
 from segmentlog.times import Time, epoch_milliseconds, iso_time
-from segmentlog.txn.held import hold
-from segmentlog.txn.unfinished import topics_taken_out
+from segmentlog.txn.change import hold
+from segmentlog.txn.guard import topics_taken_out
 
 _KINDS = {
     DirectoryState.DELETE: UsageKind.DELETE,
