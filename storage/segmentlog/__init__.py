@@ -333,7 +333,7 @@ def _bucket_disk(path: str) -> "SurveyedDisk":
 
 
 def _recognized(url: str) -> str | None:
-    from segmentlog.bucket.recognize import recognized
+    from segmentlog.bucket.objects import recognized
 
     return recognized(url)
 

@@ -20,7 +20,7 @@ from measure import Row, compare
 from s3_here import BUCKET, S3Server
 
 import segmentlog
-from segmentlog.bucket import objects, recognize, sequence
+from segmentlog.bucket import objects, sequence
 from segmentlog.bucket.commits import Commit, PlacedExtent, State
 from segmentlog.bucket.objects import ObstoreObjects, objects_at
 from segmentlog.bucket.sequence import sequence_at
@@ -53,8 +53,8 @@ def _location(url: str) -> BucketLocation:
 def _new_process() -> None:
     objects._clients.clear()
     sequence._sequences.clear()
-    recognize._known.clear()
-    recognize._stores.clear()
+    objects._known.clear()
+    objects._stores.clear()
 
 
 class _Counted:

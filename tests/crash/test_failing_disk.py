@@ -19,7 +19,7 @@ from segmentlog.errors import CommitInDoubtError, SegmentLogError
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.model import BATCH_SIZE
 from segmentlog.txn.guard import list_guards
-from segmentlog.writes import commit_staged as commit
+from segmentlog.writes import commit
 from segmentlog.writes.config import ProducerConfig
 
 N_PARTITIONS = 2

@@ -26,7 +26,7 @@ import pyarrow as pa
 from faulty_server import FAULTS, Fault, FaultyServer, Sent
 
 import segmentlog
-from segmentlog.bucket import objects, recognize, sequence
+from segmentlog.bucket import objects, sequence
 from segmentlog.bucket.sequence import sequence_at
 from segmentlog.bucket.upkeep import move_starts, sweep_objects
 from segmentlog.errors import CommitInDoubtError, SegmentLogError
@@ -46,8 +46,8 @@ def new_process() -> None:
     """Forget what this process knows of stores, as a new one."""
     objects._clients.clear()
     sequence._sequences.clear()
-    recognize._known.clear()
-    recognize._stores.clear()
+    objects._known.clear()
+    objects._stores.clear()
 
 
 @contextlib.contextmanager

@@ -1,14 +1,19 @@
-"""What a log needs of an object store, and the client that provides it.
+"""What a log needs of an object store, the client that provides it, and how a URL shows a log.
 
 The one request that decides anything is `Objects.create`: of several clients that create a key, at
 the most one succeeds.  A store that ignores the condition would lose commits in silence, so each
 process that writes asks the store once to break its word (`Sequence.create`).
+
+The user writes ``s3://bucket/logs`` for a log and for a copy of a log directory.  The marker
+object of the former decides, with one request.  A URL may also name a partition of the log, or a
+segment.
 """
 
 import errno
 import json
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from functools import partial
@@ -16,12 +21,16 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 from segmentlog.errors import LogDirectoryError, StorageError
-from segmentlog.store.paths import BucketLocation
+from segmentlog.format.names import parse_partition_directory, parse_segment_file
+from segmentlog.store.paths import BucketLocation, bucket_at, is_bucket
 from segmentlog.store.readable import exists
 from segmentlog.store.remote.location import Location, location_of, without_secrets
+from segmentlog.store.remote.requests import request
+from segmentlog.store.remote.stores import Store, store_at
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
+
 
 _T = TypeVar("_T")
 
@@ -188,7 +197,6 @@ class ObstoreObjects:
         )
 
     def create(self, key: str, data: bytes) -> bool:
-        """See `Objects`."""
         import obstore
 
         try:
@@ -220,14 +228,12 @@ class ObstoreObjects:
         )  # fmt: skip
 
     def get(self, key: str) -> bytes | None:
-        """See `Objects`."""
         try:
             return self._ask("reading", key, partial(_whole, self._store, key))
         except FileNotFoundError:
             return None
 
     def read(self, key: str, start: int, n_bytes: int) -> bytes:
-        """See `Objects`."""
         import obstore
 
         return self._ask(
@@ -236,7 +242,6 @@ class ObstoreObjects:
         )  # fmt: skip
 
     def list(self, prefix: str) -> Iterator[Found]:
-        """See `Objects`."""
         import obstore
 
         pages = iter(obstore.list(self._store, prefix or None))
@@ -249,7 +254,6 @@ class ObstoreObjects:
                 yield Found(each["path"], each["size"], modified_ms)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """See `Objects`."""
         import obstore
 
         left = [*keys]
@@ -290,17 +294,14 @@ class _DirectoryObjects(ObstoreObjects):
         return self._store
 
     def create(self, key: str, data: bytes) -> bool:
-        """See `Objects`."""
         self._make_directory()
         return super().create(key, data)
 
     def put(self, key: str, pieces: Iterable[bytes]) -> None:
-        """See `Objects`."""
         self._make_directory()
         super().put(key, pieces)
 
     def list(self, prefix: str) -> Iterator[Found]:
-        """See `Objects`."""
         return super().list(prefix) if exists(self._directory) else iter(())
 
     def _make_directory(self) -> None:
@@ -343,7 +344,6 @@ def _connect(location: BucketLocation) -> Objects:
 def _store(location: Location, prefix: str) -> "ObjectStore":
     from obstore.store import AzureStore, GCSStore, S3Store
 
-    common: Any = {"retry_config": _RETRIES}
     client: Any = {"timeout": _TIMEOUT}
     options = dict(location.options)
     bucket, config, made = location.host, dict[str, Any](), cast("Any", AzureStore)
@@ -362,7 +362,7 @@ def _store(location: Location, prefix: str) -> "ObjectStore":
     if any(str(value).startswith("http://") for value in config.values()) or _uses_http(config):
         client["allow_http"] = True
     found: ObjectStore = made(
-        bucket, prefix=prefix or None, config=config, client_options=client, **common
+        bucket, prefix=prefix or None, config=config, client_options=client, retry_config=_RETRIES
     )
     return found
 
@@ -454,3 +454,92 @@ def _azure_config(location: Location, options: dict[str, str]) -> dict[str, Any]
     elif authority:
         config["endpoint"] = f"{scheme}://{authority}/{account}"
     return config
+
+
+#: Seconds for which a URL without a marker is not asked for again.  One with a marker keeps it.
+_FORGOTTEN_AFTER = 10.0
+
+_stores: dict[tuple[int, str], Store] = {}
+_known: dict[tuple[int, str], tuple[bool, float]] = {}
+
+
+def recognized(url: str) -> str | None:
+    """The path of a log that a URL leads to, or of something in it; None if it is none."""
+    location = bucket_at(url)
+    if location is None:
+        return None
+    if ";prefix=" in url and is_bucket(url):
+        return url  # made here
+    place = location
+    names: list[str] = []
+    while True:
+        if _has_marker(location):
+            return "/".join([location.root, *reversed(names)])
+        before, _, name = location.prefix.rpartition("/")
+        is_part = parse_partition_directory(name) or parse_segment_file(name)
+        if not is_part or len(names) == 2:
+            return place.root if is_bucket(url) else None
+        names.append(name)
+        location = location._replace(prefix=before)
+
+
+def _has_marker(location: BucketLocation) -> bool:
+    key = os.getpid(), location.root
+    is_there, asked = _known.get(key, (False, 0.0))
+    if is_there or (asked and time.monotonic() - asked < _FORGOTTEN_AFTER):
+        return is_there
+    if location.scheme == "file":
+        is_there = exists(f"{location.prefix}/{MARKER}")
+    else:
+        is_there = _is_in_store(location)
+    _known[key] = is_there, time.monotonic()
+    return is_there
+
+
+def _is_in_store(location: BucketLocation) -> bool:
+    """Whether a store has the marker.
+
+    The client that reads copies of log directories needs no other package.  For S3, it knows all
+    credentials that the client of logs knows, and files of profiles.  For Google Cloud Storage and
+    Azure it knows fewer, so there it is only asked if the client of logs cannot tell.  If neither
+    can, the read of a copy reports that.
+    """
+    last: StorageError | None = None
+    reads_copies = True
+    is_s3 = location.scheme == "s3"
+    for finds in (_finds_as_copy,) if is_s3 else (_finds_as_log, _finds_as_copy):
+        try:
+            return finds(location)
+        except LogDirectoryError:  # no package, or an option that the client does not know
+            reads_copies = finds is not _finds_as_copy
+        except StorageError as error:
+            last = error
+    # A store that fails for a moment has not said that there is no log: its objects would be taken
+    # for a directory without partitions.  And if no copy can be read (``az:`` without adlfs), the
+    # user has to hear of a wrong key.
+    if last is None or (last.errno == errno.EACCES and reads_copies):
+        return False
+    raise last
+
+
+def _finds_as_copy(location: BucketLocation) -> bool:
+    key = f"{location.prefix}/{MARKER}".lstrip("/")
+    path = f"{location.store}/{key}"
+    client = os.getpid(), location.store
+    try:
+        if client not in _stores:
+            _stores[client] = request(
+                path, "connecting", partial(store_at, location_of(location.store))
+            )
+        return not request(path, "looking up", partial(_stores[client].facts, key)).is_directory
+    except FileNotFoundError:
+        return False
+
+
+def _finds_as_log(location: BucketLocation) -> bool:
+    return objects_at(location).get(MARKER) is not None
+
+
+def forget(location: BucketLocation) -> None:
+    """Ask again for a log: this process has made it."""
+    _known.pop((os.getpid(), location.root), None)

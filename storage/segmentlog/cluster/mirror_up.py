@@ -35,10 +35,9 @@ from segmentlog.bucket.commits import (
     new_topic_id,
 )
 from segmentlog.bucket.commits import State as BucketState
-from segmentlog.bucket.objects import Objects
-from segmentlog.bucket.recognize import forget
+from segmentlog.bucket.data_objects import Part, Upload, read_range
+from segmentlog.bucket.objects import Objects, forget
 from segmentlog.bucket.sequence import sequence_at
-from segmentlog.bucket.upload import Part, Upload, read_range
 from segmentlog.cluster.copies import Copy
 from segmentlog.cluster.follower import MirroredPartition, differences
 from segmentlog.cluster.replicated import ReplicatedDirectory

@@ -31,6 +31,7 @@ RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 SETTINGS_FILE = "segmentlog.settings"  #: ours: settings of topics in a directory without a broker
+STAGE_SUFFIX = ".stage"  #: ours: of files with batches that are not committed yet
 
 _OF_LOGS = ("segmentlog.", META_PROPERTIES_FILE, CLEAN_SHUTDOWN_FILE)
 _LARGEST_PARTITION = 2**31 - 1

@@ -24,10 +24,10 @@ from segmentlog.store.durable import SyncTogether, do_together
 from segmentlog.store.system_errors import FULL, Failures
 from segmentlog.txn.change import Change, HeldDirectory
 from segmentlog.txn.effects import MoveBounds, PutAside
-from segmentlog.txn.guard import PartitionIntent, SegmentSizes
+from segmentlog.txn.guard import PartitionIntent
 from segmentlog.txn.topics import check_partition_path
 from segmentlog.writes.append import LogAppender, create_segment
-from segmentlog.writes.prepare import as_they_are, ready_to_append, visible_ends
+from segmentlog.writes.commit import ReadyLog, as_they_are, ready_to_append, visible_ends
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class LogStartMove:
         self._held = held
         self._directory = held.directory
         self._change = Change.begin(held)
-        self._is_ready, self._ready = True, dict[TopicPartition, tuple[SegmentSizes, int]]()
+        self._is_ready, self._ready = True, dict[TopicPartition, ReadyLog]()
         partitions = sorted(partitions)
 
         def prepare(some: Sequence[TopicPartition]) -> None:
@@ -92,14 +92,14 @@ class LogStartMove:
         `CommitInDoubtError` leaves all log starts as they were.
         """
         bounds = dict.fromkeys(rolls, -1) | dict(starts)
-        ends = {each: self._ready[each][1] for each in bounds}
+        ends = {each: self._ready[each].end for each in bounds}
         known = self._held.checkpoints.high_watermarks.offsets
         visible = {each: min(known.get(each, end), end) for each, end in ends.items()}
         if self._is_ready:
             visible = visible_ends(self._held, ends)
         partitions = [
             PartitionIntent(
-                *each, self._ready[each][0], ends[each], visible[each], visible[each], start
+                *each, self._ready[each].sizes, ends[each], visible[each], visible[each], start
             )
             for each, start in bounds.items()
         ]

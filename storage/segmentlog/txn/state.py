@@ -20,6 +20,7 @@ spans of the last commits are kept, up to `_MOST_SPANS` partitions.
 
 import contextlib
 import json
+import logging
 import os
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -33,11 +34,15 @@ from segmentlog.store.durable import replace_file
 from segmentlog.store.readable import Stamp, exists, open_file, read_whole, status_of
 from segmentlog.store.system_errors import is_gone
 
+logger = logging.getLogger(__name__)
+
 _Key = TypeVar("_Key")
 _Found = TypeVar("_Found")
 
 #: Counted from the last commit under a name to a topic; a failed query is retried much sooner.
 FORGOTTEN_AFTER_MS = 30 * 24 * 3600 * 1000
+
+_MOST_NAMED = 10  #: topics in a warning
 
 #: By id and topic: the version that was committed last, and the time (epoch ms).
 Versions = dict[tuple[str, str], tuple[int, int]]
@@ -56,6 +61,19 @@ class NumberedWrite(NamedTuple):
         """Topics that have this version or a later one, each with its version."""
         found = {topic: versions.get((self.app_id, topic), (-1, 0))[0] for topic in topics}
         return {topic: version for topic, version in found.items() if version >= self.version}
+
+    def warn(self, place: str, left_out: Mapping[str, int]) -> None:
+        """Name the topics of a log that are left out.
+
+        A counter that has begun again would lose job after job in silence.
+        """
+        named = [f"{topic!r}, which has version {left_out[topic]}" for topic in sorted(left_out)]
+        if len(named) > _MOST_NAMED:
+            named[_MOST_NAMED:] = [f"{len(named) - _MOST_NAMED} more"]
+        logger.warning(
+            "%s: version %d of %r is not written to %s",
+            place, self.version, self.app_id, "; ".join(named),
+        )  # fmt: skip
 
 
 def forget_old(
@@ -130,8 +148,11 @@ class StreamBatch(NamedTuple):
         """The batch as its commit records it."""
         return CommittedBatch(self.number, self.run, n_records)
 
-    def is_repeated(self, streams: Streams, n_records: int) -> bool:
-        """Whether the batch was committed before; `StreamBatchError` if it was another one."""
+    def is_repeated(self, place: str, streams: Streams, n_records: int) -> bool:
+        """Whether the batch was committed before; `StreamBatchError` if it was another one.
+
+        `place`: of the log, for the warning that the batch is left out.
+        """
         if self.query not in streams:
             return False
         last, _ = streams[self.query]
@@ -141,6 +162,10 @@ class StreamBatch(NamedTuple):
             raise StreamBatchError(
                 self.query, self.number, n_records, last.number, last.n_records, last.run
             )
+        logger.warning(
+            "%s: batch %d of query %s was committed before, and is not written again",
+            place, self.number, self.query,
+        )  # fmt: skip
         return True
 
 

@@ -12,7 +12,7 @@ from segmentlog.writes.config import WriteRequest, check_level, columns_left_out
 from segmentlog.writes.job import WriteJob
 
 if TYPE_CHECKING:
-    from segmentlog.writes.extents import TaskExtents
+    from segmentlog.writes.staged_files import TaskExtents
 
 __all__ = [
     "NumberedWrite",
@@ -30,6 +30,6 @@ def __getattr__(name: str) -> object:
     if name != "TaskExtents":
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
-    from segmentlog.writes.extents import TaskExtents
+    from segmentlog.writes.staged_files import TaskExtents
 
     return TaskExtents

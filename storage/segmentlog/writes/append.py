@@ -1,6 +1,6 @@
 """Append batches at the end of a log, and make staged files segments of it without copying them.
 
-Nothing here is ordered or durable: `segmentlog.writes.commit_staged` decides when bytes may be
+Nothing here is ordered or durable: `segmentlog.writes.commit` decides when bytes may be
 written, and which step makes them part of the log.
 
 Of a staged file, only the base offset and the leader epoch of each batch may have to change, and
@@ -22,7 +22,7 @@ import errno
 import logging
 import os
 import struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +52,11 @@ from segmentlog.store.durable import (
 )
 from segmentlog.store.readable import open_file
 from segmentlog.txn.guard import SegmentSizes
-from segmentlog.writes.extents import Extent
+
+if TYPE_CHECKING:  # staged files leave the tables that are read here
+    from segmentlog.writes.staged_files import Extent
+
+logger = logging.getLogger(__name__)
 
 
 def _resume(builder: IndexBuilder, log_path: str, base_offset: int, size: int) -> None:
@@ -200,8 +204,6 @@ class LogAppender:
         self._unsynced.add(kind)
 
 
-logger = logging.getLogger(__name__)
-
 #: Batches that are smaller than this on average are copied, and need no table.
 _LEAST_BATCH_BYTES = 8 << 10
 
@@ -272,7 +274,7 @@ def _checksum(data: bytes, name: str) -> int:
     return int(checksum(named, 0, len(named)))
 
 
-def read_table(directory: str, extent: Extent) -> Int64s | None:
+def read_table(directory: str, extent: "Extent") -> Int64s | None:
     """Headers of the batches of a staged file by its table; None if it has no sound table.
 
     The table has to be whole, to be that of this file, to fit the extent, and to fit some headers
@@ -295,7 +297,7 @@ def read_table(directory: str, extent: Extent) -> Int64s | None:
     return headers
 
 
-def _headers_of(data: bytes, extent: Extent) -> Int64s | None:
+def _headers_of(data: bytes, extent: "Extent") -> Int64s | None:
     """The batches of a whole table of the extent's file; None for anything else."""
     if len(data) < _HEAD.size + _BATCH.itemsize + _SUM.size:
         return None
@@ -325,7 +327,7 @@ def _headers_of(data: bytes, extent: Extent) -> Int64s | None:
     return headers if is_sound else None
 
 
-def _fits_file(directory: str, extent: Extent, headers: Int64s) -> bool:
+def _fits_file(directory: str, extent: "Extent", headers: Int64s) -> bool:
     """Whether the file has its size, and some of its headers have the fields of their rows."""
     numbers = np.unique(np.linspace(0, len(headers) - 1, _N_COMPARED).astype(np.int64))
     columns = [layout.POSITION, layout.SIZE, layout.BASE_OFFSET, layout.LAST_OFFSET,
@@ -358,7 +360,7 @@ class SegmentPlan(NamedTuple):
 
 def plan_segment(
     directory: str,
-    extent: Extent,
+    extent: "Extent",
     base_offset: int,
     shift: int,
     leader_epoch: int,
@@ -400,7 +402,7 @@ def plan_segment(
 
 
 def enter_partition(
-    guard_path: str, partition_path: str, extent: Extent, plan: SegmentPlan
+    guard_path: str, partition_path: str, extent: "Extent", plan: SegmentPlan
 ) -> bool:
     """Begin to carry a plan out, with the offset index; False if no file can be moved there.
 
@@ -425,7 +427,7 @@ def move_segment(
     directory: str,
     guard_path: str,
     partition_path: str,
-    extent: Extent,
+    extent: "Extent",
     plan: SegmentPlan,
 ) -> SegmentSizes:
     """Carry out the rest of a plan, after `enter_partition`.
@@ -452,7 +454,7 @@ def move_segment(
     )
 
 
-def _within(guard_path: str, extent: Extent, kind: FileKind) -> str:
+def _within(guard_path: str, extent: "Extent", kind: FileKind) -> str:
     return os.path.join(guard_path, f"{extent.file.name}.{kind}")
 
 

@@ -1,47 +1,37 @@
 """A write job whose log is in an object store: the driver begins and commits it, tasks stage rows.
 
-It has the face of `segmentlog.writes.job.WriteJob`, which begins it if the path is one of such a
-log.  There is neither a lock nor a mark: tasks write objects of their own, and the commit creates
+There is neither a lock nor a mark: tasks write objects of their own, and the commit creates
 the next object of a sequence (`segmentlog.bucket.sequence`), with the offsets that are free then.
 """
 
-import logging
 import secrets
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from segmentlog.bucket.commits import Commit, PlacedExtent, State, Topic, new_topic_id
-from segmentlog.bucket.objects import objects_at
-from segmentlog.bucket.recognize import forget
+from segmentlog.bucket.objects import forget, objects_at
 from segmentlog.bucket.sequence import Sequence, sequence_at
 from segmentlog.errors import (
     LogDirectoryError,
     OffsetsOutOfOrderError,
     OptionError,
-    UnknownTopicOrPartitionError,
 )
-from segmentlog.format.names import check_topic_name
 from segmentlog.model import LARGEST_LONG, TopicPartition
 from segmentlog.store.paths import BucketLocation, parse_bucket
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.state import StreamBatch
-from segmentlog.writes.config import ProducerConfig, WriteRequest
+from segmentlog.txn.topics import JobTopics
+from segmentlog.writes.config import WriteRequest
+from segmentlog.writes.job import WriteJob
 
 if TYPE_CHECKING:
-    from segmentlog.bucket.task_object import StagedExtent, StagedObjects
+    from segmentlog.bucket.data_objects import ObjectStage, StagedExtent, StagedObjects
     from segmentlog.txn.change import HeldDirectory
-    from segmentlog.writes.commit_staged import Committed
-    from segmentlog.writes.sequences import SequenceNumbers
-    from segmentlog.writes.stager import RowStager
-
-logger = logging.getLogger(__name__)
-
-
-#: Partitions of a new topic that rows may name by themselves: one wrong row makes no more.
-_MOST_NAMED = 10_000
+    from segmentlog.writes.commit import Committed
+    from segmentlog.writes.staged_files import TaskExtents
 
 #: A job that takes longer may not commit: the log remembers for 30 days which jobs have ended, and
 #: a sweep removes the objects of those that it has ended.
@@ -49,38 +39,13 @@ _LONGEST_MS = 14 * 24 * 3600 * 1000
 
 
 @dataclass(frozen=True, slots=True)
-class BucketTopics:
-    """Topics of a log as a job has found them, and as it may create them."""
+class BucketJob(WriteJob):
+    """A job in an object store."""
 
-    topic: str | None  # of all rows, or None to take the column ``topic``
-    found: dict[str, Topic]  # when the job began
-    num_partitions: int  # of topics that the job creates; 0 to create none
-    is_named: bool  # whether rows name the partitions of new topics
-    path: str  # for errors
-
-    def n_partitions(self, topic: str) -> int:
-        """Number of partitions of a topic, or the number that it will get."""
-        if topic in self.found:
-            return self.found[topic].n_partitions
-        check_topic_name(topic)
-        if not self.num_partitions:
-            hint = "allow its creation: auto_create_topics=True (in Spark autoCreateTopics=true)"
-            raise UnknownTopicOrPartitionError(topic, -1, self.path, hint)
-        return _MOST_NAMED if self.is_named else self.num_partitions
-
-
-@dataclass(frozen=True, slots=True)
-class BucketJob:
-    """One job.  It is small and picklable, because it travels to every task."""
-
-    request: WriteRequest
-    token: str  # random; part of the keys of all its data objects
-    topics: BucketTopics
     begun_ms: int = field(default_factory=lambda: int(time.time() * 1000))
 
     @classmethod
-    @storage_errors()
-    def begin(cls, request: WriteRequest) -> "BucketJob":
+    def begin_in_bucket(cls, request: WriteRequest) -> "BucketJob":
         """Make the log if there is none; read what it holds.
 
         Raises `LogDirectoryError` if the store has no conditional writes, or other objects are at
@@ -101,30 +66,15 @@ class BucketJob:
         fits = {None, state.topics[topic].n_partitions} if state and topic in state.topics else ()
         if state is None or asked not in fits:
             state = sequence.refresh()
-        if topic in state.topics and asked not in {None, state.topics[topic].n_partitions}:
-            accepted = (
-                f"topic {topic!r} exists and has {state.topics[topic].n_partitions} partitions: "
-                "leave the option out to write to these, or choose another topic"
-            )
-            raise OptionError("num_partitions", str(asked), accepted)
         creates = request.auto_create_topics in (None, True)
-        topics = BucketTopics(
-            topic, state.topics, (asked or 1) if creates else 0,
-            request.config.use_offsets and asked is None, str(location),
+        partitions = {each: found.n_partitions for each, found in state.topics.items()}
+        topic_ids = {each: found.topic_id for each, found in state.topics.items()}
+        topics = JobTopics(
+            str(location), topic, partitions, (asked or 1) if creates else 0,
+            request.config.use_offsets and asked is None, topic_ids,
         )  # fmt: skip
-        if topic is not None:
-            topics.n_partitions(topic)
+        topics.check(asked)
         return cls(request, secrets.token_hex(8), topics)
-
-    @property
-    def directory(self) -> str:
-        """Path of the log, as `segmentlog.store.paths` makes it."""
-        return self.request.directory
-
-    @property
-    def config(self) -> ProducerConfig:
-        """How rows become batches."""
-        return self.request.config
 
     @property
     def location(self) -> BucketLocation:
@@ -135,54 +85,35 @@ class BucketJob:
     def _sequence(self) -> Sequence:
         return sequence_at(self.location)
 
-    @property
-    def files(self) -> "BucketJob":
-        """The job's own signs of life, which it does not need."""
-        return self
+    def _stage(self, task: int, *, commits_here: bool) -> "ObjectStage":
+        from segmentlog.bucket.data_objects import ObjectStage  # the kernels load in the task
+
+        return ObjectStage(objects_at(self.location), self.token, task)
 
     def renew(self) -> None:
-        """Give a sign of life: none is needed."""
-
-    @storage_errors()
-    def stager(
-        self,
-        task: int,
-        numbers: "SequenceNumbers | None" = None,
-        *,
-        commits_here: bool = False,
-    ) -> "RowStager":
-        """The stager for the rows of a task attempt.
-
-        `commits_here`: see `WriteJob.stager`; nothing is staged before the object is written.
-        """
-        from segmentlog.bucket.task_object import ObjectStage  # the kernels load in the task
-        from segmentlog.writes.stager import RowStager
-
-        stage = ObjectStage(objects_at(self.location), self.token, task)
-        topics = self.topics
-        return RowStager(stage, self.config, topics.topic, topics.n_partitions, task, numbers)
+        """See `WriteJob`: none is needed."""
 
     def check_begun(self) -> None:
-        """See `WriteJob.check_begun`: only the commit knows whether the job was ended."""
+        """See `WriteJob`: only the commit knows whether the job was ended."""
 
     @storage_errors()
     def commit(
         self,
-        tasks: "Iterable[StagedObjects]",
+        tasks: "Iterable[TaskExtents] | Iterable[StagedObjects]",
         *,
         rolls: bool = False,
         with_producers: Collection[TopicPartition] = (),
         batch: StreamBatch | None = None,
         held: "HeldDirectory | None" = None,
     ) -> "Committed":
-        """Make all rows visible at once, and end the job.
+        """See `WriteJob`; each extent is a segment, so there is nothing to roll.
 
-        The arguments are those of `WriteJob.commit`; each extent is a segment, so there is nothing
-        to roll.  Raises `CommitInDoubtError` if the store does not say whether it took place.
+        Raises `CommitInDoubtError` if the store does not say whether it took place.
         """
-        from segmentlog.writes.commit_staged import Committed
+        from segmentlog.writes.commit import Committed
 
-        staged = [each for task in tasks for each in task.extents]
+        objects = cast("Iterable[StagedObjects]", tasks)  # what an `ObjectStage` returns
+        staged = [each for task in objects for each in task.extents]
         if self.config.use_offsets:
             staged.sort(key=attrgetter("first_offset"))
         attempt = _Attempt(self, staged, batch, secrets.token_hex(16))
@@ -223,22 +154,14 @@ class _Attempt:
         if job.topics.topic is not None and job.topics.topic not in topics:
             topics.append(job.topics.topic)
         if batch is not None:
-            if batch.is_repeated(state.streams, n_records):
-                logger.warning(
-                    "%s: batch %d of query %s was committed before, and is not written again",
-                    shown, batch.number, batch.query,
-                )  # fmt: skip
+            if batch.is_repeated(shown, state.streams, n_records):
                 self.was_done = True
                 return None
             if not n_records and not job.request.overwrite:
                 return None
         left_out = numbered.left_out(state.versions, topics) if numbered else {}
         if numbered and left_out:
-            named = [f"{topic!r}, which has version {left_out[topic]}" for topic in left_out]
-            logger.warning(
-                "%s: version %d of %r is not written to %s",
-                shown, numbered.version, numbered.app_id, "; ".join(named),
-            )  # fmt: skip
+            numbered.warn(shown, left_out)
             if len(left_out) == len(topics):
                 self.was_done = True
                 return None
@@ -264,25 +187,23 @@ class _Attempt:
 
         Another job may have made the topic meanwhile, or again.
         """
-        job, created = self._job, dict[str, Topic]()
+        known, created = self._job.topics, dict[str, Topic]()
         for topic in topics:
-            wanted = job.topics.n_partitions(topic)
+            wanted = known.n_partitions(topic)
             self._refuse_mirrored(state, topic)
-            if topic not in job.topics.found and job.topics.is_named:
+            if topic not in known.partitions and known.is_named:
                 mine = (each.partition for each in self._staged if each.topic == topic)
                 wanted = max(mine, default=0) + 1
-            found, before = state.topics.get(topic), job.topics.found.get(topic)
-            if found is None and before is None:
+            found, topic_id = state.topics.get(topic), known.versions.get(topic)
+            if found is None and topic_id is None:
                 topic_id = self._topic_ids.setdefault(topic, new_topic_id())
                 created[topic] = Topic(topic_id, wanted)
-                continue
-            is_same = found is not None and before in (None, found)
-            if not is_same or found is None or found.n_partitions != wanted:
-                reason = (
-                    f"topic {topic!r} no longer has the {wanted} partitions over which the job "
-                    "has spread its rows; run the job again"
-                )
-                raise LogDirectoryError(str(job.location), reason)
+            elif (
+                found is None
+                or topic_id not in (None, found.topic_id)
+                or found.n_partitions != wanted
+            ):
+                raise known.not_as_found(topic, wanted)
         return created
 
     def _refuse_mirrored(self, state: State, topic: str) -> None:

@@ -1,238 +1,186 @@
-"""A write job: the driver begins it, tasks on any machine stage rows, the driver commits them."""
+"""A write job: the driver begins it, tasks on any machine stage rows, the driver commits them.
+
+In a log directory, a job leaves a mark, and its tasks leave staged files beside the logs.  Both
+are removed when the job ends, or by a later job.
+"""
 
 import contextlib
-import itertools
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, cast
+import hashlib
+import logging
+import os
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from segmentlog.cluster.directory_settings import DirectorySettings, read_partition_counts
 from segmentlog.errors import (
     CommitInDoubtError,
     LogDirectoryError,
-    OptionError,
     SegmentLogError,
     SyncFailedError,
-    UnknownTopicOrPartitionError,
 )
-from segmentlog.format.names import META_PROPERTIES_FILE, check_topic_name
+from segmentlog.format.names import (
+    CLEAN_SHUTDOWN_FILE,
+    LOCK_FILE,
+    META_PROPERTIES_FILE,
+    STAGE_SUFFIX,
+    is_of_logs,
+    parse_segment_file,
+    segment_file_name,
+)
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.model import TopicPartition
 from segmentlog.reads.metadata_log import metadata_path
 from segmentlog.store.beside_broker import pace_of
-from segmentlog.store.partitions import current_partitions
-from segmentlog.store.paths import is_bucket
-from segmentlog.store.readable import exists
-from segmentlog.store.system_errors import storage_errors
-from segmentlog.txn.change import hold
-from segmentlog.txn.guard import list_guards
-from segmentlog.txn.state import LazyState, State, StreamBatch
-from segmentlog.txn.topics import create_partitions, is_known, remove_taken_out, take_out
-from segmentlog.writes.bucket_job import BucketJob
-from segmentlog.writes.config import ProducerConfig, WriteRequest
-from segmentlog.writes.job_files import (
-    JobFiles,
-    end_stream,
-    mark_new,
-    new_token,
-    prepare_directory,
-    sweep_jobs,
+from segmentlog.store.durable import (
+    create_file,
+    cut_file,
+    make_directory,
+    sync_ancestors,
+    writable,
+    write_all,
 )
+from segmentlog.store.paths import is_bucket, is_pattern, refuse_object_store, why_not_there
+from segmentlog.store.readable import FileStatus, exists, list_names, status_of
+from segmentlog.store.system_errors import (
+    MAY_WRITE,
+    is_own,
+    may_write,
+    storage_errors,
+    user,
+    why_not_written,
+)
+from segmentlog.txn.change import HeldDirectory, hold
+from segmentlog.txn.guard import list_guards
+from segmentlog.txn.state import STATE_FILE, State, StreamBatch
+from segmentlog.txn.topics import JobTopics, complete_topics, remove_taken_out, take_out
+from segmentlog.writes.config import ProducerConfig, WriteRequest
 
 if TYPE_CHECKING:
-    from segmentlog.txn.change import HeldDirectory
-    from segmentlog.writes.commit_staged import Committed
-    from segmentlog.writes.extents import TaskExtents
-    from segmentlog.writes.sequences import SequenceNumbers
+    from segmentlog.bucket.data_objects import ObjectStage
+    from segmentlog.writes.commit import Committed
+    from segmentlog.writes.leader_checks import SequenceNumbers
+    from segmentlog.writes.staged_files import TaskExtents, TaskStage
     from segmentlog.writes.stager import RowStager
 
-#: Partitions of a new topic that rows may name by themselves: one wrong row makes no more.
-_MOST_NAMED = 10_000
-
 
 @dataclass(frozen=True, slots=True)
-class JobTopics:
-    """Topics of a log directory as a job has found them, and as it may create them."""
-
-    directory: str  # the log directory
-    topic: str | None  # of all rows, or None to take the column ``topic``
-    partitions: Mapping[str, int]  # number of partitions of each topic when the job began
-    in_cluster: Mapping[str, int]  # this number, of incomplete topics
-    missing: Mapping[str, int]  # the first missing partition of each incomplete topic
-    num_partitions: int  # of topics that the job creates; 0 to create none
-    #: whether rows keep their partitions: an incomplete topic may be written to
-    keeps_partitions: bool
-    #: whether rows name the partitions of topics that the job creates, and no number was given:
-    #: each of these topics gets those that its own rows name
-    is_named: bool
-    deletions: Mapping[str, str]  # the last deletion of each topic, when the job began
-    #: number of partitions of these topics, once all rows are staged
-    named: Mapping[str, int] = field(default_factory=dict)
-
-    @classmethod
-    def found(
-        cls,
-        directory: str,
-        topic: str | None,
-        *,
-        asked: int | None,
-        auto_create_topics: bool,
-        keeps_partitions: bool,
-        in_cluster: Mapping[str, int],
-        is_named: bool = False,
-    ) -> "JobTopics":
-        """The topics that are there now; a job begins with them.
-
-        It is an error if `topic` has another number of partitions than `asked` (one by default for
-        missing topics), or is incomplete and not to be created.  `in_cluster` has the numbers of
-        the cluster's metadata, if it is known.
-        """
-        partitions, missing = _count_partitions(directory, in_cluster)
-        # The job travels to every task, so it keeps only the numbers that directories do not show.
-        in_cluster = {each: partitions[each] for each in missing}
-        if topic in partitions and asked not in {None, partitions[topic]}:
-            accepted = (
-                f"topic {topic!r} exists and has {partitions[topic]} partitions: leave the option "
-                "out to write to these, choose another topic, or delete this one and its records: "
-                "segmentlog delete-topic"
-            )
-            raise OptionError("num_partitions", str(asked), accepted)
-        n_new = (asked or 1) if auto_create_topics else 0
-        topics = cls(
-            directory, topic, partitions, in_cluster, missing, n_new, keeps_partitions,
-            is_named=is_named and asked is None, deletions=LazyState(directory).deletions,
-        )  # fmt: skip
-        if topic is not None:
-            topics.n_partitions(topic)
-        return topics
-
-    def n_partitions(self, topic: str) -> int:
-        """Number of partitions of a topic, or the number that it will get."""
-        if topic in self.missing and not self.keeps_partitions:
-            hint = (
-                "write a topic only where all its partitions are: the number of partitions "
-                "decides which partition a key gets"
-            )
-            missing = self.missing[topic]
-            raise UnknownTopicOrPartitionError(topic, missing, self.directory, hint)
-        if topic in self.partitions:
-            return self.partitions[topic]
-        check_topic_name(topic)
-        if not self.num_partitions:
-            hint = (
-                "create the topic with the broker, or allow its creation: "
-                "auto_create_topics=True (in Spark autoCreateTopics=true)"
-            )
-            raise UnknownTopicOrPartitionError(topic, -1, self.directory, hint)
-        return self.named.get(topic, _MOST_NAMED) if self.is_named else self.num_partitions
-
-    def named_by(self, staged: Collection[TopicPartition]) -> "JobTopics":
-        """The topics, with the partitions that all rows of the job name."""
-        named = {} if self.topic is None else {self.topic: 1}
-        for topic, partition in staged:
-            named[topic] = max(named.get(topic, 1), partition + 1)
-        return replace(self, named=named)
-
-    def new_among(self, topics: Collection[str]) -> list[str]:
-        """The topics that `make` would create, and of which nothing is there yet."""
-        return [
-            each
-            for each in topics
-            if each not in self.partitions and not is_known(self.directory, each)
-        ]
-
-    def make(self, topics: Collection[str]) -> None:
-        """Create the topics that are missing when the job commits; the caller holds the lock.
-
-        It is an error if rows were spread over another number of partitions than a topic has:
-        another job may have created the topic meanwhile, or again.  Partitions that were added to
-        a topic are none: a producer does not know of new partitions at once, either.
-        """
-        if self.num_partitions:
-            for topic in topics:
-                create_partitions(self.directory, topic, self.n_partitions(topic))
-        found, missing = _count_partitions(self.directory, self.in_cluster)
-        deletions = LazyState(self.directory).deletions
-        for topic in topics:
-            wanted, n_found = self.n_partitions(topic), found.get(topic, 0)
-            is_same = deletions.get(topic) == self.deletions.get(topic)
-            may_grow = topic in self.partitions and is_same
-            is_other = n_found < wanted or (n_found > wanted and not may_grow)
-            if is_other or missing.get(topic) != self.missing.get(topic):
-                reason = (
-                    f"topic {topic!r} no longer has the {wanted} partitions over which the job "
-                    "has spread its rows; run the job again"
-                )
-                raise LogDirectoryError(self.directory, reason)
-
-    def all_partitions(self) -> list[TopicPartition]:
-        """The partitions that `topic` has now."""
-        if self.topic is None:
-            return []
-        counts, _ = _count_partitions(self.directory, self.in_cluster)
-        n_partitions = counts.get(self.topic, 0)
-        return [TopicPartition(self.topic, number) for number in range(n_partitions)]
-
-
-def complete_topics(directory: str, topic: str | None) -> None:
-    """Make the partitions that a crash has left out, of `topic` or of all topics."""
-    if topic is not None:
-        create_partitions(directory, topic, 0)
-        return
-    partitions, missing = _count_partitions(directory, {})
-    for each in missing:
-        # The partition had records, or a link is in its place: an error only if rows come for it.
-        with contextlib.suppress(UnknownTopicOrPartitionError, LogDirectoryError):
-            create_partitions(directory, each, partitions[each])
-
-
-def _count_partitions(
-    directory: str, in_cluster: Mapping[str, int]
-) -> tuple[dict[str, int], dict[str, int]]:
-    """`JobTopics.partitions` and `JobTopics.missing`.
-
-    The directories alone do not show that the highest partitions are missing.
-    """
-    found: dict[str, set[int]] = {}
-    for each in current_partitions(directory):
-        topic, partition = each.topic_partition
-        found.setdefault(topic, set()).add(partition)
-    counts = {
-        topic: max(max(numbers) + 1, in_cluster.get(topic, 0)) for topic, numbers in found.items()
-    }
-    missing = {
-        topic: next(number for number in itertools.count() if number not in numbers)
-        for topic, numbers in found.items()
-        if len(numbers) < counts[topic]
-    }
-    return counts, missing
-
-
-@dataclass(frozen=True, slots=True)
-class WriteJob:
-    """One job.  It is small and picklable, because it travels to every task."""
+class WriteJob(ABC):
+    """One job, by the kind of its place.  It is small and picklable: it travels to every task."""
 
     #: what the write asks for, with the settings of the directory in its `config`
     request: WriteRequest
-    token: str  # random; part of the names of all files that the job makes there
+    token: str  # random; part of the names of all files or objects that the job makes there
     topics: JobTopics  # that it writes to, with their numbers of partitions
 
     @classmethod
     @storage_errors()
-    def begin(cls, request: WriteRequest, held: "HeldDirectory | None" = None) -> "WriteJob":
-        """Recover from a crash, if there was one, and leave a mark for the tasks.
-
-        The settings of each topic come from the directory, unless they are given.
+    def begin(cls, request: WriteRequest, held: HeldDirectory | None = None) -> "WriteJob":
+        """Begin a job, in a log directory or in an object store.
 
         A missing topic is created when the job commits.  A job that fails before leaves no topic,
         which would bind the next job to a number of partitions that nobody chose.
 
-        `held`: the directory, if the caller holds it.  A path in an object store gets a job of
-        its own kind.  Raises `LogLockedError` if a broker is running on the directory, or another
-        writer keeps it locked.
+        `held`: the directory, if the caller holds it.  Raises `LogLockedError` if a broker is
+        running on the directory, or another writer keeps it locked; `LogDirectoryError` if there
+        can be no log.
         """
         if is_bucket(request.directory):
-            return cast("WriteJob", BucketJob.begin(request))  # it has the same face
+            from segmentlog.writes.bucket_job import BucketJob  # it begins with the base
+
+            return BucketJob.begin_in_bucket(request)
+        return DirectoryJob.begin_in_directory(request, held)
+
+    @property
+    def directory(self) -> str:
+        """Absolute path of the log directory, or the path of the log in a store."""
+        return self.request.directory
+
+    @property
+    def config(self) -> ProducerConfig:
+        """How rows become batches: what the write asks for, above the directory's settings."""
+        return self.request.config
+
+    @storage_errors()
+    def stager(
+        self, task: int, numbers: "SequenceNumbers | None" = None, *, commits_here: bool = False
+    ) -> "RowStager":
+        """The stager for the rows of a task attempt.
+
+        `numbers`: the sequences of an idempotent producer, if the rows have one.  `commits_here`:
+        whether this process commits the job, so that batches may stay in its memory.
+        """
+        from segmentlog.writes.stager import RowStager  # the compiled kernels load in the task
+
+        self.check_begun()
+        topics, stage = self.topics, self._stage(task, commits_here=commits_here)
+        return RowStager(stage, self.config, topics.topic, topics.n_partitions, task, numbers)
+
+    @abstractmethod
+    def _stage(self, task: int, *, commits_here: bool) -> "TaskStage | ObjectStage": ...
+
+    @abstractmethod
+    def renew(self) -> None:
+        """Give a sign of life, if the job needs one.
+
+        Raises `FileNotFoundError` if the job has ended, or has been swept.
+        """
+
+    @abstractmethod
+    def check_begun(self) -> None:
+        """Refuse to stage for a job that is known to have ended; a sign of life, too.
+
+        Raises `LogDirectoryError`.
+        """
+
+    @abstractmethod
+    def commit(
+        self,
+        tasks: "Iterable[TaskExtents]",
+        *,
+        rolls: bool = False,
+        with_producers: Collection[TopicPartition] = (),
+        batch: StreamBatch | None = None,
+        held: HeldDirectory | None = None,
+    ) -> "Committed":
+        """Make all rows visible at once, and end the job.
+
+        `tasks`: the extents of each, in the order in which their records are to follow each
+        other.  `rolls`: whether each partition begins a new segment first.  `with_producers`:
+        partitions whose batches may have producers.  `batch`: the rows are this batch of a
+        streaming query.  `held`: the directory, if the caller holds it.  Raises
+        `LogDirectoryError` if the job has ended; if its rows were not spread over the partitions
+        of the topic.
+        """
+
+    @abstractmethod
+    def abort(self) -> None:
+        """End the job; the log stays as it is."""
+
+    @classmethod
+    @storage_errors()
+    def abort_stream(cls, request: WriteRequest) -> None:
+        """End the jobs of a request's stream, if nobody knows their tokens."""
+        if request.stream is not None and not is_bucket(request.directory):
+            end_stream(request.directory, request.stream)
+
+
+class DirectoryJob(WriteJob):
+    """A job in a log directory."""
+
+    __slots__ = ()
+
+    @classmethod
+    def begin_in_directory(
+        cls, request: WriteRequest, held: HeldDirectory | None
+    ) -> "DirectoryJob":
+        """Recover from a crash, if there was one, and leave a mark for the tasks.
+
+        The settings of each topic come from the directory, unless they are given.
+        """
         directory, config, topic = request.directory, request.config, request.topic
         token = new_token(request.stream)
         prepare_directory(directory, token)
@@ -282,33 +230,12 @@ class WriteJob:
             JobFiles(directory, token).make_mark()
         return cls(replace(request, config=config), token, topics)
 
-    @property
-    def directory(self) -> str:
-        """Absolute path of the log directory."""
-        return self.request.directory
-
-    @property
-    def config(self) -> ProducerConfig:
-        """How rows become batches: what the write asks for, above the directory's settings."""
-        return self.request.config
-
-    @storage_errors()
-    def stager(
-        self, task: int, numbers: "SequenceNumbers | None" = None, *, commits_here: bool = False
-    ) -> "RowStager":
-        """The stager for the rows of a task attempt.
-
-        `numbers`: the sequences of an idempotent producer, if the rows have one.  `commits_here`:
-        whether this process commits the job, so that batches may stay in its memory.
-        """
-        # The compiled kernels load in the task.
+    def _stage(self, task: int, *, commits_here: bool) -> "TaskStage":
         from segmentlog.writes.staged_files import TaskStage
-        from segmentlog.writes.stager import RowStager
 
-        self.check_begun()
         segment_bytes = self.config.least_segment_bytes
         rate = self.config.max_bytes_per_second
-        stage = TaskStage(
+        return TaskStage(
             self.directory,
             self.token,
             task,
@@ -318,8 +245,9 @@ class WriteJob:
             # With a limit of speed, held batches would reach the disk in one burst.
             most_held=self.config.buffer_memory if commits_here and rate is None else 0,
         )
-        topics = self.topics
-        return RowStager(stage, self.config, topics.topic, topics.n_partitions, task, numbers)
+
+    def renew(self) -> None:
+        self.files.renew()
 
     @storage_errors()
     def check_begun(self) -> None:
@@ -350,19 +278,10 @@ class WriteJob:
         rolls: bool = False,
         with_producers: Collection[TopicPartition] = (),
         batch: StreamBatch | None = None,
-        held: "HeldDirectory | None" = None,
+        held: HeldDirectory | None = None,
     ) -> "Committed":
-        """Make all rows visible at once, and end the job.
-
-        `tasks`: the extents of each, in the order in which their records are to follow each
-        other.  `rolls`: whether each partition begins a new segment first.  `with_producers`:
-        partitions whose batches may have producers.  `batch`: the rows are this batch of a
-        streaming query.  `held`: the directory, if the caller holds it.  Raises
-        `LogDirectoryError` if the job has ended; if its rows were not spread over the partitions
-        of the topic.
-        """
-        from segmentlog.writes.commit_staged import CommitSettings, commit_staged
-        from segmentlog.writes.extents import JobExtents
+        from segmentlog.writes.commit import CommitSettings, commit_staged
+        from segmentlog.writes.staged_files import JobExtents
 
         staged, topic = JobExtents(tasks), self.topics.topic
         seconds, config_of = self.request.lock_timeout_seconds, self.config.config_of
@@ -416,13 +335,192 @@ class WriteJob:
         """End the job: remove its mark and all its staged files; the log stays as it is."""
         self.files.remove()
 
-    @classmethod
-    @storage_errors()
-    def abort_stream(cls, request: WriteRequest) -> None:
-        """End the jobs of a request's stream, if nobody knows their tokens."""
-        if request.stream is not None and not is_bucket(request.directory):
-            end_stream(request.directory, request.stream)
+    @property
+    def files(self) -> "JobFiles":
+        """The files of the job."""
+        return JobFiles(self.directory, self.token)
+
+
+logger = logging.getLogger(__name__)
+
+_MARK_SUFFIX = ".job"
+
+_RANDOM_BYTES = 8
+
+_ORPHAN_NS = 7 * 24 * 3600 * 10**9
+_NOTICE = b"no file of this job was written for a week; after another such week they are removed\n"
+
+
+def new_token(stream: str | None = None) -> str:
+    """The token of a new job.  Those of one stream's jobs begin alike, so that they are found.
+
+    A stream loses the token of its job if its driver dies, and if all of its tasks fail.
+    """
+    return _stream_token(stream) + secrets.token_hex(_RANDOM_BYTES)
+
+
+def _stream_token(stream: str | None) -> str:
+    if stream is None:
+        return ""
+    return hashlib.blake2b(stream.encode(), digest_size=_RANDOM_BYTES).hexdigest()
+
+
+def end_stream(directory: str, stream: str) -> None:
+    """End the jobs of a stream that have not ended: those of its earlier batches and runs.
+
+    Their commits find no mark any more, and fail.
+    """
+    of_stream, length = _stream_token(stream), len(new_token(stream))
+    for token in _files_by_token(directory):
+        if token.startswith(of_stream) and len(token) == length:
+            JobFiles(directory, token).remove()
+
+
+class JobFiles(NamedTuple):
+    """The files of one job; `token` is a part of all their names."""
+
+    directory: str
+    token: str
 
     @property
-    def files(self) -> JobFiles:
-        return JobFiles(self.directory, self.token)
+    def mark(self) -> Path:
+        """The file that stands as long as the job runs."""
+        return Path(self.directory, f"segmentlog.{self.token}{_MARK_SUFFIX}")
+
+    def make_mark(self) -> None:
+        """Begin: from here on the job's staged files are not swept."""
+        os.close(create_file(str(self.mark)))
+
+    def renew(self) -> None:
+        """Mark the job as alive, so that it is not swept as one whose driver died.
+
+        Raises `FileNotFoundError` if the job has ended, or has been swept.
+        """
+        # If this user may not write to the mark, the staged files of its tasks show life as well.
+        with contextlib.suppress(PermissionError):
+            if status_of(str(self.mark)).size:
+                with writable(str(self.mark)) as descriptor:
+                    cut_file(descriptor, 0)  # the notice of `sweep_jobs`
+            os.utime(self.mark, follow_symlinks=False)
+
+    def remove(self) -> None:
+        """End: remove the mark and the staged files.
+
+        The job has ended in any case.  So a file that cannot be removed is only a warning: a later
+        job sweeps it.
+        """
+        try:
+            self.mark.unlink(missing_ok=True)  # first: a late task finds no job any more
+            prefix = f"segmentlog.{self.token}."
+            for name in list_names(self.directory):
+                if name.startswith(prefix) and name.endswith(STAGE_SUFFIX):
+                    Path(self.directory, name).unlink(missing_ok=True)
+        except OSError as error:
+            logger.warning(
+                "files that job %s has staged could not be removed: %s", self.token, error
+            )
+
+
+def sweep_jobs(directory: str) -> None:
+    """Remove the leftovers of jobs; the caller holds the lock.
+
+    A job that has ended removes its mark and then its staged files.  A task that is killed later,
+    with its executor or by Spark's ``killTimeout``, leaves the files that it has made since.
+    Marks are made under the lock and before tasks begin, so files without a mark belong to no job.
+
+    The mark of a job stays if its driver died.  A job that has written nothing for a week gets a
+    notice in its mark, which makes the mark young again.  If the job has still written nothing a
+    week later, its files are removed.  One look is not enough: if a clock jumps ahead, every
+    running job looks dead.  An age is the difference of two times of the file system, which on a
+    network is not this machine's clock.
+    """
+    found = _files_by_token(directory)
+    lock = os.path.join(directory, LOCK_FILE)
+    os.utime(lock, follow_symlinks=False)
+    before_ns = status_of(lock).modified_ns - _ORPHAN_NS
+    for token, files in found.items():
+        mark = JobFiles(directory, token).mark
+        if mark in files:
+            if max(each.modified_ns for each in files.values()) >= before_ns:
+                continue
+            if not files[mark].size:
+                with writable(str(mark)) as descriptor:
+                    write_all(descriptor, _NOTICE, 0)
+                continue
+        logger.warning("%s: removing files that job %s has left", directory, token)
+        for path in sorted(files, key=lambda each: each != mark):  # as `JobFiles.remove` does
+            path.unlink(missing_ok=True)
+
+
+def _files_by_token(directory: str) -> dict[str, dict[Path, FileStatus]]:
+    found: dict[str, dict[Path, FileStatus]] = {}
+    for name in list_names(directory):
+        if name.startswith("segmentlog.") and name.endswith((_MARK_SUFFIX, STAGE_SUFFIX)):
+            path = Path(directory, name)
+            with contextlib.suppress(FileNotFoundError):
+                found.setdefault(name.split(".")[1], {})[path] = status_of(str(path))
+    return found
+
+
+def prepare_directory(directory: str, token: str) -> None:
+    """Make the directory if it is missing; refuse one that this user cannot write to.
+
+    Raises `LogDirectoryError` if the path cannot be a log directory, or this user cannot write for
+    its owner.
+    """
+    refuse_object_store(directory)
+    path = Path(directory)
+    if is_pattern(directory) and not exists(directory):
+        raise LogDirectoryError(directory, why_not_there(directory))
+    try:
+        make_directory(directory)
+        names = set(list_names(directory))
+    except OSError as error:
+        reason = _why_not_made(directory, error)
+        if not reason:
+            raise
+        raise LogDirectoryError(directory, reason) from error
+    if os.statvfs(directory).f_flag & os.ST_RDONLY:
+        raise LogDirectoryError(directory, "its file system is mounted read-only")
+    if not may_write(directory, MAY_WRITE | os.X_OK):
+        raise LogDirectoryError(directory, why_not_written(directory))
+    segments = filter(None, map(parse_segment_file, names))
+    if any(segment_file_name(each.offset, each.kind) in names for each in segments):
+        reason = f"is the directory of a partition; name the log directory, {path.parent}"
+        raise LogDirectoryError(directory, reason)
+    if not is_own(directory):
+        # The user's number does not show whether files can be given to the owner: root may lack
+        # this right, and some file systems give all files one owner.  So a file is made, and
+        # removed again; after a crash, `sweep_jobs` removes it like a job's file.
+        probe = JobFiles(directory, token)
+        probe.make_mark()
+        probe.mark.unlink()
+
+
+def _why_not_made(directory: str, error: OSError) -> str:
+    """Why a path is not a directory and cannot be made one; empty if its disk is the cause."""
+    match error:
+        case FileExistsError() | NotADirectoryError():
+            path = Path(directory)
+            found = next(each for each in (path, *path.parents) if exists(str(each)))
+            where = "is a file, not a directory" if found == path else f"{found} is a file"
+            return f"{where}: name a directory, or a path where a directory can be created"
+        case PermissionError():
+            said = f"{error.strerror} to {user(os.geteuid())}"
+            return (
+                f"cannot be created or listed: {said}; name a directory to which this user may "
+                "write"
+            )
+        case FileNotFoundError():  # in /proc, and if a network's server has removed it
+            return "cannot be created by any user: its file system allows no new directories there"
+    return ""
+
+
+def mark_new(directory: str) -> None:
+    """Mark a new log directory as cleanly stopped, and sync its name."""
+    if not any(map(is_of_logs, list_names(directory))):
+        os.close(create_file(os.path.join(directory, CLEAN_SHUTDOWN_FILE)))
+    if not exists(
+        os.path.join(directory, STATE_FILE)
+    ):  # the process that made it may have died before its sync
+        sync_ancestors(directory)

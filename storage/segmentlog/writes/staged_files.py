@@ -11,19 +11,22 @@ If a task has many rows for a partition, the partition gets files of its own, ea
 segment.  The commit moves these files into the log instead of copying them.  All other partitions
 share one file; otherwise there would be as many files as tasks times partitions.
 
-A task has far more files than it may have open at a time (`OpenFiles`).  The system reports an
-error of writing back only once, to a descriptor that was open at that moment.  So a file that has
-to be on the disk in the end is synced before it is closed, however early that is.  Files that are
-closed early are synced together.
+An extent is the place of batches: a file and the bytes in it.  A driver holds up to eighty million
+of them, if 80,000 tasks write 10 TB into 1,000 partitions.  So the extents of a task, and of a
+job, are columns.  There, an extent takes 36 bytes, or 52 if records keep their offsets.  As an
+`Extent` object it takes about 230.
 """
 
 import contextlib
 import os
-import resource
 import secrets
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from segmentlog.errors import (
     CorruptLogError,
@@ -33,10 +36,11 @@ from segmentlog.errors import (
 )
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.encode import assign_offsets
-from segmentlog.format.kernels.memory import Bytes
+from segmentlog.format.kernels.memory import Bytes, Int64s
 from segmentlog.format.names import (
     HIGH_WATERMARK_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
+    STAGE_SUFFIX,
     partition_path,
 )
 from segmentlog.format.records.decoder import BatchScanner
@@ -47,99 +51,249 @@ from segmentlog.log.batches import BatchWindows
 from segmentlog.log.checkpoint import read_leader_epochs, read_offsets
 from segmentlog.model import TopicPartition
 from segmentlog.store.beside_broker import Pace
-from segmentlog.store.durable import SyncTogether, create_file, open_to_write, write_all
+from segmentlog.store.durable import OpenFiles
 from segmentlog.store.readable import open_file
 from segmentlog.writes.append import BatchTable, least_moved_bytes, table_name
-from segmentlog.writes.extents import (
-    NO_FILE,
-    RELATIVE,
-    STAGE_SUFFIX,
-    Extent,
-    StagedFile,
-    TaskExtents,
-)
 
-#: Descriptors that a task keeps.  Each file that is closed early costs a sync and an ``open``.
-_MOST_OPEN = 1024
-
-#: A process has other tasks and other files as well, and `SyncTogether` keeps some of its own.
-_SHARE_OF_LIMIT = 4
-
-#: A task needs this number even in a process that may open very few files.
-_LEAST_OPEN = 8
+RELATIVE = -1  #: instead of an offset: offsets continue from the log end
 
 
-class OpenFiles:
-    """Creates files and appends to them; the least recently used file is closed for the next.
+class StagedFile(NamedTuple):
+    """A file in the log directory that holds staged batches."""
 
-    `flush`: whether the bytes of all files that were not dropped are on the disk once `finish`
-    returns.  `pace`: the limit of bytes a second, or None.
+    name: str
+    is_own: bool = False  #: whether its batches are of one partition, and of one extent
+    #: The place in the log for which a file of one partition is staged.  A commit that finds the
+    #: end of the log there has nothing to change in the file.
+    offset: int = 0
+    leader_epoch: int = 0
+
+
+NO_FILE = StagedFile("")  #: of batches in memory
+
+
+class Extent(NamedTuple):
+    """Batches of one partition that follow each other in a staged file, or in memory.
+
+    An extent of a file is small and picklable: it travels from the writing task to the commit on
+    the driver.
     """
 
-    def __init__(self, *, flush: bool, pace: Pace | None = None) -> None:
-        self._pace = pace
-        self._syncs = SyncTogether() if flush else None
-        # A process of macOS has 256 descriptors, one of Linux 1,024 or more.
-        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        share = _MOST_OPEN if limit == resource.RLIM_INFINITY else limit // _SHARE_OF_LIMIT
-        self._most = max(_LEAST_OPEN, min(share, _MOST_OPEN))
-        self._descriptors: dict[str, int] = {}  # of paths, the least recently used one first
+    topic: str
+    partition: int
+    file: StagedFile
+    start: int
+    end: int
+    n_records: int
+    first_offset: int = RELATIVE  #: -1 when offsets are to be moved to the log end
+    last_offset: int = RELATIVE
+    #: the batches, if no file has them; the offsets of each piece count from 0, unless they are
+    #: kept
+    held: tuple[ScannedBatches, ...] = ()
 
-    def create(self, path: str) -> None:
-        """Make a file that must not exist yet."""
-        self._make_room()
-        self._descriptors[path] = create_file(path)
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
-    def write(self, path: str, data: memoryview, position: int) -> None:
-        """Write to a file that was created here.
+    @property
+    def has_offsets(self) -> bool:
+        """Whether its records keep their offsets."""
+        return self.first_offset != RELATIVE
 
-        Raises `SyncFailedError` if another file, which has to be closed for this one, cannot be
-        synced.
+    @property
+    def staged_from(self) -> int:
+        """Base offset of its first batch, as it stands in the file."""
+        return self.first_offset if self.has_offsets else self.file.offset
+
+    def grown(self, end: int, n_records: int, offsets: tuple[int, int] | None) -> "Extent":
+        """With more records, up to `end`; `offsets`: their first and last, if they are kept."""
+        return self._replace(
+            end=end,
+            n_records=self.n_records + n_records,
+            last_offset=offsets[1] if offsets else RELATIVE,
+        )
+
+    def shift_to(self, next_offset: int) -> int:
+        """Added to the base offset of each batch, it gives the one in the log."""
+        return 0 if self.has_offsets else next_offset - self.staged_from
+
+    def end_offset(self, next_offset: int) -> int:
+        """The log end once the extent is appended at `next_offset`."""
+        return self.last_offset + 1 if self.has_offsets else next_offset + self.n_records
+
+
+# Without padding: the driver may hold eighty million of them.
+_FIELDS = [
+    ("topic", "<i4"), ("partition", "<i4"), ("file", "<i4"), ("start", "<i8"), ("end", "<i8"),
+    ("n_records", "<i8"),
+]  # fmt: skip
+_COUNTED = np.dtype(_FIELDS)
+_WITH_OFFSETS = np.dtype([*_FIELDS, ("first_offset", "<i8"), ("last_offset", "<i8")])
+
+
+class TaskExtents:
+    """Extents of one task, in its order; small when pickled, and as small afterwards.
+
+    `topics`, `files`: the rows refer to these by number.  `rows`: one after the other, of kind
+    `_COUNTED`, or `_WITH_OFFSETS` if the extents of the task keep offsets.  `held`: the batches of
+    extents that are in memory, by their numbers.
+    """
+
+    __slots__ = ("_held", "_rows", "_topics", "files", "has_offsets")
+
+    def __init__(
+        self,
+        topics: Iterable[str],
+        files: Iterable[StagedFile],
+        rows: bytes,
+        has_offsets: bool,
+        held: Mapping[int, tuple[ScannedBatches, ...]] | None = None,
+    ) -> None:
+        # Each of 80,000 messages brings the topics' names with it.
+        self._topics = tuple(map(sys.intern, topics))
+        self.files = tuple(files)
+        self._rows = rows
+        self.has_offsets = has_offsets
+        self._held = held
+
+    @classmethod
+    def of(cls, extents: Iterable[Extent]) -> "TaskExtents":
+        """Columns of extents that are objects."""
+        extents = [*extents]
+        has_offsets = any(each.has_offsets for each in extents)
+        topics: dict[str, int] = {}
+        files: dict[StagedFile, int] = {}
+        rows = [
+            (
+                topics.setdefault(each.topic, len(topics)), each.partition,
+                files.setdefault(each.file, len(files)), each.start, each.end, each.n_records,
+                *((each.first_offset, each.last_offset) if has_offsets else ()),
+            )
+            for each in extents
+        ]  # fmt: skip
+        columns = np.array(rows, _WITH_OFFSETS if has_offsets else _COUNTED)
+        held = {number: each.held for number, each in enumerate(extents) if each.held}
+        return cls(topics, files, columns.tobytes(), has_offsets, held or None)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __iter__(self) -> Iterator[Extent]:
+        return map(self.extent, range(len(self)))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # As bytes: an unpickled array brings a description of its fields with it, which takes more
+        # memory than the rows of many tasks.
+        fields = self._topics, self.files, self._rows, self.has_offsets, self._held
+        return TaskExtents, fields
+
+    @property
+    def _columns(self) -> NDArray[np.void]:
+        return np.frombuffer(self._rows, _WITH_OFFSETS if self.has_offsets else _COUNTED)
+
+    @property
+    def counts(self) -> Int64s:
+        """Number of records of each extent."""
+        counts: Int64s = self._columns["n_records"]
+        return counts
+
+    def extent(self, number: int) -> Extent:
+        topic, partition, file, start, end, n_records, *offsets = self._columns[number].item()
+        first, last = offsets or (RELATIVE, RELATIVE)
+        held = self._held.get(number, ()) if self._held else ()
+        return Extent(
+            self._topics[topic], partition, self.files[file], start, end, n_records, first, last,
+            held,
+        )  # fmt: skip
+
+    def places(self, topics: dict[str, int]) -> Int64s:
+        """For each extent, the number of its topic times 2**32, plus its partition.
+
+        `topics`: numbers of topics; those that are missing are added.
         """
-        descriptor = self._descriptors.pop(path, -1)
-        if descriptor < 0:
-            self._make_room()
-            descriptor = open_to_write(path)
-        self._descriptors[path] = descriptor
-        piece = len(data) if self._pace is None else self._pace.piece
-        for begin in range(0, len(data), max(piece, 1)):
-            part = data[begin : begin + piece]
-            if self._pace is not None:
-                self._pace.take(len(part))
-            write_all(descriptor, part, position + begin)
+        numbers: Int64s = np.array(
+            [topics.setdefault(each, len(topics)) for each in self._topics], np.int64
+        )
+        columns = self._columns
+        places: Int64s = (numbers[columns["topic"]] << 32) + columns["partition"]
+        return places
 
-    def drop(self, path: str) -> None:
-        """Close a file as it is: its bytes need not be on the disk."""
-        descriptor = self._descriptors.pop(path, -1)
-        if descriptor >= 0:
-            os.close(descriptor)
 
-    def finish(self) -> None:
-        """Close all files; only the task knows whether all bytes have been written."""
-        while self._descriptors:
-            self._close_oldest()
-        if self._syncs is not None:
-            self._syncs.finish()
+class JobExtents:
+    """Extents of a job, by topic-partition; within one, in the order of the tasks.
 
-    def abandon(self) -> None:
-        """Close all files as they are."""
-        while self._descriptors:
-            with contextlib.suppress(OSError):
-                os.close(self._descriptors.popitem()[1])
-        if self._syncs is not None:
-            self._syncs.abandon()
+    The tasks' extents are not copied: each extent takes eight more bytes here.
 
-    def _make_room(self) -> None:
-        while len(self._descriptors) >= self._most:
-            self._close_oldest()
+    `tasks`: in the order in which their records are to follow each other.
+    """
 
-    def _close_oldest(self) -> None:
-        path = next(iter(self._descriptors))
-        descriptor = self._descriptors.pop(path)
-        if self._syncs is None:
-            os.close(descriptor)
-        else:
-            self._syncs.add_file(descriptor, path)
+    def __init__(self, tasks: Iterable[TaskExtents]) -> None:
+        self._tasks = [*tasks]
+        self._begins = np.cumsum([0, *map(len, self._tasks)])
+        topics: dict[str, int] = {}
+        places = _concatenated(each.places(topics) for each in self._tasks)
+        # The places of a task rise for the most part, and a stable sort merges rising runs.
+        self._order = places.argsort(kind="stable")
+        places = places[self._order]
+        begins = np.flatnonzero(np.diff(places, prepend=-1))
+        counts = _concatenated(each.counts for each in self._tasks)[self._order]
+        self._n_records = np.add.reduceat(counts, begins).tolist() if len(begins) else []
+        names = [*topics]
+        self._numbers = {
+            TopicPartition(names[place >> 32], place & 0xFFFFFFFF): number
+            for number, place in enumerate(places[begins].tolist())
+        }
+        self._bounds = [*begins.tolist(), len(places)]
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @property
+    def has_files(self) -> bool:
+        """Whether files hold the extents, or some of them."""
+        return any(file.name for each in self._tasks for file in each.files)
+
+    @property
+    def n_records(self) -> int:
+        return sum(self._n_records)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(each.topic for each in self._numbers))
+
+    @property
+    def topic_partitions(self) -> Sequence[TopicPartition]:
+        return tuple(self._numbers)
+
+    def extents(self, topic_partition: TopicPartition) -> list[Extent]:
+        """Extents of one topic-partition; if records keep offsets, in the order of the offsets."""
+        number = self._numbers.get(topic_partition)
+        if number is None:
+            return []
+        numbers = self._order[self._bounds[number] : self._bounds[number + 1]]
+        tasks = np.searchsorted(self._begins, numbers, side="right") - 1
+        within = numbers - self._begins[tasks]
+        found = [
+            self._tasks[task].extent(number)
+            for task, number in zip(tasks.tolist(), within.tolist(), strict=True)
+        ]
+        found.sort(key=attrgetter("first_offset"))
+        return found
+
+    def spans(self, topic_partition: TopicPartition) -> list[Extent]:
+        """Extents that move the log end in the same way; one may stand for all.
+
+        Most jobs keep no offsets.  Then only the number of records matters.
+        """
+        number = self._numbers.get(topic_partition)
+        if number is None or any(each.has_offsets for each in self._tasks):
+            return self.extents(topic_partition)
+        return [Extent(*topic_partition, NO_FILE, 0, 0, self._n_records[number])]
+
+
+def _concatenated(columns: Iterable[Int64s]) -> Int64s:
+    joined: Int64s = np.concatenate([np.empty(0, np.int64), *columns])
+    return joined
 
 
 #: Files for partitions that have one large piece, but not enough for a segment yet.  Without a

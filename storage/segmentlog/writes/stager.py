@@ -37,12 +37,11 @@ from segmentlog.format.records.source import (
 from segmentlog.model import LARGEST_LONG, TimestampType, TopicPartition
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.writes.config import ProducerConfig
-from segmentlog.writes.extents import TaskExtents
-from segmentlog.writes.sequences import SequenceNumbers
-from segmentlog.writes.staged_files import TaskStage
+from segmentlog.writes.leader_checks import SequenceNumbers
+from segmentlog.writes.staged_files import TaskExtents, TaskStage
 
 if TYPE_CHECKING:
-    from segmentlog.bucket.task_object import ObjectStage
+    from segmentlog.bucket.data_objects import ObjectStage
 
 #: Full batches of each partition to hold before they are written.  With more, fewer batches are
 #: cut short; with fewer, the rows of few partitions are still in the processor's caches.

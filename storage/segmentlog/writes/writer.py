@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from segmentlog.model import Appended
     from segmentlog.txn.change import HeldDirectory
     from segmentlog.writes.job import WriteJob
-    from segmentlog.writes.sequences import SequenceNumbers
+    from segmentlog.writes.leader_checks import SequenceNumbers
 
 _P = ParamSpec("_P")
 
@@ -207,7 +207,7 @@ class LogWriter:
         LogLockedError, LogDirectoryError
             If the job for the batches since the last `flush` cannot begin (`open_writer`).
         """
-        from segmentlog.writes.ready_batches import ready_batches
+        from segmentlog.writes.leader_checks import ready_batches
 
         self._need_job()
         job = self._job
@@ -321,7 +321,7 @@ class LogWriter:
         self._check_refused()
         if self._job is not None:
             try:
-                self._job.files.renew()
+                self._job.renew()
             except FileNotFoundError:
                 if self._has_rows:
                     self._job.check_begun()  # raises, and names the cause
@@ -413,7 +413,7 @@ def open_writer(
         If the disk is full or fails, or if this user lacks a permission.
     """
     from segmentlog.writes.job import WriteJob  # the compiled kernels load here
-    from segmentlog.writes.sequences import SequenceNumbers
+    from segmentlog.writes.leader_checks import SequenceNumbers
 
     numbered = _numbered(txn_app_id, txn_version)
     if producer is not None:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 from faulty_store import FaultyClient, Killed, MemoryStore, client_at, quick_settling
 
+from segmentlog.bucket.data_objects import RELATIVE, StagedExtent, StagedObjects
 from segmentlog.bucket.sequence import sequence_at
-from segmentlog.bucket.task_object import RELATIVE, StagedExtent, StagedObjects
 from segmentlog.bucket.upkeep import sweep_objects
 from segmentlog.errors import CommitInDoubtError, LogDirectoryError, StorageError
 from segmentlog.txn.state import NumberedWrite, StreamBatch
@@ -82,7 +82,7 @@ class _World:
         """Commits a job whose objects are there already, once: a sweep may have ended it."""
         client, name = FaultyClient(self.store), f"staged{next(self.batches)}"
         request = WriteRequest(client_at(client).root, num_partitions=_PARTITIONS)
-        job = BucketJob.begin(request)
+        job = BucketJob.begin_in_bucket(request)
         staged = self._staged(client, job, name, 5)
 
         def commit() -> None:
@@ -104,7 +104,7 @@ class _World:
             location = client_at(client)
             request = WriteRequest(location.root, num_partitions=_PARTITIONS, numbered=numbered)
             try:
-                job = BucketJob.begin(request)
+                job = BucketJob.begin_in_bucket(request)
                 job.commit(self._staged(client, job, name, sizes), batch=batch)
             except CommitInDoubtError:
                 self.open.add(name)

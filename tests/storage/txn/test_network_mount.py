@@ -26,10 +26,10 @@ from segmentlog.txn import change
 from segmentlog.txn import guard as settle
 from segmentlog.txn.guard import Guard
 from segmentlog.txn.state import State
-from segmentlog.writes import commit_staged as commit
+from segmentlog.writes import commit
 from segmentlog.writes.config import ProducerConfig, WriteRequest
-from segmentlog.writes.extents import TaskExtents
 from segmentlog.writes.job import WriteJob
+from segmentlog.writes.staged_files import TaskExtents
 
 pytestmark = pytest.mark.linux
 

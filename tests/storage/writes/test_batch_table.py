@@ -19,7 +19,7 @@ from segmentlog.errors import StagedFileError, StorageError
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.crc32c import checksum
 from segmentlog.writes.append import plan_segment, read_table, table_name
-from segmentlog.writes.extents import Extent, TaskExtents
+from segmentlog.writes.staged_files import Extent, TaskExtents
 
 
 def own(extents: list[Extent]) -> Extent:
@@ -56,7 +56,7 @@ def test_a_commit_reads_a_few_headers(tmp_path: Path, monkeypatch: pytest.Monkey
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     there = str(tmp_path / "b")
     request = replace(job.request, directory=there)
-    other = replace(job, request=request, topics=replace(job.topics, directory=there))
+    other = replace(job, request=request, topics=replace(job.topics, place=there))
     for path in (tmp_path / "b").glob("*.batches.stage"):
         path.unlink()
     name = own(extents).file.name

@@ -4,7 +4,7 @@ import pickle
 import tracemalloc
 
 from segmentlog.model import TopicPartition
-from segmentlog.writes.extents import Extent, JobExtents, StagedFile, TaskExtents
+from segmentlog.writes.staged_files import Extent, JobExtents, StagedFile, TaskExtents
 
 
 def plainly(extents: list[Extent]) -> dict[TopicPartition, list[Extent]]:

@@ -10,8 +10,8 @@ from soundness import assert_tidy
 
 from segmentlog.errors import LogDirectoryError, UnknownTopicOrPartitionError
 from segmentlog.writes.config import ProducerConfig, WriteRequest
-from segmentlog.writes.extents import TaskExtents
 from segmentlog.writes.job import WriteJob
+from segmentlog.writes.staged_files import TaskExtents
 
 
 def test_a_job_travels_to_its_tasks_and_back(tmp_path: Path) -> None:

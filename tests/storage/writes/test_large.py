@@ -20,7 +20,7 @@ from segmentlog.errors import StagedFileError
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.store.lock import DirectoryLock
 from segmentlog.txn.guard import recover_commits
-from segmentlog.writes import commit_staged as commit
+from segmentlog.writes import commit
 from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.job import WriteJob
 

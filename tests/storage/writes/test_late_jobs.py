@@ -18,7 +18,7 @@ from segmentlog.errors import (
 from segmentlog.store.lock import DirectoryLock
 from segmentlog.txn import change
 from segmentlog.txn.guard import Guard, Intent, list_guards
-from segmentlog.writes import commit_staged as commit
+from segmentlog.writes import commit
 from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.job import WriteJob
 

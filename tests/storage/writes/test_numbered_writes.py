@@ -15,10 +15,10 @@ from segmentlog.errors import CorruptCheckpointError
 from segmentlog.model import TopicPartition
 from segmentlog.txn.change import hold
 from segmentlog.txn.state import STATE_FILE, CommittedBatch, Deletion, NumberedWrite, State
-from segmentlog.writes import commit_staged as commit
+from segmentlog.writes import commit
 from segmentlog.writes.config import ProducerConfig, WriteRequest
-from segmentlog.writes.extents import JobExtents
 from segmentlog.writes.job import WriteJob
+from segmentlog.writes.staged_files import JobExtents
 
 DAY = 24 * 3600
 LATER = 1_900_000_000_000  #: epoch ms, in 2030

@@ -10,7 +10,7 @@ from soundness import assert_tidy
 import segmentlog
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.store import durable
-from segmentlog.writes import WriteJob, WriteRequest, staged_files
+from segmentlog.writes import WriteJob, WriteRequest
 from segmentlog.writes.config import ProducerConfig
 
 SEGMENT_BYTES = 1 << 20
@@ -66,13 +66,13 @@ def rows(first: int, n_rows: int) -> pa.Table:
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Paths of all staged files that are made."""
     found: list[str] = []
-    real = staged_files.create_file
+    real = durable.OpenFiles.create
 
-    def create(path: str) -> int:
+    def create(files: durable.OpenFiles, path: str) -> None:
         found.append(path)
-        return real(path)
+        real(files, path)
 
-    monkeypatch.setattr(staged_files, "create_file", create)
+    monkeypatch.setattr(durable.OpenFiles, "create", create)
     return found
 
 

@@ -14,8 +14,8 @@ import segmentlog
 from segmentlog import Producer
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.checkpoint import read_leader_epochs, write_leader_epochs
-from segmentlog.writes.extents import TaskExtents
 from segmentlog.writes.job import WriteJob
+from segmentlog.writes.staged_files import TaskExtents
 
 LONG_AGO = 1_600_000_000_000_000_000
 

@@ -21,7 +21,7 @@ from segmentlog.format.kernels.encode import N_BATCH_COLUMNS
 from segmentlog.format.records.encoder import EncodedBatches
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.model import TopicPartition
-from segmentlog.writes import commit_staged as commit
+from segmentlog.writes import commit
 from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.staged_files import TaskStage

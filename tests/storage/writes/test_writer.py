@@ -32,10 +32,10 @@ from segmentlog.txn import change
 from segmentlog.txn.change import HeldDirectory
 from segmentlog.txn.guard import Guard, list_guards, recover_commits
 from segmentlog.txn.state import State
-from segmentlog.writes import commit_staged as commit
+from segmentlog.writes import commit
 from segmentlog.writes.config import ProducerConfig, WriteRequest
-from segmentlog.writes.extents import JobExtents, TaskExtents
 from segmentlog.writes.job import WriteJob
+from segmentlog.writes.staged_files import JobExtents, TaskExtents
 from segmentlog.writes.stager import RowStager
 
 
@@ -447,7 +447,7 @@ def test_a_failed_first_write_leaves_an_earlier_deletion_alone(
     def fail(*_: object) -> None:
         raise OSError("the disk fails")
 
-    monkeypatch.setattr("segmentlog.writes.commit_staged.commit_staged", fail)
+    monkeypatch.setattr("segmentlog.writes.commit.commit_staged", fail)
     with (
         pytest.raises(OSError, match="the disk fails"),
         segmentlog.open_writer(tmp_path, "t") as writer,

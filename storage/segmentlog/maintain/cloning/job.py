@@ -64,7 +64,7 @@ from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.job import WriteJob
 
 if TYPE_CHECKING:
-    from segmentlog.writes.extents import TaskExtents
+    from segmentlog.writes.staged_files import TaskExtents
 
 _OFFSETS = "__consumer_offsets"
 _WINDOW_BYTES = 32 << 20  #: of log, in a window that a thread merges

@@ -37,6 +37,7 @@ from segmentlog.cluster.directory_settings import DirectorySettings, log_directo
 from segmentlog.dialects import one_dialect
 from segmentlog.errors import SegmentLogError
 from segmentlog.format.names import (
+    STAGE_SUFFIX,
     DirectoryState,
     FileKind,
     FileState,
@@ -59,8 +60,6 @@ from segmentlog.tiered.layout import RemoteSegment
 from segmentlog.tiered.metadata import SegmentState, announced_segments
 from segmentlog.txn.change import HeldDirectory, hold
 from segmentlog.txn.topics import check_partition_path
-from segmentlog.writes.extents import STAGE_SUFFIX
-from segmentlog.writes.prepare import ready_to_append
 
 if TYPE_CHECKING:  # the kernels load with the first segment that is read
     from segmentlog.maintain.compaction.clean_segments import Counts, OffsetMap, SegmentCleaner
@@ -224,6 +223,8 @@ def erase(
         left_out = _left_out(directory, topics, numbers)
         chosen = _chosen(opened, topics, numbers, left_out)
         if held.may_write:
+            from segmentlog.writes.commit import ready_to_append  # the compiled kernels load here
+
             for each in chosen:
                 check_partition_path(partition_path(directory, each))
             ready_to_append(held, chosen, flush=True)

@@ -27,7 +27,7 @@ from segmentlog.maintain.restoration import undelete as module
 from segmentlog.txn import effects
 from segmentlog.txn.change import Change
 from segmentlog.txn.topics import take_out
-from segmentlog.writes import commit_staged, job
+from segmentlog.writes import commit, job
 
 TOPIC = "or.de-rs-1"  # dots and dashes, and a number at the end
 
@@ -445,7 +445,7 @@ def test_a_full_disk_leaves_the_renamed_directories(
     """The partitions that the job has made are removed, and nothing else of that name."""
     directory, records = deleted
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("segmentlog.writes.commit_staged.Change.begin", full)
+        patch.setattr("segmentlog.writes.commit.Change.begin", full)
         with pytest.raises(StorageError):
             segmentlog.undelete(directory, TOPIC)
     assert 3 == len(renamed(directory))
@@ -474,10 +474,11 @@ def test_a_run_that_was_killed_is_repeated(
 ) -> None:
     """Readers find nothing or all of the topic."""
     directory, records = deleted
-    monkeypatch.setattr(job.WriteJob, "_remove_new", lambda *_: None)  # a killed process does not
+    # A killed process does not remove what it has made.
+    monkeypatch.setattr(job.DirectoryJob, "_remove_new", lambda *_: None)
     owner, name = {
         "the first record": (module, "append_to"),
-        "the topic is made": (commit_staged, "commit_staged"),
+        "the topic is made": (commit, "commit_staged"),
         "the decision": (Change, "_follow_decision"),
     }[place]
     with pytest.MonkeyPatch.context() as patch:

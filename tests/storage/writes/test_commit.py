@@ -11,10 +11,10 @@ from soundness import assert_tidy
 
 from segmentlog.model import TopicPartition
 from segmentlog.txn.change import hold
-from segmentlog.writes.commit_staged import CommitSettings, commit_staged
+from segmentlog.writes.commit import CommitSettings, commit_staged
 from segmentlog.writes.config import ProducerConfig, WriteRequest
-from segmentlog.writes.extents import JobExtents
 from segmentlog.writes.job import WriteJob
+from segmentlog.writes.staged_files import JobExtents
 
 
 def test_a_commit_empties_the_partitions_that_it_names_and_no_other(tmp_path: Path) -> None:
