@@ -51,7 +51,7 @@ NOT_FAST = (
     "properties/test_legacy_slices", "storage/arrow_dataset/test_log_dataset",
     "storage/arrow_dataset/test_memory", "storage/arrow_dataset/test_timeline",
     "storage/cluster/test_mirror", "storage/cluster/test_replicated",
-    "storage/format/kernels/test_hostile", "storage/format/records/test_arenas",
+    "storage/format/kernels/test_hostile", "storage/format/records/test_columns",
     "storage/format/records/test_one_batch", "storage/format/records/test_one_pass",
     "storage/log/test_repeated_flushes", "storage/maintain/compaction/test_compact",
     "storage/maintain/compaction/test_dead_tasks", "storage/maintain/compaction/test_erase",

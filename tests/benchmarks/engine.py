@@ -13,11 +13,10 @@ from kafka_here.artifacts import java
 from measure import Digest, Row, compare
 
 import segmentlog
+from segmentlog.format.records.columns import RECORD_SCHEMA
 from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
-from segmentlog.format.records.encoder import RecordEncoder
+from segmentlog.format.records.encoder import RecordEncoder, record_source
 from segmentlog.format.records.one_pass import OnePassDecoder, Stop
-from segmentlog.format.records.schema import RECORD_SCHEMA
-from segmentlog.format.records.source import record_source
 from segmentlog.maintain.verification.findings import Severity
 from segmentlog.maintain.verification.verify_log import LogCheck
 from segmentlog.reads.scan import scan_slice

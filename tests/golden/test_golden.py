@@ -15,9 +15,9 @@ import segmentlog
 from segmentlog.errors import SegmentLogError, TruncatedBatchError
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import COPY_SLACK, Bytes
+from segmentlog.format.records.columns import record_schema
 from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.format.records.header import parse_header
-from segmentlog.format.records.schema import record_schema
 from segmentlog.maintain.verification.findings import Severity
 from segmentlog.maintain.verification.verify_log import LogCheck
 from segmentlog.model import TopicPartition

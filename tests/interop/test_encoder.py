@@ -16,9 +16,8 @@ from py4j.protocol import Py4JError
 from segmentlog.errors import CorruptLogError
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.source import SourceArrays
-from segmentlog.format.records.encoder import RecordEncoder
-from segmentlog.format.records.one_batch import BatchReader
-from segmentlog.format.records.source import record_source
+from segmentlog.format.records.decoder import BatchReader
+from segmentlog.format.records.encoder import RecordEncoder, record_source
 from segmentlog.model import Codec, TopicPartition
 from segmentlog.testing.reference import Record, encode_batch
 

@@ -18,7 +18,7 @@ from segmentlog.format.messages import lines
 from segmentlog.format.messages.reader import read_struct
 from segmentlog.format.messages.records import framed_schemas, read_coordinator_record, read_frame
 from segmentlog.format.messages.schema import parse_schemas, snake_case
-from segmentlog.format.records.one_batch import BatchReader
+from segmentlog.format.records.decoder import BatchReader
 from segmentlog.log.listing import SegmentFiles
 from segmentlog.log.segment import Segment
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from kafka_here.gateway import Gateway
 
-from segmentlog.format.records.source import record_source
+from segmentlog.format.records.encoder import record_source
 from segmentlog.writes.stager import Partitioner
 
 pytestmark = pytest.mark.interop

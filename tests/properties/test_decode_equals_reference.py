@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from segmentlog.errors import CorruptLogError, TimestampOverflowError, UnsupportedFormatError
 from segmentlog.format.kernels.crc32c import checksum
-from segmentlog.format.records.columns import decode_as_java
+from segmentlog.format.records.columns import decode_as_java, record_schema
 from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.format.records.one_pass import OnePassDecoder
-from segmentlog.format.records.schema import record_schema
 from segmentlog.model import OffsetRange, TopicPartition
 from segmentlog.testing.reference import (
     BadBatchError,

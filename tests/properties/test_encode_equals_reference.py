@@ -7,10 +7,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from segmentlog.format.records.columns import record_schema
 from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
-from segmentlog.format.records.encoder import EncodedBatches, RecordEncoder
-from segmentlog.format.records.schema import record_schema
-from segmentlog.format.records.source import record_source
+from segmentlog.format.records.encoder import EncodedBatches, RecordEncoder, record_source
 from segmentlog.model import Codec, TopicPartition
 from segmentlog.testing.reference import Record, encode_batch
 

@@ -21,7 +21,7 @@ from segmentlog.format.kernels.transactions import (
     N_MARKER_COLUMNS,
     walk_headers,
 )
-from segmentlog.format.records.scanned_batches import ScannedBatches
+from segmentlog.format.records.header import ScannedBatches
 from segmentlog.log.batches import markers_among
 from segmentlog.model import OffsetRange
 

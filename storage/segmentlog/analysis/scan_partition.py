@@ -14,7 +14,7 @@ from segmentlog.analysis.sketch_pass import SketchPass
 from segmentlog.cluster.directory_settings import known_losses
 from segmentlog.errors import CorruptLogError, SegmentLogError, UnsupportedFormatError
 from segmentlog.format.kernels import sketches
-from segmentlog.format.records.read_memory import ReadMemory
+from segmentlog.format.records.one_pass import ReadMemory
 from segmentlog.model import (
     LogSlice,
     OffsetRange,

@@ -26,8 +26,7 @@ from segmentlog.arrow_dataset.bounds import (
 )
 from segmentlog.arrow_dataset.log_scanner import LogScanner
 from segmentlog.dialects import class_of_one_dialect, one_dialect
-from segmentlog.format.records.columns import TextColumns
-from segmentlog.format.records.schema import record_schema
+from segmentlog.format.records.columns import TextColumns, record_schema
 from segmentlog.model import LogSlice, OnCorruptBatch, ScanPolicy, TimestampRange, TopicPartition
 
 #: Options of Arrow's scanners for its own threads, files and memory, which have no meaning here.

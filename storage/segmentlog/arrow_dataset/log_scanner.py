@@ -27,7 +27,7 @@ from segmentlog.arguments import refused, texts, whole_number
 from segmentlog.arrow_dataset.bounds import timestamp_range
 from segmentlog.dialects import class_of_one_dialect
 from segmentlog.errors import OptionError
-from segmentlog.format.records.read_memory import ReadMemory
+from segmentlog.format.records.one_pass import ReadMemory
 from segmentlog.model import LogSlice, ScanPolicy
 from segmentlog.reads.ordered_reads import n_threads_of, read_in_order
 from segmentlog.reads.scan import scan_slice

@@ -97,7 +97,7 @@ def read(
         See `dataset` and `Log.scan`.
     """
     if columns is not None and not isinstance(columns, Mapping):
-        from segmentlog.format.records.schema import record_schema
+        from segmentlog.format.records.columns import record_schema
 
         names = record_schema(columns).names
         options["include_headers"] = "headers" in names or options.get("include_headers", False)

@@ -239,7 +239,7 @@ class Audit(AuditResult):
             While the stream is read.
         """
         from segmentlog.audits.comparison import scan_ranges
-        from segmentlog.format.records.schema import record_schema
+        from segmentlog.format.records.columns import record_schema
 
         text = BYTES_OR_TEXT if strings else ()
         policy = self._snapshot.policy._replace(text=text)

@@ -17,7 +17,7 @@ import numpy as np
 from segmentlog.errors import CorruptLogError
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import Int64s
-from segmentlog.format.records.scanned_batches import ScannedBatches
+from segmentlog.format.records.header import ScannedBatches
 from segmentlog.log.batches import walk_batches
 from segmentlog.model import IsolationLevel, OffsetRange, OnCorruptBatch, ScanPolicy
 from segmentlog.reads.log import Log

@@ -14,13 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from segmentlog.arrow_dataset.bounds import DatasetBounds, PartitionBounds, reopened
-from segmentlog.audits.audit import (
-    FINDINGS,
-    RANGES,
-    AuditedPartition,
-    AuditPlan,
-    FoundOffsets,
-)
+from segmentlog.audits.audit import FINDINGS, RANGES, AuditedPartition, AuditPlan, FoundOffsets
 from segmentlog.audits.comparison import ComparedPart, Comparison, scan_ranges
 from segmentlog.audits.spill import SpillFile
 from segmentlog.audits.stretches import Stretches
@@ -28,7 +22,7 @@ from segmentlog.audits.table_offsets import OffsetCollector, TableOffsets
 from segmentlog.audits.table_rows import Columns, RowCollector, RowCounts
 from segmentlog.errors import SegmentLogError
 from segmentlog.format.kernels.memory import Int64s
-from segmentlog.format.records.schema import record_schema
+from segmentlog.format.records.columns import record_schema
 from segmentlog.model import ALL_OFFSETS, BYTES_OR_TEXT, OffsetRange, ScanPolicy, TopicPartition
 from segmentlog.reads.log_directory import LogDirectory
 

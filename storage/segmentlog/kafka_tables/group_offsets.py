@@ -23,7 +23,7 @@ from segmentlog.errors import CorruptLogError
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.messages import lines
-from segmentlog.format.records.schema import record_schema
+from segmentlog.format.records.columns import record_schema
 from segmentlog.kafka_tables.columns import (
     LONG,
     ORIGIN,

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from segmentlog.errors import TruncatedBatchError
-from segmentlog.format.kernels import layout, status, windows
+from segmentlog.format.kernels import layout, one_pass, status
 from segmentlog.format.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.format.kernels.transactions import (
     COMMIT,
@@ -37,8 +37,8 @@ from segmentlog.format.kernels.transactions import (
     walk_headers,
 )
 from segmentlog.format.records.decoder import BatchScanner
-from segmentlog.format.records.read_memory import Workspace
-from segmentlog.format.records.scanned_batches import ScannedBatches, batch_error
+from segmentlog.format.records.header import ScannedBatches, batch_error
+from segmentlog.format.records.one_pass import Workspace
 from segmentlog.log.damage import position_of
 from segmentlog.log.segment import Segment, from_offset
 from segmentlog.model import LARGEST_LONG
@@ -51,19 +51,19 @@ class Window:
 
     buf: Bytes  # uint8 array that holds them, with `COPY_SLACK` bytes after them
     begin: int  # of the bytes in `buf`; a reader moves it after the batches it has taken
-    #: int64 array, shape (`segmentlog.format.kernels.windows.N_WINDOW_COLUMNS`,); a kernel may
+    #: int64 array, shape (`segmentlog.format.kernels.one_pass.N_WINDOW_COLUMNS`,); a kernel may
     #: move the window over the file by it
     state: Int64s
 
     @property
     def end(self) -> int:
         """Byte of `buf` after the last one that was read."""
-        return int(self.state[windows.END])
+        return int(self.state[one_pass.END])
 
     @property
     def file_position(self) -> int:
         """Byte of the file that ``buf[0]`` is."""
-        return int(self.state[windows.FILE_POSITION])
+        return int(self.state[one_pass.FILE_POSITION])
 
 
 class BatchWindows:
@@ -77,7 +77,7 @@ class BatchWindows:
         self.window_bytes = window_bytes
         self._next_bytes = 0  # of the next batch, if it is larger than a window
         self._workspace = workspace or Workspace()
-        self._state: Int64s = np.zeros(windows.N_WINDOW_COLUMNS, np.int64)
+        self._state: Int64s = np.zeros(one_pass.N_WINDOW_COLUMNS, np.int64)
 
     def batches(
         self,
@@ -116,17 +116,17 @@ class BatchWindows:
         or the end of the file, lies inside a batch.
         """
         state = self._state
-        state[windows.FILE_END] = end
+        state[one_pass.FILE_END] = end
         if descriptor is not None:
-            state[windows.DESCRIPTOR] = descriptor
-        state[windows.PREAD] = 0 if descriptor is None else _address_of_pread()
+            state[one_pass.DESCRIPTOR] = descriptor
+        state[one_pass.PREAD] = 0 if descriptor is None else _address_of_pread()
         position, held = start, 0
         while position < end:
             # A window, plus the next batch if that is larger than a window.
             wanted = min(self.window_bytes + self._next_bytes, end - position)
             held = self._fill(read_into, position, held, wanted)
             has_ended = held < wanted
-            state[windows.END], state[windows.FILE_POSITION] = held, position
+            state[one_pass.END], state[one_pass.FILE_POSITION] = held, position
             window = Window(self._workspace.window[: wanted + COPY_SLACK], 0, state)
             if held:
                 yield window

@@ -104,7 +104,7 @@ def first_offset(file: ReadableFile, position: int, header: BatchHeader) -> int:
     if not header.is_wrapper:
         return header.base_offset
     # Compiled kernels load here, at damage in logs that hardly exist any more.
-    from segmentlog.format.records.one_batch import read_timestamps
+    from segmentlog.format.records.decoder import read_timestamps
 
     with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
         batch = file.read(position, header.size_in_bytes)

@@ -16,7 +16,7 @@ from segmentlog.log.checkpoint import read_leader_epochs, write_leader_epochs
 
 if TYPE_CHECKING:
     from segmentlog.format.kernels.memory import Int64s
-    from segmentlog.format.records.scanned_batches import ScannedBatches
+    from segmentlog.format.records.header import ScannedBatches
     from segmentlog.log.segment import Segment
 
 logger = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.kernels.producer_history import follow_history
 from segmentlog.format.kernels.producer_table import follow_producers
 from segmentlog.format.kernels.sequences import read_sequences
-from segmentlog.format.records.scanned_batches import ScannedBatches
+from segmentlog.format.records.header import ScannedBatches
 from segmentlog.log.batches import WalkedBatches, walk_batches
 from segmentlog.log.indexes import AbortedTransaction
 from segmentlog.log.listing import list_segments

@@ -454,7 +454,7 @@ def _newest_offset(segment: Segment) -> int:
         if header.records_count <= 1:
             return header.last_offset
         # The compiled kernels load here.
-        from segmentlog.format.records.one_batch import read_timestamps
+        from segmentlog.format.records.decoder import read_timestamps
 
         batch = opened.file.read(placed.position, header.size_in_bytes)
         try:

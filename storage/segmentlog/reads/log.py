@@ -675,7 +675,7 @@ class Log:
         LogDirectoryError
             While the stream is read, if segments at the end of the range are gone.
         """
-        from segmentlog.format.records.schema import record_schema
+        from segmentlog.format.records.columns import record_schema
 
         offsets = self.bounds(
             start_offset, end_offset, since=since, until=until, last=last,
@@ -699,8 +699,8 @@ class Log:
         use_threads: bool = True,
     ) -> pa.RecordBatchReader:
         """`scan` for bounds, columns and rules that are known."""
-        from segmentlog.format.records.read_memory import ReadMemory
-        from segmentlog.format.records.schema import record_schema
+        from segmentlog.format.records.columns import record_schema
+        from segmentlog.format.records.one_pass import ReadMemory
         from segmentlog.reads.ordered_reads import cut_for_threads, n_threads_of, read_in_order
         from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
 

@@ -142,7 +142,7 @@ def _find_in_batch(
 ) -> TimestampAndOffset | None:
     """First matching record of one batch."""
     # Compiled kernels load here, once a batch really has to be decoded.
-    from segmentlog.format.records.one_batch import read_timestamps
+    from segmentlog.format.records.decoder import read_timestamps
 
     batch = opened.file.read(placed.position, placed.header.size_in_bytes)
     offsets, timestamps = read_timestamps(batch, opened.segment.path, placed.position)

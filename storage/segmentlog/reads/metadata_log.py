@@ -232,7 +232,7 @@ def is_whole(snapshot: Snapshot) -> bool:
 
 
 def _rows_of_batch(path: str, placed: PlacedHeader) -> Iterator[dict[str, Any]]:
-    from segmentlog.format.records.one_batch import BatchReader  # the compiled kernels load here
+    from segmentlog.format.records.decoder import BatchReader  # the compiled kernels load here
 
     with open_file(path) as file:
         data = file.read(placed.position, placed.end - placed.position)

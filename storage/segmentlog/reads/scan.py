@@ -27,13 +27,10 @@ from segmentlog.errors import (
 )
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import Bytes
-from segmentlog.format.records.columns import TextColumns
+from segmentlog.format.records.columns import TextColumns, record_schema
 from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
-from segmentlog.format.records.header import is_too_high, parse_header
-from segmentlog.format.records.one_pass import OnePassDecoder, Stop
-from segmentlog.format.records.read_memory import ReadMemory, Workspace
-from segmentlog.format.records.scanned_batches import ScannedBatches
-from segmentlog.format.records.schema import record_schema
+from segmentlog.format.records.header import ScannedBatches, is_too_high, parse_header
+from segmentlog.format.records.one_pass import OnePassDecoder, ReadMemory, Stop, Workspace
 from segmentlog.log.batches import BatchWindows, Window
 from segmentlog.log.damage import first_offset, good_batch_after
 from segmentlog.log.listing import reach
@@ -48,12 +45,7 @@ from segmentlog.model import (
     SliceFile,
     TimestampRange,
 )
-from segmentlog.reads.listed import (
-    UNCHECKED,
-    FileChangedError,
-    Partition,
-    find_again,
-)
+from segmentlog.reads.listed import UNCHECKED, FileChangedError, Partition, find_again
 from segmentlog.reads.transactions import CommittedBatches
 from segmentlog.store.beside_broker import Pace, pace_of
 from segmentlog.store.partitions import names_aside

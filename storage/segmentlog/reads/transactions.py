@@ -26,8 +26,7 @@ from segmentlog.errors import (
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import Bytes
 from segmentlog.format.kernels.transactions import ABORT, MARKER_OFFSET, MARKER_PRODUCER_ID
-from segmentlog.format.records.header import parse_header
-from segmentlog.format.records.scanned_batches import ScannedBatches
+from segmentlog.format.records.header import ScannedBatches, parse_header
 from segmentlog.log.batches import EndMarkers, WalkedBatches, walk_batches, walk_file
 from segmentlog.log.damage import position_of, sound_headers
 from segmentlog.log.producer_snapshot import newest_snapshot

@@ -59,13 +59,7 @@ from segmentlog.tools.failures import Failed, missing_offsets
 from segmentlog.tools.output import as_given, counted
 from segmentlog.tools.progress import progress
 from segmentlog.tools.records import Place, RecordText
-from segmentlog.tools.sinks import (
-    CountingSink,
-    EnoughError,
-    Format,
-    Sink,
-    open_sink,
-)
+from segmentlog.tools.sinks import CountingSink, EnoughError, Format, Sink, open_sink
 from segmentlog.tools.text import Encoding, escape
 from segmentlog.tools.walk import Found, Selection, walk
 
@@ -444,7 +438,7 @@ class _RecordDump:
         self, place: Place, file: ReadableFile, sink: Sink, selection: Selection, topic: str
     ) -> None:
         # The compiled kernels load here.
-        from segmentlog.format.records.one_batch import BatchReader
+        from segmentlog.format.records.decoder import BatchReader
 
         self._place = place
         self._file = file

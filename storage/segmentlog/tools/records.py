@@ -34,7 +34,7 @@ from segmentlog.tools.text import (
 )
 
 if TYPE_CHECKING:
-    from segmentlog.format.records.one_batch import ControlRecord
+    from segmentlog.format.records.decoder import ControlRecord
 
 _T = TypeVar("_T")
 _Pairs: TypeAlias = Sequence[tuple[str, str | None]] | None
@@ -145,7 +145,7 @@ _Shown: TypeAlias = tuple[
 def _shown(
     place: Place, header: BatchHeader, records: pa.RecordBatch, text: RecordText
 ) -> Iterator[_Shown]:
-    from segmentlog.format.records.one_batch import parse_control  # the compiled kernels load here
+    from segmentlog.format.records.decoder import parse_control  # the compiled kernels load here
 
     text_of, base_offset, base_sequence = text.of(place), header.base_offset, header.base_sequence
     is_control, sequence, control = header.is_control, -1, None

@@ -321,7 +321,7 @@ class ColumnSink:
         controls: list[str | None] = [None] * n_rows
         if header.is_control:
             # The compiled kernels load here.
-            from segmentlog.format.records.one_batch import parse_control
+            from segmentlog.format.records.decoder import parse_control
 
             rows = records.select(["key", "value"]).to_pylist()
             controls = [parse_control(row["key"], row["value"]).type for row in rows]

@@ -32,8 +32,7 @@ from segmentlog.format.kernels.crc32c import checksum
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.names import LOG_AND_SPARSE_INDEXES, FileKind, segment_file_name
 from segmentlog.format.records.encoder import EncodedBatches
-from segmentlog.format.records.header import parse_header
-from segmentlog.format.records.scanned_batches import ScannedBatches
+from segmentlog.format.records.header import ScannedBatches, parse_header
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.batches import walk_file
 from segmentlog.log.index_builder import IndexBuilder

@@ -47,11 +47,10 @@ from segmentlog.format.kernels.sequences import (
 )
 from segmentlog.format.kernels.transactions import walk_headers
 from segmentlog.format.names import partition_path
-from segmentlog.format.records.columns import Output
+from segmentlog.format.records.columns import Output, record_schema
 from segmentlog.format.records.decoder import BatchScanner, RecordFiller
 from segmentlog.format.records.encoder import EncodedBatches
-from segmentlog.format.records.scanned_batches import ScannedBatches, batch_error
-from segmentlog.format.records.schema import record_schema
+from segmentlog.format.records.header import ScannedBatches, batch_error
 from segmentlog.log.batches import walk_batches, walk_file
 from segmentlog.log.listing import list_segments
 from segmentlog.log.producers import ProducerStates

@@ -44,9 +44,8 @@ from segmentlog.format.names import (
     partition_path,
 )
 from segmentlog.format.records.decoder import BatchScanner
-from segmentlog.format.records.encoder import EncodedBatches
-from segmentlog.format.records.scanned_batches import ScannedBatches
-from segmentlog.format.records.source import pooled_array
+from segmentlog.format.records.encoder import EncodedBatches, pooled_array
+from segmentlog.format.records.header import ScannedBatches
 from segmentlog.log.batches import BatchWindows
 from segmentlog.log.checkpoint import read_leader_epochs, read_offsets
 from segmentlog.model import TopicPartition

@@ -24,9 +24,10 @@ from segmentlog.format.kernels import status
 from segmentlog.format.kernels.memory import Bytes, Int32s, Int64s
 from segmentlog.format.kernels.source import SourceArrays
 from segmentlog.format.records.columns import scalar
-from segmentlog.format.records.encoder import EncodedBatches, RecordEncoder
-from segmentlog.format.records.source import (
+from segmentlog.format.records.encoder import (
     MOST_ROW_BYTES,
+    EncodedBatches,
+    RecordEncoder,
     array_view,
     bitmap_view,
     buffer_view,
@@ -75,7 +76,7 @@ def check_columns(schema: pa.Schema, topic: str | None, config: ProducerConfig) 
     """Refuse rows with a missing column or a wrong type; other columns are ignored.
 
     Keys, values and headers are checked where they are read
-    (`segmentlog.format.records.source.record_source`).
+    (`segmentlog.format.records.encoder.record_source`).
     """
     needed = ["value"]
     if topic is None:
@@ -223,7 +224,7 @@ class Partitioner:
         A partition that a row names takes precedence over the hash of its key; an empty key is a
         key.  Rows without either stay together for about a batch's size.
 
-        `source`: the columns, as `segmentlog.format.records.source.record_source` gives them.
+        `source`: the columns, as `segmentlog.format.records.encoder.record_source` gives them.
         `explicit`: int32 column, null where a row leaves the choice to the partitioner.  Raises
         `InvalidRecordError` if a row names a partition that the topic does not have.
         """

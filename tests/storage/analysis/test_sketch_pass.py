@@ -15,7 +15,7 @@ from segmentlog.analysis.batch_stats import BatchStats
 from segmentlog.analysis.record_sketch import COLUMNS, RecordSketch
 from segmentlog.analysis.sample import FORMATS, formats_of
 from segmentlog.analysis.scan_partition import Part, ScannedPartition, scan_partitions
-from segmentlog.format.kernels import formats, sketch_windows, sketches, windows
+from segmentlog.format.kernels import formats, one_pass, sketch_windows, sketches
 from segmentlog.format.records.one_pass import OnePassDecoder
 from segmentlog.reads.choose import partitions_of
 from segmentlog.reads.log import Log
@@ -131,8 +131,8 @@ def test_batches_are_counted_as_a_look_at_all_windows_counts_them(
 
         def decode_seen(buf: Any, start: int, end: int, *args: Any, **kwargs: Any) -> Any:
             window = kwargs["window"]
-            window[windows.PREAD] = 0  # it does not move
-            shown(made.path, buf, start, end, int(window[windows.FILE_POSITION]))
+            window[one_pass.PREAD] = 0  # it does not move
+            shown(made.path, buf, start, end, int(window[one_pass.FILE_POSITION]))
             return decode(buf, start, end, *args, **kwargs)
 
         monkeypatch.setattr(made, "decode", decode_seen)

@@ -10,7 +10,7 @@ from producer_batches import ABORT, COMMIT, batch, marker, plant
 
 import segmentlog
 from segmentlog.errors import LogChangedError
-from segmentlog.format.records.read_memory import ReadMemory
+from segmentlog.format.records.one_pass import ReadMemory
 from segmentlog.log import swaps
 from segmentlog.model import IsolationLevel, LogSlice, ScanPolicy
 from segmentlog.reads import listed, scan

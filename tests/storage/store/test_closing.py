@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.format.records.read_memory import Workspace
+from segmentlog.format.records.one_pass import Workspace
 from segmentlog.log.indexes import SMALL_BYTES, IndexFile, OffsetIndex
 from segmentlog.model import ScanPolicy, SliceFile
 from segmentlog.reads.listed import UNCHECKED

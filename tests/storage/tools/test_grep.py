@@ -15,7 +15,7 @@ from typer.testing import Result
 
 import segmentlog
 from segmentlog.errors import OptionError
-from segmentlog.format.records.schema import record_schema
+from segmentlog.format.records.columns import record_schema
 from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.tools.grep import Pattern
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from segmentlog.format.records.decoder import RECORDS_SCHEMA, parse_control
 from segmentlog.format.records.header import BatchHeader, parse_header
-from segmentlog.format.records.one_batch import RECORDS_SCHEMA, parse_control
 from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.tools.dump import dump_paths
 from segmentlog.tools.records import (

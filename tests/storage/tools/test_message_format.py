@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segmentlog.errors import OptionError
-from segmentlog.format.records.schema import record_schema
+from segmentlog.format.records.columns import record_schema
 from segmentlog.model import TopicPartition
 from segmentlog.tools.message_format import JsonFormat, TextFormat, unescaped
 

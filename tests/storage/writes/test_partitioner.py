@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from segmentlog.errors import ErrorCode, InvalidRecordError
 from segmentlog.format.kernels.partition import murmur2
 from segmentlog.format.kernels.source import SourceArrays
-from segmentlog.format.records.source import record_source
+from segmentlog.format.records.encoder import record_source
 from segmentlog.writes.stager import Partitioner, group_rows
 
 #: Key, ``Utils.murmur2`` of it as Java's int, and its partition of 12.

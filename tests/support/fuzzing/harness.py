@@ -25,10 +25,9 @@ from segmentlog.errors import (
 )
 from segmentlog.format.kernels import status
 from segmentlog.format.kernels.memory import COPY_SLACK, Bytes
-from segmentlog.format.records.columns import decode_as_java
+from segmentlog.format.records.columns import decode_as_java, record_schema
 from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.format.records.one_pass import OnePassDecoder
-from segmentlog.format.records.schema import record_schema
 from segmentlog.log.batches import markers_among
 from segmentlog.model import TopicPartition
 from segmentlog.testing.reference import BadBatchError, Record, UnknownFormatError

@@ -1,4 +1,4 @@
-"""Compiled loops over bytes: no Arrow, no exceptions, and no I/O but that of `windows`.
+"""Compiled loops over bytes: no Arrow, no exceptions, and no I/O but that of `one_pass`.
 
 A kernel takes arrays and returns a status with the position it stopped at; its caller turns the
 pair into an error with coordinates.  Every index into a buffer is checked against the end that was

@@ -13,20 +13,26 @@ from segmentlog.format.kernels import layout
 from segmentlog.format.kernels import status as st
 from segmentlog.format.kernels.memory import (
     COPY_SLACK,
+    MOST_WIDE_BYTES,
     Bytes,
+    Int32s,
     Int64s,
     Int64Table,
+    copy_bytes,
+    copy_wide,
     load_i32,
     load_i64,
     load_u8,
 )
-from segmentlog.format.kernels.message import message_body
 from segmentlog.format.kernels.output import (
     BATCH,
     BYTE_LIMIT,
     DETAIL,
     DETAIL_2,
+    HEADER_KEY_BYTES,
     HEADER_LIMIT,
+    HEADER_VALUE_BYTES,
+    HEADER_VALUE_NULLS,
     KEY_BYTES,
     KEY_NULLS,
     LIST_NULLS,
@@ -40,12 +46,57 @@ from segmentlog.format.kernels.output import (
     VALUE_BYTES,
     VALUE_NULLS,
     ColumnArrays,
-    clear_bit,
-    put,
-    put_headers,
 )
-from segmentlog.format.kernels.record import parse_quickly, parse_record
+from segmentlog.format.kernels.record import message_body, parse_quickly, parse_record
+from segmentlog.format.kernels.varint import read_varint
 from segmentlog.native import inlined, internal, kernel
+
+
+@inlined
+def clear_bit(bitmap: Bytes, i: int) -> None:
+    """Make row `i` null."""
+    bitmap[i >> 3] &= 0xFF ^ (1 << (i & 7))
+
+
+@inlined
+def _put(
+    row: int, source: Bytes, at: int, length: int, to: int,
+    target: Bytes, ends: Int32s, valid: Bytes,
+) -> int:  # fmt: skip
+    """Write one key or value, null if `length` is negative; return the end of its bytes."""
+    if length < 0:
+        clear_bit(valid, row)
+    elif length <= MOST_WIDE_BYTES and at + length + COPY_SLACK <= source.shape[0]:
+        copy_wide(target, to, source, at, length)
+        to += length
+    else:
+        copy_bytes(target, to, source, at, length)
+        to += length
+    ends[row + 1] = to
+    return to
+
+
+@internal
+def _put_headers(buf: Bytes, at: int, end: int, columns: ColumnArrays, state: Int64s) -> None:
+    """Write record headers that `record.judge` has found sound; `at` is after their count."""
+    i, to_key, to_value = state[N_HEADERS], state[HEADER_KEY_BYTES], state[HEADER_VALUE_BYTES]
+    while at < end:
+        length, at = read_varint(buf, at, end)
+        copy_bytes(columns.header_keys, to_key, buf, at, length)
+        at += length
+        to_key += length
+        length, at = read_varint(buf, at, end)
+        if length < 0:
+            clear_bit(columns.header_value_valid, i)
+            state[HEADER_VALUE_NULLS] += 1
+        else:
+            copy_bytes(columns.header_values, to_value, buf, at, length)
+            at += length
+            to_value += length
+        i += 1
+        columns.header_key_ends[i] = to_key
+        columns.header_value_ends[i] = to_value
+    state[N_HEADERS], state[HEADER_KEY_BYTES], state[HEADER_VALUE_BYTES] = i, to_key, to_value
 
 
 @inlined
@@ -82,10 +133,10 @@ def _fill_quickly(
         if want_timestamp:
             timestamps[row] = ms * scale
         if want_key:
-            to_key = put(row, buf, key_at, key_length, to_key, keys, key_ends, key_valid)
+            to_key = _put(row, buf, key_at, key_length, to_key, keys, key_ends, key_valid)
             state[KEY_NULLS] += key_length < 0
         if want_value:
-            to_value = put(
+            to_value = _put(
                 row, buf, value_at, value_length, to_value, values, value_ends, value_valid
             )
             state[VALUE_NULLS] += value_length < 0
@@ -120,13 +171,13 @@ def _put_record(
     if columns.offsets.shape[0] > 0:
         columns.offsets[row] = offset
     if columns.key_ends.shape[0] > 0:
-        state[KEY_BYTES] = put(
+        state[KEY_BYTES] = _put(
             row, buf, key_at, key_length, state[KEY_BYTES],
             columns.keys, columns.key_ends, columns.key_valid,
         )  # fmt: skip
         state[KEY_NULLS] += key_length < 0
     if columns.value_ends.shape[0] > 0:
-        state[VALUE_BYTES] = put(
+        state[VALUE_BYTES] = _put(
             row, buf, value_at, value_length, state[VALUE_BYTES],
             columns.values, columns.value_ends, columns.value_valid,
         )  # fmt: skip
@@ -136,7 +187,7 @@ def _put_record(
             clear_bit(columns.list_valid, row)
             state[LIST_NULLS] += 1
         else:
-            put_headers(buf, at, record_end, columns, state)
+            _put_headers(buf, at, record_end, columns, state)
         columns.list_ends[row + 1] = state[N_HEADERS]
     state[USED_BYTES] += length
     state[N_ROWS] += 1

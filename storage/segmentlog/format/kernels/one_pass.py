@@ -6,11 +6,19 @@ brings its bytes into the cache, and the records are written next.
 
 This pass takes only usual batches: of magic 2, sound, with all records in the wanted range.
 Before any other batch it stops, and leaves the batch to the two passes, which name each fault.
+
+`decode_windows` decodes a file one window of bytes after the other, without a return to the
+interpreter.  It is the only kernel that does I/O: it calls ``pread`` by its address, because the
+threads of a scan lose most of their time where they hand the interpreter's lock over, and a window
+of a scan needs the lock three times: to read, to decode, and to move the bytes that are left over.
+An error or the end of the file goes back to the caller, who reads again, and names the fault.  So
+does a batch that is larger than the buffer.
 """
 
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels import status as st
 from segmentlog.format.kernels.crc32c import crc32c
+from segmentlog.format.kernels.decode import clear_bit
 from segmentlog.format.kernels.inflate import inflate
 from segmentlog.format.kernels.memory import (
     COPY_SLACK,
@@ -18,6 +26,7 @@ from segmentlog.format.kernels.memory import (
     Bytes,
     Int32s,
     Int64s,
+    call_5,
     copy_bytes,
     copy_wide,
     load_i16,
@@ -41,12 +50,11 @@ from segmentlog.format.kernels.output import (
     VALUE_BYTES,
     VALUE_NULLS,
     PlainArrays,
-    clear_bit,
 )
 from segmentlog.format.kernels.record import judge
 from segmentlog.format.kernels.scan import LARGEST_OFFSET, SMALLEST_RECORD_BYTES
 from segmentlog.format.kernels.varint import INT_STOPS, LONG_STOPS, read_groups_quick, signed
-from segmentlog.native import inlined, internal
+from segmentlog.native import inlined, internal, kernel
 
 LINE_BYTES = 64
 _LEAST_AHEAD, _MOST_AHEAD = 4 << 10, 32 << 10
@@ -122,7 +130,7 @@ def _put(
     row: int, source: Bytes, at: int, groups: int, to: int,
     target: Bytes, ends: Int32s, valid: Bytes,
 ) -> int:  # fmt: skip
-    """`put` for a length as groups, from a source that has slack."""
+    """`decode._put` for a length as groups, from a source that has slack."""
     if groups & 1:
         clear_bit(valid, row)
     else:
@@ -414,3 +422,68 @@ def decode_batches(
         next_offset = last_offset + 1
         position = batch_end
     return st.OK, position, next_offset
+
+
+# The int64 array of a window.
+END = 0  #: end of the bytes in the buffer
+FILE_POSITION = 1  #: byte of the file that the first byte of the buffer is
+FILE_END = 2  #: byte of the file at which reading ends
+DESCRIPTOR = 3  #: of the open file
+PREAD = 4  #: address of ``pread``; 0 if only the caller can read
+N_WINDOW_COLUMNS = 5
+
+
+@internal
+def read_on(buf: Bytes, position: int, window: Int64s) -> bool:
+    """Move the bytes from `position` on to the front, and read on; False if nothing was tried."""
+    held = window[END] - position
+    file_position = window[FILE_POSITION] + position
+    wanted = min(buf.shape[0] - COPY_SLACK, window[FILE_END] - file_position)
+    if window[PREAD] == 0 or position == 0 or held >= wanted:
+        return False
+    moved = 0
+    while moved < held:  # in pieces, because source and target may overlap
+        n_bytes = min(position, held - moved)
+        copy_bytes(buf, moved, buf, position + moved, n_bytes)
+        moved += n_bytes
+    n_read = call_5(
+        window[PREAD], window[DESCRIPTOR], buf.ctypes.data + held, wanted - held,
+        file_position + held, 0,
+    )  # fmt: skip
+    window[FILE_POSITION] = file_position
+    window[END] = held + max(n_read, 0)
+    return True
+
+
+@kernel
+def decode_windows(
+    buf: Bytes, start: int, next_offset: int, range_start: int, range_end: int, first_ms: int,
+    last_ms: int, scale: int, most_inflated: int, codecs: Int64s, scratch: Bytes,
+    columns: PlainArrays, state: Int64s, window: Int64s,
+) -> tuple[int, int, int]:  # fmt: skip
+    """`decode_batches` for a window that moves over a file.
+
+    Parameters
+    ----------
+    buf : uint8 array, shape (n_bytes,); written if ``window[PREAD]`` is not 0
+    start : byte of `buf` at which a batch begins
+    window : int64 array, shape (`N_WINDOW_COLUMNS`,); read, and written when the window moves;
+        `END` is not below `start`
+    next_offset, range_start, range_end, first_ms, last_ms, scale, most_inflated, codecs, scratch,
+    columns, state : see `decode_batches`
+
+    Returns
+    -------
+    status, position, next_offset : see `decode_batches`; `OK` and `NEED_MORE` at the end of the
+        file's range, or where the caller has to read
+    """
+    position = start
+    while True:
+        status, position, next_offset = decode_batches(
+            buf, position, window[END], next_offset, range_start, range_end, first_ms, last_ms,
+            scale, most_inflated, codecs, scratch, columns, state,
+        )  # fmt: skip
+        is_empty = status == st.OK or status == st.NEED_MORE
+        if not is_empty or not read_on(buf, position, window):
+            return status, position, next_offset
+        position = 0

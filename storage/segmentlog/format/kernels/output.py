@@ -1,18 +1,11 @@
-"""The arrays of one Arrow batch that decoding writes to, and how far they are filled."""
+"""The arrays of one Arrow batch that decoding writes to, and how far they are filled.
+
+No kernel is in this module: schemas and columns need it, and they are there without native code.
+"""
 
 from typing import NamedTuple
 
-from segmentlog.format.kernels.memory import (
-    COPY_SLACK,
-    MOST_WIDE_BYTES,
-    Bytes,
-    Int32s,
-    Int64s,
-    copy_bytes,
-    copy_wide,
-)
-from segmentlog.format.kernels.varint import read_varint
-from segmentlog.native import inlined, internal
+from segmentlog.format.kernels.memory import Bytes, Int32s, Int64s
 
 # The int64 array that `decode.fill_records` keeps between calls: its place in the input …
 BATCH = 0  #: row of the header table
@@ -81,50 +74,3 @@ class PlainArrays(NamedTuple):
     value_ends: Int32s
     value_valid: Bytes
     values: Bytes
-
-
-@inlined
-def clear_bit(bitmap: Bytes, i: int) -> None:
-    """Make row `i` null."""
-    bitmap[i >> 3] &= 0xFF ^ (1 << (i & 7))
-
-
-@inlined
-def put(
-    row: int, source: Bytes, at: int, length: int, to: int,
-    target: Bytes, ends: Int32s, valid: Bytes,
-) -> int:  # fmt: skip
-    """Write one key or value, null if `length` is negative; return the end of its bytes."""
-    if length < 0:
-        clear_bit(valid, row)
-    elif length <= MOST_WIDE_BYTES and at + length + COPY_SLACK <= source.shape[0]:
-        copy_wide(target, to, source, at, length)
-        to += length
-    else:
-        copy_bytes(target, to, source, at, length)
-        to += length
-    ends[row + 1] = to
-    return to
-
-
-@internal
-def put_headers(buf: Bytes, at: int, end: int, columns: ColumnArrays, state: Int64s) -> None:
-    """Write record headers that `record.judge` has found sound; `at` is after their count."""
-    i, to_key, to_value = state[N_HEADERS], state[HEADER_KEY_BYTES], state[HEADER_VALUE_BYTES]
-    while at < end:
-        length, at = read_varint(buf, at, end)
-        copy_bytes(columns.header_keys, to_key, buf, at, length)
-        at += length
-        to_key += length
-        length, at = read_varint(buf, at, end)
-        if length < 0:
-            clear_bit(columns.header_value_valid, i)
-            state[HEADER_VALUE_NULLS] += 1
-        else:
-            copy_bytes(columns.header_values, to_value, buf, at, length)
-            at += length
-            to_value += length
-        i += 1
-        columns.header_key_ends[i] = to_key
-        columns.header_value_ends[i] = to_value
-    state[N_HEADERS], state[HEADER_KEY_BYTES], state[HEADER_VALUE_BYTES] = i, to_key, to_value

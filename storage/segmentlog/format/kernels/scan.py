@@ -12,7 +12,7 @@ from segmentlog.format.kernels.memory import (
     load_i64,
     load_u8,
 )
-from segmentlog.format.kernels.message import check_message, message_body
+from segmentlog.format.kernels.record import check_message, message_body
 from segmentlog.native import inlined, internal, kernel
 
 LARGEST_OFFSET = 2**63 - 1
@@ -95,6 +95,25 @@ def _judge_magic(buf: Bytes, position: int, next_offset: int) -> int:
     return st.BAD_MAGIC
 
 
+@inlined
+def put_header(
+    headers: Int64s, row: int, position: int, size: int, first: int, last: int, attributes: int,
+    first_ms: int, max_ms: int, producer_id: int, count: int,
+) -> None:  # fmt: skip
+    """Fill a row of the table of headers; the place of the records is that of magic 2."""
+    headers[row, layout.POSITION] = position
+    headers[row, layout.SIZE] = size
+    headers[row, layout.BASE_OFFSET] = first
+    headers[row, layout.LAST_OFFSET] = last
+    headers[row, layout.ATTRIBUTES] = attributes
+    headers[row, layout.BASE_TIMESTAMP] = first_ms
+    headers[row, layout.MAX_TIMESTAMP] = max_ms
+    headers[row, layout.PRODUCER_ID] = producer_id
+    headers[row, layout.RECORDS_COUNT] = count
+    headers[row, layout.RECORDS_START] = position + layout.HEADER_BYTES
+    headers[row, layout.RECORDS_END] = position + size
+
+
 @internal
 def _read_header(
     buf: Bytes, position: int, batch_end: int, next_offset: int, headers: Int64s, row: int
@@ -119,17 +138,12 @@ def _read_header(
         least = min(count, 1)
     if least > n_bytes:
         return st.BAD_RECORDS_COUNT
-    headers[row, layout.POSITION] = position
-    headers[row, layout.SIZE] = batch_end - position
-    headers[row, layout.BASE_OFFSET] = base_offset
-    headers[row, layout.LAST_OFFSET] = base_offset + delta
-    headers[row, layout.ATTRIBUTES] = attributes
-    headers[row, layout.BASE_TIMESTAMP] = load_i64(buf, position + layout.BASE_TIMESTAMP_AT)
-    headers[row, layout.MAX_TIMESTAMP] = load_i64(buf, position + layout.MAX_TIMESTAMP_AT)
-    headers[row, layout.PRODUCER_ID] = load_i64(buf, position + layout.PRODUCER_ID_AT)
-    headers[row, layout.RECORDS_COUNT] = count
-    headers[row, layout.RECORDS_START] = position + layout.HEADER_BYTES
-    headers[row, layout.RECORDS_END] = batch_end
+    put_header(
+        headers, row, position, batch_end - position, base_offset, base_offset + delta, attributes,
+        load_i64(buf, position + layout.BASE_TIMESTAMP_AT),
+        load_i64(buf, position + layout.MAX_TIMESTAMP_AT),
+        load_i64(buf, position + layout.PRODUCER_ID_AT), count,
+    )  # fmt: skip
     return st.OK
 
 
@@ -162,17 +176,11 @@ def _read_message(
         if length < 0:
             return st.WRAPPER_WITHOUT_VALUE
         count, first = 0, max(next_offset, 0)
-    headers[row, layout.POSITION] = position
-    headers[row, layout.SIZE] = batch_end - position
-    headers[row, layout.BASE_OFFSET] = first
-    headers[row, layout.LAST_OFFSET] = offset
-    headers[row, layout.ATTRIBUTES] = attributes
-    headers[row, layout.BASE_TIMESTAMP] = timestamp
-    headers[row, layout.MAX_TIMESTAMP] = timestamp
-    headers[row, layout.PRODUCER_ID] = -1
-    headers[row, layout.RECORDS_COUNT] = count
-    headers[row, layout.RECORDS_START] = start
-    headers[row, layout.RECORDS_END] = end
+    put_header(
+        headers, row, position, batch_end - position, first, offset, attributes, timestamp,
+        timestamp, -1, count,
+    )  # fmt: skip
+    headers[row, layout.RECORDS_START], headers[row, layout.RECORDS_END] = start, end
     headers[row, layout.OFFSET_SHIFT] = 0
     return st.OK
 

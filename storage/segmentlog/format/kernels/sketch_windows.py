@@ -1,4 +1,4 @@
-"""Bytes of a log to sketches in one pass, as `one_pass` and `windows` make columns of them.
+"""Bytes of a log to sketches in one pass, as `one_pass` makes columns of them.
 
 A sketch needs a few bytes of a value.  Here no value is copied, no Arrow batch is made, and the
 bytes of a key are hashed while the checksum has them in the cache.
@@ -16,15 +16,17 @@ from segmentlog.format.kernels.memory import (
     store_item,
 )
 from segmentlog.format.kernels.one_pass import (
+    END,
     LINE_BYTES,
     distance,
     has_right_checksum,
     measure,
+    read_on,
     usual_header,
     usual_record,
 )
 from segmentlog.format.kernels.output import DETAIL
-from segmentlog.format.kernels.scan import SMALLEST_RECORD_BYTES
+from segmentlog.format.kernels.scan import SMALLEST_RECORD_BYTES, put_header
 from segmentlog.format.kernels.sketches import (
     KEY_AT,
     KEY_LENGTH,
@@ -36,9 +38,7 @@ from segmentlog.format.kernels.sketches import (
     SketchArrays,
     add_records,
 )
-from segmentlog.format.kernels.transactions import put_header
 from segmentlog.format.kernels.varint import signed
-from segmentlog.format.kernels.windows import END, read_on
 from segmentlog.native import inlined, internal, kernel
 
 # The int64 array that a call leaves to the next one; `output.DETAIL` is the records, or the codec,
@@ -156,7 +156,7 @@ def sketch_windows(
     Parameters
     ----------
     buf, start, next_offset, range_start, range_end, most_inflated, codecs, scratch, window : see
-        `segmentlog.format.kernels.windows.decode_windows`; the batch in which the range begins is
+        `segmentlog.format.kernels.one_pass.decode_windows`; the batch in which the range begins is
         unusual
     partition : of the records
     places : int64 array, room for `segmentlog.format.kernels.sketches.PLACE_SIZE` numbers of each
@@ -169,7 +169,7 @@ def sketch_windows(
 
     Returns
     -------
-    status, position, next_offset : see `segmentlog.format.kernels.windows.decode_windows`;
+    status, position, next_offset : see `segmentlog.format.kernels.one_pass.decode_windows`;
         `OUTPUT_FULL` before a batch with more records than `places` has room for, their number in
         ``state[DETAIL]``; `TABLE_FULL` if `headers` is full
     """

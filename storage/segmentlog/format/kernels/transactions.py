@@ -27,6 +27,7 @@ from segmentlog.format.kernels.memory import (
     load_i64,
     load_u8,
 )
+from segmentlog.format.kernels.scan import LARGEST_OFFSET, put_header
 from segmentlog.format.kernels.varint import read_varint, read_varlong
 from segmentlog.native import inlined, internal, kernel
 
@@ -39,7 +40,6 @@ MARKER_OFFSET = 1
 MARKER_TYPE = 2
 N_MARKER_COLUMNS = 3
 
-_LARGEST_OFFSET = 2**63 - 1
 _MARKER_VALUE_BYTES = 6
 
 
@@ -95,25 +95,6 @@ def walk_headers(buf: Bytes, start: int, end: int, headers: Int64Table) -> tuple
 
 
 @inlined
-def put_header(
-    headers: Int64s, row: int, position: int, size: int, first: int, last: int, attributes: int,
-    first_ms: int, max_ms: int, producer_id: int, count: int,
-) -> None:  # fmt: skip
-    """Fill a row of `walk_headers`."""
-    headers[row, layout.POSITION] = position
-    headers[row, layout.SIZE] = size
-    headers[row, layout.BASE_OFFSET] = first
-    headers[row, layout.LAST_OFFSET] = last
-    headers[row, layout.ATTRIBUTES] = attributes
-    headers[row, layout.BASE_TIMESTAMP] = first_ms
-    headers[row, layout.MAX_TIMESTAMP] = max_ms
-    headers[row, layout.PRODUCER_ID] = producer_id
-    headers[row, layout.RECORDS_COUNT] = count
-    headers[row, layout.RECORDS_START] = position + layout.HEADER_BYTES
-    headers[row, layout.RECORDS_END] = position + size
-
-
-@inlined
 def _read_header(buf: Bytes, position: int, size: int, end: int) -> tuple[int, int, int, int, int]:
     """Status, last offset, attributes, producer id and record count of a header of magic 2.
 
@@ -125,7 +106,7 @@ def _read_header(buf: Bytes, position: int, size: int, end: int) -> tuple[int, i
     producer_id = load_i64(buf, position + layout.PRODUCER_ID_AT)
     count = load_i32(buf, position + layout.RECORDS_COUNT_AT)
     code = st.OK
-    if delta < 0 or first > _LARGEST_OFFSET - 1 - delta:
+    if delta < 0 or first > LARGEST_OFFSET - 1 - delta:
         code = st.BAD_OFFSET_DELTA
     elif attributes & layout.CONTROL_MASK != 0:
         if position + size > end:

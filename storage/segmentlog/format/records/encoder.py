@@ -4,14 +4,24 @@ Kafka's producer and ``MemoryRecordsBuilder`` work record by record; a call here
 of a partition.  Base offsets count from 0 and leader epochs are 0 until
 `segmentlog.format.kernels.encode.assign_offsets` sets those of the log, as a broker does on
 arrival.
+
+`record_source` shows Arrow columns in the form that `format.kernels.encode` takes: mostly views,
+few copies.  `cut_rows` first cuts the rows of one Arrow batch into pieces that stay small when
+they are decoded.  The bytes of a column show little about its rows if many rows share one value:
+an entry of a dictionary, or bytes that many views point to.  A dictionary of one value of 1 MiB
+with an index of 3,000 rows takes 1 MiB, but makes 3 GiB of records.  So each row is measured by
+its decoded size.
 """
 
+import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import DTypeLike, NDArray
 
-from segmentlog.errors import InvalidRecordError, RecordTooLargeError
+from segmentlog.errors import ColumnError, InvalidRecordError, RecordTooLargeError
 from segmentlog.format.kernels import layout, status
 from segmentlog.format.kernels.encode import (
     FIRST_ROW,
@@ -22,9 +32,14 @@ from segmentlog.format.kernels.encode import (
     write_batches,
 )
 from segmentlog.format.kernels.memory import COPY_SLACK, Bytes, Int64s
-from segmentlog.format.kernels.source import SourceArrays, most_row_bytes
+from segmentlog.format.kernels.source import (
+    BinaryArrays,
+    Ends,
+    SourceArrays,
+    measure_rows,
+    most_row_bytes,
+)
 from segmentlog.format.records.compression import Deflater
-from segmentlog.format.records.source import array_view, pooled_array
 from segmentlog.model import (
     BATCH_SIZE,
     LARGEST_LONG,
@@ -33,6 +48,310 @@ from segmentlog.model import (
     Codec,
     TopicPartition,
 )
+
+_ACCEPTED = {
+    "key": "a key is binary or string",
+    "value": "a value is binary or string",
+    "headers": "headers are array<struct<key: string, value: binary>>",
+}
+_OUT_OF_ORDER = "bounds of a column of {} are not in order, or lie outside its values"
+#: Matches the names of Arrow's types that have bounds of 64 bits, or whose values may need them.
+_WIDE = re.compile("large|view")
+#: A column is copied, to get `COPY_SLACK` bytes after it, if it has at most this many bytes
+#: for each row that lacks them: keys that are nearly all null, for example.
+_SPARSE_BYTES = 16
+
+
+def record_source(batch: pa.RecordBatch, timestamps: Int64s) -> SourceArrays:
+    """Columns ``key``, ``value`` and ``headers`` of `batch`; a missing column is all null.
+
+    The views keep the memory of the columns alive.  Keys and values are binary or string, also of
+    a fixed size, in dictionaries, large or as views; headers are lists of them.  `timestamps`:
+    int64 array, shape (n_rows,); epoch milliseconds, -1 for none.  Raises `ColumnError` if a
+    column has another type; `pyarrow.ArrowInvalid` or `pyarrow.ArrowIndexError` if the buffers of
+    `batch` are smaller than its lengths, or bounds lie outside the buffers.
+    """
+    if timestamps.shape != (batch.num_rows,):
+        message = f"{len(timestamps)} timestamps for {batch.num_rows} rows"
+        raise ValueError(message)
+    batch.validate()
+    n_rows = batch.num_rows
+    columns = {name: batch.column(name) for name in _ACCEPTED if name in batch.schema.names}
+    # All columns get one width: a kernel is compiled for each of two, and for no mixture.
+    is_wide = any(_WIDE.search(str(column.type)) for column in columns.values())
+    kind = pa.large_binary() if is_wide else pa.binary()
+    keys = _binary(_cast(columns, "key", n_rows, kind))
+    values = _binary(_cast(columns, "value", n_rows, kind))
+    headers = _headers(columns, n_rows, kind)
+    list_ends, pairs = headers[0], headers[3:]
+    # Rows without headers, or whose headers have `COPY_SLACK` bytes after them.
+    n_wide_lists = _n_below(list_ends, min(map(_n_wide_rows, pairs))) if len(list_ends) else n_rows
+    source = SourceArrays(
+        array_view(timestamps),
+        keys,
+        values,
+        *headers,
+        pooled_array(n_rows, np.int64),
+        min(_n_wide_rows(keys), _n_wide_rows(values), n_wide_lists),
+    )
+    if not measure_rows(source):
+        raise pa.ArrowInvalid(_OUT_OF_ORDER.format(kind))
+    return source
+
+
+def array_view(array: NDArray[Any]) -> NDArray[Any]:
+    """The array, read-only and without gaps."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+def pooled_array(n_items: int, dtype: DTypeLike) -> NDArray[Any]:
+    """An array that is not filled, in memory of Arrow's pool, which keeps freed memory."""
+    # Numpy returns arrays as large as a task's rows to the system at once, and gets them back with
+    # a page fault for each 4 KiB, which took a fifth of the time of staging.
+    return np.frombuffer(pa.allocate_buffer(n_items * np.dtype(dtype).itemsize), dtype)
+
+
+def buffer_view(
+    buffer: pa.Buffer, dtype: DTypeLike, n_items: int = -1, start: int = 0
+) -> NDArray[Any]:
+    """Items of an Arrow buffer from byte `start` on, read-only."""
+    return array_view(np.frombuffer(buffer, dtype, n_items, start))
+
+
+_NO_BYTES: Bytes = array_view(np.empty(0, np.uint8))
+
+
+def bitmap_view(array: pa.Array) -> tuple[Bytes, int]:
+    """Bitmap of the rows that are not null, empty if no row is null, and the bit of the first."""
+    if not array.null_count:
+        return _NO_BYTES, 0
+    return buffer_view(array.buffers()[0], np.uint8), array.offset
+
+
+def _cast(columns: dict[str, pa.Array], name: str, n_rows: int, kind: pa.DataType) -> pa.Array:
+    """The column as `kind`; all null if it is missing."""
+    column = columns.get(name)
+    return pa.nulls(n_rows, kind) if column is None else cast_column(name, column, kind)
+
+
+def cast_column(name: str, column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The column ``key``, ``value`` or ``headers`` as `kind`.
+
+    Raises `ColumnError` if its type cannot be written; `pyarrow.ArrowInvalid` or
+    `pyarrow.ArrowIndexError` if its values point outside of it, or are too many for `kind`.
+    """
+    if pa.types.is_dictionary(column.type) and not _are_bytes(column.type.value_type):
+        raise ColumnError(name, str(column.type), _ACCEPTED[name])
+    if "view" in str(column.type):
+        column.validate(full=True)  # a cast reads the targets of views unchecked
+    try:
+        return column.cast(kind)
+    except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise ColumnError(name, str(column.type), _ACCEPTED[name]) from error
+
+
+def _are_bytes(kind: pa.DataType) -> bool:
+    """Whether values of a dictionary can be written; a cast refuses numbers with another error."""
+    is_narrow = pa.types.is_binary(kind) or pa.types.is_string(kind) or pa.types.is_null(kind)
+    is_wide = pa.types.is_large_binary(kind) or pa.types.is_large_string(kind)
+    return bool(is_narrow or is_wide or pa.types.is_fixed_size_binary(kind))
+
+
+def _ends(array: pa.Array, n_items: int) -> Ends:
+    """Bounds of a column of `n_items` bytes or headers; the first and the last one are checked."""
+    ends: Ends = array_view(_bounds(array))
+    if ends[0] < 0 or ends[-1] > n_items:
+        raise pa.ArrowInvalid(_OUT_OF_ORDER.format(array.type))
+    return ends
+
+
+def _binary(array: pa.Array) -> BinaryArrays:
+    buffer = array.buffers()[2]
+    data = _NO_BYTES if buffer is None else buffer_view(buffer, np.uint8)
+    column = BinaryArrays(_ends(array, data.size), *bitmap_view(array), data)
+    if data.size <= _SPARSE_BYTES * (len(array) - _n_wide_rows(column)):
+        padded = np.concatenate([data, np.zeros(COPY_SLACK, np.uint8)])
+        return column._replace(data=array_view(padded))
+    return column
+
+
+def _n_wide_rows(column: BinaryArrays) -> int:
+    """The number of rows that have `COPY_SLACK` bytes of the column after them."""
+    return _n_below(column.ends, min(column.data.size - COPY_SLACK, int(column.ends[-1])))
+
+
+def _n_below(ends: Ends, limit: int) -> int:
+    # The limit has the type of the bounds, or numpy would convert all bounds.
+    after = np.searchsorted(ends, ends.dtype.type(limit), side="right")
+    return max(0, int(after) - 1)
+
+
+def _headers(
+    columns: dict[str, pa.Array], n_rows: int, kind: pa.DataType
+) -> tuple[Ends, Bytes, int, BinaryArrays, BinaryArrays]:
+    """Bounds, bitmap and its first bit of the lists of headers; their keys and their values."""
+    if "headers" not in columns:
+        nothing = _binary(pa.nulls(0, kind))
+        return nothing.ends[:0], _NO_BYTES, 0, nothing, nothing
+    of_pairs = headers_type(columns["headers"].type, kind)
+    lists = _cast(columns, "headers", n_rows, of_pairs)
+    pairs = lists.values.flatten()  # a pair that is null has a null key
+    keys, values = (_binary(each) for each in pairs)
+    ends = _ends(lists, len(pairs[0]))
+    for each in (ends, keys.ends, values.ends):  # `measure_rows` looks at keys and values only
+        if np.any(each[1:] < each[:-1]):
+            raise pa.ArrowInvalid(_OUT_OF_ORDER.format(lists.type))
+    return ends, *bitmap_view(lists), keys, values
+
+
+def headers_type(given: pa.DataType, kind: pa.DataType) -> pa.DataType:
+    """Lists of headers whose keys and values have the type `kind`; or `ColumnError`."""
+    if not _are_headers(given):
+        raise ColumnError("headers", str(given), _ACCEPTED["headers"])
+    pair = pa.struct([pa.field("key", kind), pa.field("value", kind)])
+    return pa.large_list(pair) if _WIDE.match(str(kind)) else pa.list_(pair)
+
+
+def _are_headers(kind: pa.DataType) -> bool:
+    """Whether these are lists of pairs, or nothing but nulls: a cast would invent the fields."""
+    if pa.types.is_null(kind):
+        return True
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return (
+        is_list
+        and pa.types.is_struct(kind.value_type)
+        and [field.name for field in kind.value_type] == ["key", "value"]
+    )
+
+
+#: The limit of 32-bit bounds of a decoded column, and of a batch's length.
+MOST_ROW_BYTES = 2**31 - 1
+
+#: Types in which many rows may share one value.
+_SHARING = re.compile("dictionary|view")
+#: Rows that are measured at once: each takes 8 bytes, in several arrays.
+_WINDOW_ROWS = 1 << 20
+#: Most bytes of a piece, below the limit of 32-bit bounds of a decoded column.
+_MOST_BYTES = 1 << 30
+_BOUNDED = (pa.binary(), pa.string(), pa.large_binary(), pa.large_string())
+_NAMES = ("key", "value", "headers")
+
+Piece = tuple[pa.RecordBatch, int]
+
+
+def cut_rows(batch: pa.RecordBatch, most_bytes: int, least_row_bytes: int) -> Iterator[Piece]:
+    """Pieces of rows in their order, without shared values, and the approximate size of each.
+
+    Only a piece of one row is larger, decoded, than `most_bytes`, or than 1 GiB.  A row counts as
+    `least_row_bytes` at least: columns of nulls alone have no bytes.  Errors are those of
+    `record_source`, also for indices that lie outside a dictionary.
+    """
+    most_bytes = min(most_bytes, _MOST_BYTES)
+    shares = any(_SHARING.search(str(batch.schema.field(name).type)) for name in _shown(batch))
+    if not shares:  # before pyarrow 25, `nbytes` of views is an error, or reads other memory
+        n_bytes = max(batch.nbytes, least_row_bytes * batch.num_rows)
+        if n_bytes <= most_bytes:
+            yield batch, n_bytes
+            return
+    batch.validate()
+    for start in range(0, batch.num_rows, _WINDOW_ROWS):
+        window = batch.slice(start, _WINDOW_ROWS)
+        rows = np.arange(window.num_rows)
+        n_bytes_of_rows = sum((_lengths(column, rows) for column in window.columns), 0 * rows)
+        ends = np.cumsum(np.maximum(n_bytes_of_rows, least_row_bytes))
+        begin, before = 0, 0
+        while begin < len(ends):
+            end = max(int(np.searchsorted(ends, before + most_bytes, "right")), begin + 1)
+            piece = window.slice(begin, end - begin)
+            n_bytes = int(ends[end - 1]) - before
+            is_small = n_bytes <= MOST_ROW_BYTES  # otherwise it is one row, to be refused
+            yield decoded(piece) if shares and is_small else piece, n_bytes
+            begin, before = end, int(ends[end - 1])
+
+
+def decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows with each value in its own bytes."""
+    for name in _shown(batch):
+        column = batch.column(name)
+        written = str(column.type)
+        if not _SHARING.search(written):
+            continue
+        kind = pa.large_binary() if _WIDE.search(written) else pa.binary()
+        if name == "headers":
+            kind = headers_type(column.type, kind)
+            # A cast of lists decodes everything after the first list, and a slice shares this
+            # with its whole column.  A copy has only its own headers, still as indices.
+            column = pa.concat_arrays([column])
+        number = batch.schema.get_field_index(name)
+        batch = batch.set_column(number, name, cast_column(name, column, kind))
+    return batch
+
+
+def _shown(batch: pa.RecordBatch) -> list[str]:
+    return [name for name in _NAMES if name in batch.schema.names]
+
+
+def _lengths(array: pa.Array, at: NDArray[np.integer]) -> Int64s:
+    """Bytes of the values at some places of a column; the other values are not read."""
+    kind, start = array.type, array.offset
+    if pa.types.is_dictionary(kind):
+        return _dictionary_lengths(array, at)
+    if pa.types.is_binary_view(kind) or pa.types.is_string_view(kind):
+        views = np.frombuffer(array.buffers()[1], np.int32, 4 * (start + len(array)))
+        lengths: Int64s = views[4 * (at + start)].astype(np.int64)
+        return np.maximum(lengths, 0, out=lengths)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _list_lengths(array, at)
+    if kind not in _BOUNDED:
+        return np.full(len(at), -(-array.nbytes // max(len(array), 1)), np.int64)
+    ends = _bounds(array)
+    found: Int64s = (ends[at + 1] - ends[at]).astype(np.int64)
+    return found
+
+
+def _dictionary_lengths(array: pa.Array, at: NDArray[np.integer]) -> Int64s:
+    """Bytes of the values that the indices at some places name."""
+    n_values = len(array.dictionary)
+    if not n_values:
+        return np.zeros(len(at), np.int64)
+    indices = array.indices.fill_null(0).to_numpy(zero_copy_only=False)[at]
+    # An index outside the dictionary is an error once the values are taken.
+    lengths = _lengths(array.dictionary, np.clip(indices, 0, n_values - 1))
+    if array.null_count:
+        lengths[array.is_null().to_numpy(zero_copy_only=False)[at]] = 0
+    return lengths
+
+
+def _list_lengths(array: pa.Array, at: NDArray[np.integer]) -> Int64s:
+    """Bytes of the lists at some places, whose items are structs or anything else."""
+    ends = _bounds(array)
+    first, last = int(ends[0]), int(ends[-1])
+    ends = np.clip(ends, first, last)  # bounds that fall are an error once they are read
+    items = array.values.slice(first, last - first)
+    fields = [items]
+    if pa.types.is_struct(items.type):
+        fields = [items.field(number) for number in range(items.type.num_fields)]
+    sums: Int64s = np.zeros(last - first + 1, np.int64)
+    for each in fields:
+        sums[1:] += _lengths(each, np.arange(len(each)))
+    sums = np.cumsum(sums)
+    found: Int64s = sums[ends[at + 1] - first] - sums[ends[at] - first]
+    return found
+
+
+def _bounds(array: pa.Array) -> NDArray[np.integer]:
+    """Bounds of the rows of a column of variable length; an empty column may lack them."""
+    is_large = str(array.type).startswith("large")
+    dtype = np.dtype(np.int64 if is_large else np.int32)
+    if not len(array):
+        return np.zeros(1, dtype)
+    found: NDArray[np.integer] = np.frombuffer(
+        array.buffers()[1], dtype, len(array) + 1, array.offset * dtype.itemsize
+    )
+    return found
+
 
 #: Most bytes of a batch before compression: readers refuse a batch that inflates to more.
 _LARGEST_INFLATED = layout.HEADER_BYTES + MAX_INFLATED_BATCH_BYTES

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from segmentlog.arguments import refused
 from segmentlog.errors import ColumnError, OptionError
 from segmentlog.format.kernels.memory import Int32s, Int64s
-from segmentlog.format.records.source import record_source
+from segmentlog.format.records.encoder import record_source
 from segmentlog.maintain.cloning.schema_ids import NewIds
 from segmentlog.maintain.cloning.settings import NullKeys, SchemaIds, Transform
 from segmentlog.writes.stager import Partitioner

@@ -23,7 +23,7 @@ from segmentlog.errors import (
     UnknownTopicOrPartitionError,
 )
 from segmentlog.format.kernels.memory import Int64s
-from segmentlog.format.records.source import cast_column
+from segmentlog.format.records.encoder import cast_column
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.maintain.cloning.cloned_offsets import MapPieces, map_piece
 from segmentlog.maintain.cloning.cloned_rows import COLUMNS, Cloned, RowMaker, RowRules

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from segmentlog.format.records.source import cast_column, headers_type
+from segmentlog.format.records.encoder import cast_column, headers_type
 from segmentlog.maintain.cloning.settings import SchemaIds
 
 _ID_AT, _ID_BYTES, _GUID_AT, _GUID_BYTES = 1, 4, 1, 16

@@ -22,13 +22,13 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from segmentlog.format.kernels import batch_fates, compaction, layout, offset_map, status
-from segmentlog.format.kernels.batch_fates import judge_batches
+from segmentlog.format.kernels import compaction, layout, offset_map, status
+from segmentlog.format.kernels.compaction import judge_batches
 from segmentlog.format.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.format.names import LOG_AND_SPARSE_INDEXES, FileKind, FileState, segment_file_name
 from segmentlog.format.records.compression import Deflater
 from segmentlog.format.records.decoder import BatchScanner, RecordFiller
-from segmentlog.format.records.scanned_batches import ScannedBatches
+from segmentlog.format.records.header import ScannedBatches
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.batches import BatchWindows, EndMarkers, walk_batches
 from segmentlog.log.index_builder import IndexBuilder
@@ -178,7 +178,7 @@ def keep_headers(indexed: Sequence[AbortedTransaction]) -> Fates:
             bisect_left(by_end, offset, key=attrgetter("last_offset"))
             for offset in (int(headers[0, layout.BASE_OFFSET]), batches.next_offset)
         )
-        return np.full(len(headers), batch_fates.STAYS_EMPTY, np.uint8), by_end[first:end]
+        return np.full(len(headers), compaction.STAYS_EMPTY, np.uint8), by_end[first:end]
 
     return judge
 
@@ -202,13 +202,13 @@ class BatchFates:
         self._indexed = {(each.producer_id, each.last_offset): each for each in indexed}
         self._transactions, self._kept_end, self._now_ms = transactions, kept_end, now_ms
         self._rows: dict[int, int] = {}
-        self._producers: Int64s = np.zeros((1, batch_fates.PRODUCER_COLUMNS), np.int64)
+        self._producers: Int64s = np.zeros((1, compaction.PRODUCER_COLUMNS), np.int64)
         self._first_offsets: dict[int, int] = {}
         self._add([each.producer_id for each in active])
         for each in active:
             row = self._producers[self._rows[each.producer_id]]
-            row[batch_fates.LAST_DATA_OFFSET] = each.last_offset
-            row[batch_fates.EPOCH], row[batch_fates.IS_ACTIVE] = each.producer_epoch, 1
+            row[compaction.LAST_DATA_OFFSET] = each.last_offset
+            row[compaction.EPOCH], row[compaction.IS_ACTIVE] = each.producer_epoch, 1
 
     def __call__(self, batches: ScannedBatches) -> tuple[Bytes, list[AbortedTransaction]]:
         """Judge the next batches."""
@@ -236,7 +236,7 @@ class BatchFates:
         """Give new producers rows of the table; its last row stands for no producer."""
         new = [each for each in ids if each != _NO_PRODUCER]
         self._rows.update({each: len(self._producers) - 1 + i for i, each in enumerate(new)})
-        room: Int64s = np.zeros((len(new), batch_fates.PRODUCER_COLUMNS), np.int64)
+        room: Int64s = np.zeros((len(new), compaction.PRODUCER_COLUMNS), np.int64)
         self._producers = np.concatenate([self._producers[:-1], room, self._producers[-1:]])
 
     def _entries(self, begun: list[list[int]], ended: list[list[int]]) -> list[AbortedTransaction]:

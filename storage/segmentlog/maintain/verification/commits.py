@@ -26,7 +26,7 @@ from segmentlog.store.paths import BucketLocation, parse_bucket
 from segmentlog.store.remote.requests import side_by_side
 
 if TYPE_CHECKING:
-    from segmentlog.format.records.scanned_batches import ScannedBatches
+    from segmentlog.format.records.header import ScannedBatches
     from segmentlog.reads.log import Log
 
 #: Commits that are asked for at once.

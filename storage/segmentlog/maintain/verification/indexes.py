@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import Int64s
-from segmentlog.format.records.scanned_batches import ScannedBatches
+from segmentlog.format.records.header import ScannedBatches
 from segmentlog.log.indexes import OFFSET_ENTRY, TIME_ENTRY
 from segmentlog.log.segment import Segment
 from segmentlog.maintain.verification.findings import Finding, FindingKind, MakeFinding, Severity

@@ -32,9 +32,9 @@ from segmentlog.errors import (
 )
 from segmentlog.format.kernels import layout
 from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE
+from segmentlog.format.records.columns import record_schema
 from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
-from segmentlog.format.records.scanned_batches import ScannedBatches
-from segmentlog.format.records.schema import record_schema
+from segmentlog.format.records.header import ScannedBatches
 from segmentlog.log.batches import BatchWindows
 from segmentlog.log.checkpoint import read_leader_epochs
 from segmentlog.log.listing import Listing, list_segments

@@ -16,7 +16,7 @@ from segmentlog.format.kernels import layout, sequences
 from segmentlog.format.kernels import producer_history as history
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.kernels.transactions import ABORT, COMMIT, MARKER_TYPE
-from segmentlog.format.records.scanned_batches import ScannedBatches
+from segmentlog.format.records.header import ScannedBatches
 from segmentlog.log.batches import markers_among
 from segmentlog.log.indexes import read_transaction_index
 from segmentlog.log.producers import FollowedBatches, ProducerHistory

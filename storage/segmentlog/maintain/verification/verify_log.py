@@ -21,9 +21,9 @@ from segmentlog.errors import (
 )
 from segmentlog.format.kernels import layout
 from segmentlog.format.names import CLEAN_SHUTDOWN_FILE
+from segmentlog.format.records.columns import record_schema
 from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
-from segmentlog.format.records.scanned_batches import ScannedBatches
-from segmentlog.format.records.schema import record_schema
+from segmentlog.format.records.header import ScannedBatches
 from segmentlog.log.batches import BatchWindows
 from segmentlog.log.damage import GoodBatch, good_batch_after
 from segmentlog.log.leader_epochs import EpochStarts

@@ -5,8 +5,7 @@ import numpy as np
 from segmentlog.format.kernels import layout, output, status
 from segmentlog.format.kernels.decode import fill_records
 from segmentlog.format.kernels.scan import scan_batches
-from segmentlog.format.records.columns import Output
-from segmentlog.format.records.schema import record_schema
+from segmentlog.format.records.columns import Output, record_schema
 from segmentlog.testing.reference import Record, encode_batch
 
 

@@ -42,7 +42,7 @@ def records(base, n):
 #: Decodes every prefix and many mutations of two batches.
 BATCHES = """
 from segmentlog.model import TopicPartition
-from segmentlog.format.records.schema import record_schema
+from segmentlog.format.records.columns import record_schema
 from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
 
 def decode(data, columns):
@@ -81,7 +81,7 @@ ONE_PASS = """
 import lz4.frame, zstandard
 from segmentlog.format.kernels.memory import COPY_SLACK
 from segmentlog.model import TopicPartition
-from segmentlog.format.records.schema import record_schema
+from segmentlog.format.records.columns import record_schema
 from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.format.records.one_pass import OnePassDecoder, Stop
 from segmentlog.analysis.batch_stats import BatchStats
@@ -166,15 +166,15 @@ print(outcomes["rows"] > outcomes["inflated"] > 0, outcomes["stop"] > 0)
 """
 
 #: Every prefix and many mutations of messages, and of messages inside wrappers, with correct
-#: checksums, pass through the kernels of `segmentlog.format.kernels.message` and their callers.
+#: checksums, pass through the kernels of `segmentlog.format.kernels.record` and their callers.
 MESSAGES = """
 import struct, zlib
 from segmentlog.format.kernels import layout, output, status
 from segmentlog.format.kernels.decode import fill_records
-from segmentlog.format.kernels.message import check_message, resolve_wrappers
+from segmentlog.format.kernels.record import check_message, resolve_wrappers
 from segmentlog.format.kernels.scan import scan_batches
 from segmentlog.format.records.columns import Output
-from segmentlog.format.records.schema import record_schema
+from segmentlog.format.records.columns import record_schema
 from segmentlog.testing.legacy import encode_message
 
 def decode(buf, headers, inflated):
@@ -274,8 +274,8 @@ print({code for code, _, _ in seen} >= {status.OK}, {bad for _, _, bad in seen} 
 #: compaction. Their output ends before an unreadable page, too.
 COMPACTION = """
 from segmentlog.maintain.compaction.clean_segments import OffsetMap
-from segmentlog.format.kernels import batch_fates, compaction, layout, status
-from segmentlog.format.kernels.batch_fates import judge_batches
+from segmentlog.format.kernels import compaction, layout, status
+from segmentlog.format.kernels.compaction import judge_batches
 from segmentlog.format.kernels.offset_map import put_keys
 from segmentlog.format.kernels.scan import scan_batches
 from segmentlog.testing.legacy import encode_message
@@ -296,7 +296,7 @@ def compact(data, horizon_ms):
     put_keys(buf, nothing, headers, is_aborted, 0, known.table, known.state, known.secret,
              known.waiting)
     fates = np.zeros(len(headers), np.uint8)
-    producers = np.zeros((2, batch_fates.PRODUCER_COLUMNS), np.int64)
+    producers = np.zeros((2, compaction.PRODUCER_COLUMNS), np.int64)
     producers[0] = rng.choice([-1, 5]), 0, rng.randrange(2), 0, 0
     rows = np.array([int(each < 0) for each in headers[:, layout.PRODUCER_ID]], np.int64)
     aborts = np.zeros(len(headers), np.int64)
@@ -370,7 +370,7 @@ def test_kernels_give_the_same_as_plain_python() -> None:
     code = (
         "from segmentlog.testing.reference import Record, encode_batch\n"
         "import numpy as np\n"
-        "from segmentlog.format.records.schema import record_schema\n"
+        "from segmentlog.format.records.columns import record_schema\n"
         "from segmentlog.format.records.decoder import BatchScanner, RecordDecoder\n"
         "from segmentlog.model import TopicPartition\n"
         "records = [Record(i, i, b'k' * i, None, ((b'h', b'v'),) if i % 2 else ())"
@@ -392,7 +392,7 @@ def test_one_pass_gives_the_same_as_plain_python() -> None:
     code = (
         "import numpy as np\n"
         "from segmentlog.model import TopicPartition\n"
-        "from segmentlog.format.records.schema import record_schema\n"
+        "from segmentlog.format.records.columns import record_schema\n"
         "from segmentlog.format.records.one_pass import OnePassDecoder\n"
         "from segmentlog.testing.reference import Record, encode_batch\n"
         "data = b''.join(\n"

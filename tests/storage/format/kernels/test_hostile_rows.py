@@ -13,7 +13,7 @@ from segmentlog.errors import SegmentLogError
 from segmentlog.model import TopicPartition
 from segmentlog.writes.stager import Partitioner, group_rows
 from segmentlog.format.records import encoder
-from segmentlog.format.records.source import record_source
+from segmentlog.format.records.encoder import record_source
 from segmentlog.testing.reference import Record, encode_batch, read_batch
 
 PAGE, PAGES = mmap.PAGESIZE, 64
@@ -111,7 +111,7 @@ from segmentlog.format.kernels.encode import assign_offsets
 from segmentlog.model import TopicPartition
 from segmentlog.writes.stager import Partitioner, group_rows
 from segmentlog.format.records.encoder import RecordEncoder
-from segmentlog.format.records.source import record_source
+from segmentlog.format.records.encoder import record_source
 from segmentlog.testing.reference import read_batch
 
 pairs = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

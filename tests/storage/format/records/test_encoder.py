@@ -13,8 +13,12 @@ from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.encode import assign_offsets
 from segmentlog.format.kernels.scan import scan_batches
 from segmentlog.format.kernels.source import most_row_bytes
-from segmentlog.format.records.encoder import EncodedBatches, RecordEncoder
-from segmentlog.format.records.source import array_view, record_source
+from segmentlog.format.records.encoder import (
+    EncodedBatches,
+    RecordEncoder,
+    array_view,
+    record_source,
+)
 from segmentlog.model import Codec, TopicPartition
 from segmentlog.testing.reference import Record, encode_batch, read_batch
 

@@ -10,7 +10,7 @@ from segmentlog.errors import (
 )
 from segmentlog.format.kernels import layout
 from segmentlog.format.records import encoder
-from segmentlog.format.records.source import record_source
+from segmentlog.format.records.encoder import record_source
 from segmentlog.model import Codec, TopicPartition
 
 pytestmark = pytest.mark.linux

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from segmentlog.errors import ChecksumMismatchError, MalformedBatchError
-from segmentlog.format.records.one_batch import (
+from segmentlog.format.records.decoder import (
     RECORDS_SCHEMA,
     BatchReader,
     ControlRecord,

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from segmentlog.errors import ColumnError
-from segmentlog.format.records.source import cut_rows
+from segmentlog.format.records.encoder import cut_rows
 
 LARGE, SMALL = b"x" * 1000, b"s"
 

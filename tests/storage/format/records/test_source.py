@@ -5,8 +5,7 @@ import pyarrow as pa
 import pytest
 
 from segmentlog.errors import OptionError
-from segmentlog.format.records.encoder import RecordEncoder
-from segmentlog.format.records.source import record_source
+from segmentlog.format.records.encoder import RecordEncoder, record_source
 from segmentlog.model import TopicPartition
 from segmentlog.testing.reference import Record, read_batch
 
