@@ -43,10 +43,12 @@ def binary(number, values, rng, lie):
     nulls = sum(v is None for v in values)
     return pa.Array.from_buffers(pa.binary(), len(values), buffers, nulls)
 
-n_outputs = 0
+n_outputs, pooled = 0, encoder.pooled_array
 
 def output(n_items, dtype):
     global n_outputs
+    if dtype != np.uint8:
+        return pooled(n_items, dtype)
     n_outputs += 1
     return places[11][len(places[11]) - n_items * np.dtype(dtype).itemsize :]
 
