@@ -22,14 +22,14 @@ import atheris
 import segmentlog  # noqa: F401  # before the next lines, so that no more of it is instrumented
 
 with atheris.instrument_imports(include=["segmentlog.testing"]):
+    from segmentlog.testing.legacy import read_log
     from segmentlog.testing.reference import BadBatchError, UnknownFormatError
-    from segmentlog.testing.reference_log import read_log
 
 from fuzzing.corpus import read_corpus, write_corpus
 from fuzzing.mutate import MOST_INFLATED_BYTES, mutant
 from fuzzing.seeds import load_seeds
 
-from segmentlog.testing.reference_log import split_batches
+from segmentlog.testing.legacy import split_batches
 
 _MOST_BYTES = 4_096  # of an input: the corpus is a file of the repository
 _HALF = 0.5

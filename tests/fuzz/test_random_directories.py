@@ -19,9 +19,8 @@ from tiers import TOPIC_ID, copy_segment, remove_local
 
 import segmentlog
 from segmentlog.errors import SegmentLogError
-from segmentlog.testing.legacy import read_message
+from segmentlog.testing.legacy import read_log, read_message
 from segmentlog.testing.reference import BadBatchError, UnknownFormatError, read_batch
-from segmentlog.testing.reference_log import read_log
 
 COLUMNS = ["offset", "timestamp", "value"]
 N_PLAIN = 60

@@ -16,9 +16,8 @@ from segmentlog.model import TopicPartition
 from segmentlog.reads.log import Log
 from segmentlog.reads.scan import scan_slice
 from segmentlog.testing.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD
-from segmentlog.testing.legacy import encode_message, encode_wrapper
+from segmentlog.testing.legacy import encode_message, encode_wrapper, read_log
 from segmentlog.testing.reference import Record, encode_batch
-from segmentlog.testing.reference_log import read_log
 
 _FIRST_MS = 1_700_000_000_000
 _LOGS = int(os.environ.get("LEGACY_LOGS", "8"))  # a run of hundreds takes minutes

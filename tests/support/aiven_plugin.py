@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from segmentlog.testing.reference_log import split_batches
+from segmentlog.testing.legacy import split_batches
 
 _INDEXES = {
     "offset": ".index",

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from segmentlog.testing.legacy import read_message
+from segmentlog.testing.legacy import read_message, split_batches
 from segmentlog.testing.reference import Record, read_batch
-from segmentlog.testing.reference_log import split_batches
 
 _BOUND = 1 << 26
 _HEADER = struct.Struct(">qiibIhiqqqhii")

@@ -24,7 +24,7 @@ from segmentlog.arguments import instance_of, refused, whole_number
 from segmentlog.cluster.replicated import ReplicatedDirectory, open_replicas
 from segmentlog.errors import OptionError, StreamOffsetError
 from segmentlog.format.kernels import layout
-from segmentlog.format.records.schema import record_schema
+from segmentlog.format.records.columns import record_schema
 from segmentlog.model import (
     BYTES_OR_TEXT,
     LARGEST_LONG,

@@ -10,20 +10,18 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import Bytes, Int64s
 from segmentlog.format.messages.reader import uuid_text
 from segmentlog.format.messages.schema import Field, parse_schemas
-
-if TYPE_CHECKING:
-    from segmentlog.format.kernels.memory import Int64s
-    from segmentlog.kafka_tables.source import Source
-    from segmentlog.reads.log import Log
+from segmentlog.kafka_tables.source import Source
+from segmentlog.reads.log import Log
 
 _MOST_VARINT_BYTES = 5
 
@@ -221,13 +219,13 @@ class Table:
     meaning: str  # one line, as the documentation has it
     columns: tuple[Column, ...]  # of the last state
     #: every change in one log, in order: the rows of the history, with the column ``change``
-    changes: Callable[["Source", "Log"], Iterable[Row]] | None = None
+    changes: Callable[[Source, Log], Iterable[Row]] | None = None
     #: names of columns; the last state has the last row of each key that was not removed
     key: tuple[str, ...] = ()
     #: the last state of one log, if it is not the last row of each key
-    state: Callable[["Source", "Log"], Iterable[Row]] | None = None
+    state: Callable[[Source, Log], Iterable[Row]] | None = None
     #: the whole table, or its history, if it is not made of one log after the other
-    whole: Callable[["Source", bool], Iterable[Row] | pa.Table] | None = None
+    whole: Callable[[Source, bool], Iterable[Row] | pa.Table] | None = None
     history_columns: tuple[Column, ...] = ()  # if they are others
     #: of the names of topics, for tables whose topic a worker's settings name; or empty
     pattern: str = ""
@@ -275,7 +273,7 @@ def time_of(milliseconds: int | None) -> int | None:
     return milliseconds * 1000
 
 
-def times(milliseconds: "Int64s") -> pa.Array:
+def times(milliseconds: Int64s) -> pa.Array:
     """Times of numbers of milliseconds; null as by `time_of`."""
     is_null = (milliseconds < 0) | (milliseconds > layout.LARGEST_MS)
     microseconds = np.where(is_null, 0, milliseconds) * 1000
@@ -284,8 +282,6 @@ def times(milliseconds: "Int64s") -> pa.Array:
 
 def known_times(times: pa.Array) -> pa.Array:
     """Times, with null in place of a time before 1970, which Kafka uses for no time."""
-    import pyarrow.compute as pc  # a tenth of the time that `import segmentlog` takes
-
     is_none = pc.less(times, pa.scalar(0, times.type))
     return pc.if_else(is_none, pa.scalar(None, times.type), times)
 

@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from segmentlog.format.messages import lines
 from segmentlog.format.messages.reader import Reader
@@ -305,8 +306,6 @@ def hide_connect_secrets(records: pa.RecordBatch) -> pa.RecordBatch:
 
     `records`: with columns ``key`` and ``value``, binary.
     """
-    import pyarrow.compute as pc
-
     keys = records["key"]
     is_config = pc.equal(keys, pa.scalar(_SESSION_KEY.encode(), pa.binary()))
     for prefix in (b"connector-", b"task-"):

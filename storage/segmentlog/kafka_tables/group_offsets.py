@@ -39,6 +39,7 @@ from segmentlog.kafka_tables.columns import (
 from segmentlog.kafka_tables.groups import GROUPS, group_rows
 from segmentlog.kafka_tables.offset_commits import COMMIT_TYPES, commit_columns
 from segmentlog.kafka_tables.source import CONSUMER_OFFSETS, Source, record_types
+from segmentlog.log.damage import sound_headers
 from segmentlog.log.segment import Segment
 from segmentlog.model import OnCorruptBatch, TopicPartition
 from segmentlog.reads.listed import retry_if_relisted
@@ -136,7 +137,6 @@ def _walk(walk: Iterable["WalkedBatches"]) -> _Walked:
 def _sound_batches(segments: Sequence[Segment], damaged: list[int]) -> Iterator["WalkedBatches"]:
     """Batches with right checksums; offsets that follow damage are added to `damaged`."""
     from segmentlog.log.batches import walk_file
-    from segmentlog.log.damage import sound_headers
 
     for segment in segments:
         with segment.opened() as opened:

@@ -33,19 +33,18 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from segmentlog.arguments import LARGEST_INT, refused
 from segmentlog.dialects import one_dialect
+from segmentlog.format.kernels.memory import Int64s
 from segmentlog.kafka_tables.columns import BOOL, INT, ORIGIN, TEXT, Cells, Column, Row, Table
 from segmentlog.kafka_tables.source import Source
 from segmentlog.reads.log import Log
-
-if TYPE_CHECKING:
-    from segmentlog.format.kernels.memory import Int64s
 
 Values: TypeAlias = pa.Array | pa.ChunkedArray
 
@@ -81,7 +80,6 @@ def schema_id(values: Values, headers: Values | None = None, *, is_key: bool = F
     OptionError
         If the values are not bytes.
     """
-    import pyarrow.compute as pc  # an import of segmentlog does not load it
 
     def ids(values: pa.Array, headers: pa.Array | None) -> pa.Array:
         frames = pc.binary_slice(_as_binary(values), 0, _ID_BYTES)
@@ -140,7 +138,6 @@ def payload(
     OptionError
         If the values are not bytes.
     """
-    import pyarrow.compute as pc
 
     def payloads(values: pa.Array, headers: pa.Array | None) -> pa.Array:
         values = _as_binary(values)
@@ -180,7 +177,6 @@ def message_indexes(
     OptionError
         If the values are not bytes.
     """
-    import pyarrow.compute as pc
 
     def indexes(values: pa.Array, headers: pa.Array | None) -> pa.Array:
         rest = _after_id(_as_binary(values))
@@ -222,8 +218,6 @@ def _as_binary(values: pa.Array) -> pa.Array:
 
 def _last_headers(headers: pa.Array, *, is_key: bool) -> pa.Array:
     """The last header of each record that has the name; null without one."""
-    import pyarrow.compute as pc
-
     name = "__key_schema_id" if is_key else "__value_schema_id"
     every = pc.list_flatten(headers)
     is_named = pc.fill_null(pc.equal(pc.struct_field(every, "key"), name), False)
@@ -236,8 +230,6 @@ def _last_headers(headers: pa.Array, *, is_key: bool) -> pa.Array:
 
 def _begins(values: pa.Array, byte: int, n_bytes: int) -> pa.Array:
     """Whether values begin with a byte, and have some length at least."""
-    import pyarrow.compute as pc
-
     begins = pc.equal(pc.binary_slice(values, 0, 1), pa.scalar(bytes([byte]), pa.binary()))
     is_long = pc.greater_equal(pc.binary_length(values), n_bytes)
     return pc.fill_null(pc.and_(begins, is_long), False)
@@ -272,16 +264,12 @@ def _guids(found: pa.Array) -> pa.Array:
 
 def _after_id(values: pa.Array) -> pa.Array:
     """The bytes after the id; null for a value that is not framed."""
-    import pyarrow.compute as pc
-
     rest = pc.binary_replace_slice(values, 0, _ID_BYTES, b"")
     return pc.if_else(_begins(values, 0, _ID_BYTES), rest, pa.scalar(None, pa.binary()))
 
 
 def _after_paths(values: pa.Array) -> pa.Array:
     """The bytes after the path; null without one."""
-    import pyarrow.compute as pc
-
     paths = _Paths(values)
     parts, index = [pa.array([], pa.binary())], np.full(len(values), -1, np.int64)
     for n_bytes in np.unique(paths.n_bytes[paths.are_whole]).tolist():

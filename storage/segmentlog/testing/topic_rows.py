@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import ndiff
 from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -145,8 +146,6 @@ def _line(row: Mapping[str, Any]) -> str:
 
 def _difference(actual: Sequence[str], expected: Sequence[str]) -> str:
     """Lines with ``-`` for rows that are missing, ``+`` for rows too many."""
-    from difflib import ndiff
-
     is_order = Counter(actual) == Counter(expected)
     lines = [f"{len(actual)} rows, {len(expected)} expected"]
     if is_order:

@@ -16,10 +16,18 @@ from segmentlog.store.paths import readable_path
 from segmentlog.store.readable import exists, is_url
 from segmentlog.tools import arguments
 from segmentlog.tools.analyze_page import page
-from segmentlog.tools.output import aligned, as_given, counted, time_cell, write_json
+from segmentlog.tools.output import (
+    aligned,
+    as_given,
+    byte_text,
+    count_text,
+    counted,
+    escape,
+    percent,
+    time_cell,
+    write_json,
+)
 from segmentlog.tools.progress import progress
-from segmentlog.tools.text import escape
-from segmentlog.tools.units import byte_text, count_text, percent
 
 _MOST_SHOWN = 20  #: partitions of a topic, and findings
 

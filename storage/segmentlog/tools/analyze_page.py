@@ -19,8 +19,7 @@ from segmentlog.analysis.report import (
     Urgency,
 )
 from segmentlog.times import iso_time
-from segmentlog.tools.text import as_text, escape
-from segmentlog.tools.units import byte_text, count_text, duration_text, percent
+from segmentlog.tools.output import as_text, byte_text, count_text, duration_text, escape, percent
 
 _MOST_FINDINGS = 30
 _MOST_PARTITIONS = 200  #: rows; the JSON has all

@@ -3,24 +3,21 @@
 import os
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import pyarrow as pa
 import typer
 
-from segmentlog.audits.audit import FAULTS, FINDINGS
+import segmentlog
+from segmentlog.audits.audit import FAULTS, FINDINGS, Audit, AuditedPartition, FoundOffsets
 from segmentlog.errors import OptionError
 from segmentlog.model import IsolationLevel, OnCorruptBatch, ReadUpTo
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.reads.stream_checkpoint import checkpoint_offsets, offsets_of_json
 from segmentlog.tools import arguments
-from segmentlog.tools.output import aligned, counted, json_fields, write_json
+from segmentlog.tools.output import aligned, counted, escape, json_fields, to_json, write_json
 from segmentlog.tools.progress import progress
 from segmentlog.tools.sinks import new_file
-from segmentlog.tools.text import escape, to_json
-
-if TYPE_CHECKING:
-    from segmentlog.audits.audit import Audit, AuditedPartition, FoundOffsets
 
 _CHECKPOINT = "checkpoint:"
 _OFFSETS = (
@@ -124,8 +121,6 @@ def audit(
     has, because of compaction or retention, prove nothing and are counted apart. The exit status
     is 0 if no partition has a fault, and 1 if one has.
     """
-    import segmentlog
-
     if len(paths) < 2:
         message = "give the log directory, and then the topic"
         raise typer.BadParameter(message, param_hint="DIR... TOPIC")
@@ -138,7 +133,7 @@ def audit(
             raise OptionError(option, file, reason)
     with progress("audited", None, is_bytes=False) as bar:
 
-        def show(found: "AuditedPartition") -> None:
+        def show(found: AuditedPartition) -> None:
             bar.name(f"{found.topic}-{found.partition}")
             if as_json:
                 bar.write(to_json(_row(found)))
@@ -197,7 +192,7 @@ def _write_parquet(path: str, batches: pa.RecordBatchReader) -> None:
             writer.write_batch(batch)
 
 
-def _row(found: "AuditedPartition") -> dict[str, object]:
+def _row(found: AuditedPartition) -> dict[str, object]:
     """A partition as JSON."""
     row: dict[str, object] = {}
     for name, value in json_fields(found).items():
@@ -212,7 +207,7 @@ def _row(found: "AuditedPartition") -> dict[str, object]:
     return row | {"isComplete": found.is_complete}
 
 
-def _summary(found: "Audit") -> dict[str, object]:
+def _summary(found: Audit) -> dict[str, object]:
     """The result as JSON."""
     return {
         "rows": found.n_rows,
@@ -224,7 +219,7 @@ def _summary(found: "Audit") -> dict[str, object]:
     }
 
 
-def _text(found: "Audit") -> str:
+def _text(found: Audit) -> str:
     """The result as a table, then the ranges of offsets, then the conclusion."""
     heading = ("topic", "partition", "offsets", "records", "rows", *FAULTS)
     rows = []
@@ -257,7 +252,7 @@ def _text(found: "Audit") -> str:
     return text + f"{read}: {'complete' if found.is_complete else faults or 'not complete'}\n"
 
 
-def _ranges(found: "FoundOffsets") -> str:
+def _ranges(found: FoundOffsets) -> str:
     """The offsets of a finding: their number, and the first ranges."""
     shown = [
         str(start) if end == start + 1 else f"[{start}, {end})" for start, end in found.ranges

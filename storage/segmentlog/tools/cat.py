@@ -32,8 +32,8 @@ from segmentlog.times import epoch_milliseconds
 from segmentlog.tools import arguments
 from segmentlog.tools.failures import Failed, missing_offsets
 from segmentlog.tools.message_format import JsonFormat, MessageFormat, TextFormat, unescaped
+from segmentlog.tools.output import printable
 from segmentlog.tools.records import cut, scan
-from segmentlog.tools.text import printable
 from segmentlog.tools.usage import write_not_in_use
 
 _LOOK_SECONDS = 0.2  #: between two looks at a directory that is followed

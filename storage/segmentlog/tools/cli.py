@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+import segmentlog
 from segmentlog.dialects import nearest, rename
 from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.tools.analyze import analyze
@@ -160,8 +161,6 @@ app = typer.Typer(
 
 def _show_version(is_asked: bool) -> None:
     if is_asked:
-        import segmentlog
-
         sys.stdout.write(f"segmentlog {segmentlog.__version__}\n")
         raise typer.Exit
 

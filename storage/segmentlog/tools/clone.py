@@ -4,27 +4,32 @@ import contextlib
 import importlib.util
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import typer
 
+import segmentlog
 from segmentlog.errors import OptionError
-from segmentlog.maintain.cloning.settings import ClonedTransactions, NullKeys, Order
+from segmentlog.maintain.cloning.settings import (
+    Clone,
+    ClonedTransactions,
+    NullKeys,
+    Order,
+    Transform,
+)
+from segmentlog.maintain.restoration.restore import offsets_csv
 from segmentlog.masking import without_credentials
 from segmentlog.model import Codec, OnCorruptBatch, ReadUpTo
+from segmentlog.store.durable import OutputFile
 from segmentlog.store.paths import readable_path
 from segmentlog.store.readable import is_file
 from segmentlog.tools import arguments
-from segmentlog.tools.output import complain, counted, json_fields, write_json
+from segmentlog.tools.output import complain, counted, escape, json_fields, write_json
 from segmentlog.tools.produce import Compression
 from segmentlog.tools.progress import progress
-from segmentlog.tools.text import escape
 from segmentlog.txn.topics import MOST_PARTITIONS
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from segmentlog.maintain.cloning.settings import Clone, Transform
 
 _IDS = "OLD=NEW"
 
@@ -165,10 +170,6 @@ def clone(
     The clone becomes visible as a whole or not at all. Each key keeps the order of its records,
     and records keep their times and headers. A command that was killed can be run again.
     """  # fmt: skip
-    import segmentlog
-    from segmentlog.maintain.restoration.restore import offsets_csv
-    from segmentlog.store.durable import OutputFile
-
     message = "give log directories, the topic, and the name of the clone"
     if len(paths) < 3 and not any(tier):
         raise typer.BadParameter(message, param_hint="DIR... TOPIC NEW")
@@ -216,7 +217,7 @@ def clone(
         complain(f"ids of schemas that stay, because no option names them: {ids}")
 
 
-def _write(found: "Clone", *, as_json: bool, dry_run: bool) -> None:
+def _write(found: Clone, *, as_json: bool, dry_run: bool) -> None:
     """A line for each partition and each group."""
     if as_json:
         for fields in (*map(json_fields, found.partitions), *map(json_fields, found.groups)):
@@ -248,7 +249,7 @@ def _ids(option: str, given: Sequence[str] | None) -> dict[int | str, int | str]
     return found
 
 
-def _transform(given: str | None, *, masks: bool) -> "Transform | None":
+def _transform(given: str | None, *, masks: bool) -> Transform | None:
     """The function that the options name."""
     found = None if given is None else _function(given)
     if not masks:
@@ -258,7 +259,7 @@ def _transform(given: str | None, *, masks: bool) -> "Transform | None":
     return lambda batch: _masked(found(batch))
 
 
-def _function(given: str) -> "Transform":
+def _function(given: str) -> Transform:
     path, _, name = given.rpartition(":")
     accepted = "give a file and a function in it: masks.py:mask"
     spec = importlib.util.spec_from_file_location("segmentlog_transform", path) if path else None
@@ -272,11 +273,8 @@ def _function(given: str) -> "Transform":
     return found
 
 
-def _masked(batch: "pa.RecordBatch | pa.Table") -> "pa.RecordBatch | pa.Table":
+def _masked(batch: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
     """The rows, without credentials in values that are text."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     values = pc.cast(batch["value"], pa.binary())
     # A credential is a part of a URL, or follows a sign.
     may_have = pc.fill_null(pc.match_substring_regex(values, "[@=:]"), False)

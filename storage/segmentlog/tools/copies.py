@@ -2,11 +2,14 @@
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+import segmentlog
+from segmentlog.cluster.follower import MirroredPartition
 from segmentlog.cluster.replicated import Replica, ReplicatedPartition, open_replicas
+from segmentlog.maintain.verification.compare import ComparedPartition, Comparison
 from segmentlog.model import OnCorruptBatch
 from segmentlog.reads.choose import partitions_of
 from segmentlog.reads.log_directory import open_log_dir
@@ -19,16 +22,13 @@ from segmentlog.tools.output import (
     cell,
     complain,
     counted,
+    escape,
     json_fields,
+    to_json,
     write_json,
 )
 from segmentlog.tools.progress import progress
-from segmentlog.tools.text import escape, to_json
 from segmentlog.tools.usage import write_not_in_use
-
-if TYPE_CHECKING:
-    from segmentlog.cluster.follower import MirroredPartition
-    from segmentlog.maintain.verification.compare import ComparedPartition
 
 
 @arguments.command(
@@ -121,12 +121,9 @@ def compare(
     on the records. A partition that cannot be read is named with the reason, and the others are
     compared. The exit status is 0 if all partitions are equal, and 1 if not.
     """
-    import segmentlog
-    from segmentlog.maintain.verification.compare import Comparison
-
     with progress("compared", None) as bar:
 
-        def show(found: "ComparedPartition") -> None:
+        def show(found: ComparedPartition) -> None:
             bar.name(f"{found.topic}-{found.partition}")
             if as_json:
                 row = found._asdict()
@@ -149,7 +146,7 @@ def compare(
         raise typer.Exit(arguments.PROBLEM)
 
 
-def _compared(found: "ComparedPartition") -> str:
+def _compared(found: ComparedPartition) -> str:
     name = escape(f"{found.topic}-{found.partition}")
     left, right = found.left, found.right
     if found.comparison == "unreadable":
@@ -208,8 +205,6 @@ def mirror(
     the log lacks, it is truncated where a broker would truncate it, and the removed bytes are kept
     beside the log in .broken files. Copied bytes are read again and compared.
     """
-    import segmentlog
-
     if len(paths) < 2:
         message = "give the log directories to copy, and last the directory of the copy"
         raise typer.BadParameter(message, param_hint="SRC... DST")
@@ -217,7 +212,7 @@ def mirror(
     failed = Failed()
     with progress("copied", None) as bar:
 
-        def show(found: "MirroredPartition") -> None:
+        def show(found: MirroredPartition) -> None:
             bar.name(f"{found.topic}-{found.partition}")
             line = _mirrored(found, paths, dry_run=dry_run)
             bar.write(to_json(json_fields(found)) if as_json else line)
@@ -238,7 +233,7 @@ def mirror(
     failed.end()
 
 
-def _mirrored(found: "MirroredPartition", paths: Sequence[str], *, dry_run: bool) -> str:
+def _mirrored(found: MirroredPartition, paths: Sequence[str], *, dry_run: bool) -> str:
     name = escape(f"{found.topic}-{found.partition}")
     source = escape(as_given(found.source, paths))
     text = f"[{found.log_start_offset}, {found.log_end_offset}) of {source}"

@@ -19,10 +19,9 @@ from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.tools import arguments
 from segmentlog.tools.failures import damaged_end, missing_offsets
-from segmentlog.tools.output import aligned, as_given, cell, time_cell, write_json
+from segmentlog.tools.output import aligned, as_given, cell, escape, time_cell, to_json, write_json
 from segmentlog.tools.restore import write_renamed
 from segmentlog.tools.sinks import codec_name
-from segmentlog.tools.text import escape, to_json
 from segmentlog.tools.usage import write_leftovers
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from segmentlog.errors import (
     LogDirectoryError,
     SegmentLogError,
 )
-from segmentlog.format.messages.as_json import KAFKAS_TOPICS
+from segmentlog.format.messages.records import KAFKAS_TOPICS
 from segmentlog.format.names import (
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -56,11 +56,10 @@ from segmentlog.store.paths import opened_path
 from segmentlog.store.readable import ReadableFile, is_file, open_file, status_of, survey
 from segmentlog.tools import arguments
 from segmentlog.tools.failures import Failed, missing_offsets
-from segmentlog.tools.output import as_given, counted
+from segmentlog.tools.output import Encoding, as_given, counted, escape
 from segmentlog.tools.progress import progress
 from segmentlog.tools.records import Place, RecordText
 from segmentlog.tools.sinks import CountingSink, EnoughError, Format, Sink, open_sink
-from segmentlog.tools.text import Encoding, escape
 from segmentlog.tools.walk import Found, Selection, walk
 
 _T = TypeVar("_T")

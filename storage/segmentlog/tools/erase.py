@@ -18,9 +18,8 @@ from segmentlog.store.paths import local_path
 from segmentlog.store.readable import read_whole
 from segmentlog.times import iso_time
 from segmentlog.tools import arguments
-from segmentlog.tools.output import as_given, counted, json_fields, write_json
+from segmentlog.tools.output import Encoding, as_given, counted, escape, json_fields, write_json
 from segmentlog.tools.progress import progress
-from segmentlog.tools.text import Encoding, escape
 
 _NOT_SEARCHED = (
     "not searched: other replicas, segments in tiered storage, snapshots and backups; records "

@@ -31,9 +31,9 @@ from segmentlog.reads.log import find_bounds
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.tools import arguments
 from segmentlog.tools.failures import Failed, missing_offsets
+from segmentlog.tools.output import as_text, escape, escape_in_quotes, to_json
 from segmentlog.tools.progress import progress
 from segmentlog.tools.records import cut, row_as_json, row_as_text, scan
-from segmentlog.tools.text import as_text, escape, escape_in_quotes, to_json
 from segmentlog.tools.usage import write_not_in_use
 
 _NOTHING, _FAILED = 1, 2  # exit statuses, as grep's

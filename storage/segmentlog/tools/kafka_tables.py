@@ -31,8 +31,7 @@ from segmentlog.store.system_errors import Failures
 from segmentlog.times import iso_time
 from segmentlog.tools.arguments import READS, JsonLines, OnDamage, command
 from segmentlog.tools.failures import Failed, missing_offsets
-from segmentlog.tools.output import aligned, as_given, write_json
-from segmentlog.tools.text import escape
+from segmentlog.tools.output import aligned, as_given, escape, write_json
 
 logger = logging.getLogger(__name__)
 

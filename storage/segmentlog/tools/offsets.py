@@ -16,8 +16,15 @@ from segmentlog.reads.stream_checkpoint import (
 )
 from segmentlog.tools import arguments
 from segmentlog.tools.arguments import PROBLEM, READS, command
-from segmentlog.tools.output import aligned, cell, complain, write_json
-from segmentlog.tools.text import escape, escape_json, to_json
+from segmentlog.tools.output import (
+    aligned,
+    cell,
+    complain,
+    escape,
+    escape_json,
+    to_json,
+    write_json,
+)
 
 
 @command(

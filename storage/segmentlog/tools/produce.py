@@ -17,8 +17,7 @@ from segmentlog.model import Codec
 from segmentlog.tools import arguments
 from segmentlog.tools.arguments import WRITES, Directory, command
 from segmentlog.tools.message_format import unescaped
-from segmentlog.tools.output import counted, write_json
-from segmentlog.tools.text import escape
+from segmentlog.tools.output import counted, escape, write_json
 from segmentlog.txn.topics import MOST_PARTITIONS
 from segmentlog.writes.config import ProducerConfig
 from segmentlog.writes.writer import open_writer

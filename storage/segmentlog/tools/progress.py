@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from segmentlog.tools.text import escape
+from segmentlog.tools.output import escape
 
 _QUIET_SECONDS = 2.0  #: of a work that needs no lines
 _BETWEEN_SECONDS = 10.0  #: two lines

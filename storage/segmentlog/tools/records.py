@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 import pyarrow as pa
 
 from segmentlog.errors import CorruptLogError
-from segmentlog.format.messages.as_json import KAFKAS_TOPICS, record_as_json
+from segmentlog.format.messages.records import KAFKAS_TOPICS, record_as_json
 from segmentlog.format.records.header import BatchHeader
 from segmentlog.model import (
     METADATA_TOPIC,
@@ -24,7 +24,7 @@ from segmentlog.model import (
 from segmentlog.reads.log import Log
 from segmentlog.times import iso_time
 from segmentlog.tools.failures import Failed
-from segmentlog.tools.text import (
+from segmentlog.tools.output import (
     Encoding,
     as_text,
     encoder,

@@ -18,9 +18,8 @@ from segmentlog.store.paths import local_path
 from segmentlog.store.readable import is_directory
 from segmentlog.times import iso_time
 from segmentlog.tools import arguments
-from segmentlog.tools.output import as_given, counted, json_fields, write_json
+from segmentlog.tools.output import as_given, counted, escape, json_fields, to_json, write_json
 from segmentlog.tools.progress import progress
-from segmentlog.tools.text import escape, to_json
 
 #: Exit status of `recover` when acknowledged records may be gone.
 _RECORDS_LOST = 3

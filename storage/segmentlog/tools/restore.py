@@ -7,14 +7,24 @@ import contextlib
 import os
 import sys
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+import segmentlog
 from segmentlog.format.names import is_renamed_directory
-from segmentlog.maintain.restoration.plan import OpenTransactions
+from segmentlog.maintain.restoration.plan import (
+    OpenTransactions,
+    Restoration,
+    RestoredPartition,
+    creation_commands,
+    reassignment_json,
+)
+from segmentlog.maintain.restoration.restore import offsets_csv
+from segmentlog.maintain.restoration.undelete import renamed_in
 from segmentlog.model import OnCorruptBatch
 from segmentlog.reads.log_directory import LogDirectory
+from segmentlog.store.durable import OutputFile
 from segmentlog.tools import arguments
 from segmentlog.tools.output import (
     aligned,
@@ -22,15 +32,13 @@ from segmentlog.tools.output import (
     cell,
     complain,
     counted,
+    escape,
     json_fields,
     time_cell,
+    to_json,
     write_json,
 )
 from segmentlog.tools.progress import progress
-from segmentlog.tools.text import escape, to_json
-
-if TYPE_CHECKING:
-    from segmentlog.maintain.restoration.plan import Restoration, RestoredPartition
 
 TargetMetadata = Annotated[
     str | None,
@@ -117,10 +125,6 @@ def restore(
     of their brokers must be given, and no setting may delete the records. In one log directory,
     either all topics are restored or none. The exit status is 1 if a dry run finds a problem.
     """  # fmt: skip
-    import segmentlog
-    from segmentlog.maintain.restoration.restore import offsets_csv
-    from segmentlog.store.durable import OutputFile
-
     sources, targets = (paths, to) if to else (paths[:-1], paths[-1:])
     if not sources:
         message = "give the log directories of the lost cluster, and last that of the target"
@@ -150,7 +154,7 @@ def restore(
 
 
 def _report(
-    found: "Restoration",
+    found: Restoration,
     sources: Sequence[str],
     targets: Sequence[str],
     *,
@@ -171,7 +175,7 @@ def _report(
 
 
 def _restored_line(
-    found: "RestoredPartition", sources: Sequence[str], targets: Sequence[str], *, dry_run: bool
+    found: RestoredPartition, sources: Sequence[str], targets: Sequence[str], *, dry_run: bool
 ) -> str:
     """A restored partition, or one that would be restored, in words."""
     name = escape(f"{found.topic}-{found.partition}")
@@ -256,8 +260,6 @@ def undelete(
     directory, first create the topic again with the broker, and stop the broker. Elsewhere, the
     command creates the topic. The exit status is 1 if a dry run finds a problem.
     """
-    import segmentlog
-
     *sources, topic = paths
     if not sources:
         message = "give the log directories, and last the name of the topic"
@@ -276,8 +278,6 @@ def undelete(
 
 def write_renamed(directory: LogDirectory, topics: Collection[str], *, as_json: bool) -> None:
     """A table of the renamed directories, after a blank line, or an object for each of them."""
-    from segmentlog.maintain.restoration.undelete import renamed_in
-
     found = [
         each
         for path in directory.log_directories
@@ -341,9 +341,6 @@ def placement(
     at a random broker. For each topic, the command prints a command line that creates the topic in
     the other cluster.
     """
-    import segmentlog
-    from segmentlog.maintain.restoration.plan import creation_commands, reassignment_json
-
     if len(paths) < 2:
         message = "give log directories with the topics, and last one of the other cluster"
         raise typer.BadParameter(message, param_hint="SRC... DST")

@@ -17,9 +17,11 @@ import pyarrow as pa
 
 from segmentlog.errors import OptionError
 from segmentlog.format.kernels import layout
+from segmentlog.format.records.columns import headers_as_java
 from segmentlog.format.records.header import BatchHeader
 from segmentlog.model import Codec
 from segmentlog.times import iso_time
+from segmentlog.tools.output import escape, to_json
 from segmentlog.tools.records import (
     Place,
     RecordText,
@@ -28,7 +30,6 @@ from segmentlog.tools.records import (
     text_lines,
     timestamp_type,
 )
-from segmentlog.tools.text import escape, to_json
 from segmentlog.tools.walk import Found, last_offset
 
 _PIECE_ROWS = 1 << 16
@@ -314,8 +315,6 @@ class ColumnSink:
             sys.stderr.write(f"{where} is not valid: {found.problem}\n")
 
     def records(self, place: Place, header: BatchHeader, records: pa.RecordBatch) -> None:
-        # The compiled kernels load here.
-        from segmentlog.format.records.columns import headers_as_java
 
         n_rows = records.num_rows
         controls: list[str | None] = [None] * n_rows

@@ -27,9 +27,8 @@ from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.metadata_log import newest_metadata
 from segmentlog.tools import arguments
 from segmentlog.tools.failures import damaged_end, missing_offsets
-from segmentlog.tools.output import aligned, time_cell, write_json
+from segmentlog.tools.output import aligned, escape, time_cell, write_json
 from segmentlog.tools.restore import write_renamed
-from segmentlog.tools.text import escape
 from segmentlog.tools.usage import write_leftovers
 from segmentlog.tools.walk import last_offset
 

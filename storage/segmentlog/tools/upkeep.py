@@ -37,9 +37,8 @@ from segmentlog.store.system_errors import Failures
 from segmentlog.times import iso_time
 from segmentlog.tools import arguments
 from segmentlog.tools.failures import Failed
-from segmentlog.tools.output import aligned, counted, json_fields, write_json
+from segmentlog.tools.output import aligned, counted, escape, json_fields, write_json
 from segmentlog.tools.progress import progress
-from segmentlog.tools.text import escape
 
 AsOneObject = Annotated[bool, arguments.json_option("Print the result as one JSON object.")]
 

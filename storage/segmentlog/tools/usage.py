@@ -12,8 +12,7 @@ from segmentlog.reads.usage import LEFTOVERS, UsageKind, UsedSpace, large_leftov
 from segmentlog.reads.usage import usage as account
 from segmentlog.times import iso_time
 from segmentlog.tools.arguments import PROBLEM, READS, AsJson, command
-from segmentlog.tools.output import aligned, as_given, counted, json_fields, write_json
-from segmentlog.tools.text import escape
+from segmentlog.tools.output import aligned, as_given, counted, escape, json_fields, write_json
 
 _MOST_SHOWN = 10  #: places of leftovers
 

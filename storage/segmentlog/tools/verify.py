@@ -19,9 +19,8 @@ from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.tools import arguments
-from segmentlog.tools.output import as_given, counted, json_fields, write_json
+from segmentlog.tools.output import as_given, counted, escape, json_fields, to_json, write_json
 from segmentlog.tools.progress import progress
-from segmentlog.tools.text import escape, to_json
 
 _REINDEX = "segmentlog reindex builds them again from the batches"
 _BY_ITSELF = "a broker does the same when it starts after an unclean stop"

@@ -17,7 +17,7 @@ from segmentlog.analysis.report import Analysis, AnalysisFinding, FindingCode, U
 from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.tools.analyze import _table
 from segmentlog.tools.analyze_page import page
-from segmentlog.tools.units import byte_text, count_text, duration_text, percent
+from segmentlog.tools.output import byte_text, count_text, duration_text, percent
 
 Run = Callable[..., Result]
 HOSTILE = "<script>alert(1)</script>\"'&\u202e\x1b[2J"

@@ -14,7 +14,7 @@ import segmentlog
 from segmentlog.bucket.objects import Found, Objects, objects_at
 from segmentlog.errors import StorageError
 from segmentlog.store.paths import bucket_at
-from segmentlog.tools import doctor_store
+from segmentlog.tools import doctor
 
 Run = Callable[..., Result]
 
@@ -120,7 +120,7 @@ def test_what_is_wrong_is_named_and_nothing_stays(
     location = bucket_at(place)
     assert location is not None
     store = Store(objects_at(location), fault)
-    monkeypatch.setattr(doctor_store, "objects_at", lambda _: store)
+    monkeypatch.setattr(doctor, "objects_at", lambda _: store)
     before = _tree(tmp_path)
     found = _rows(run, place, 1 if state == "problem" else 0)
     assert _tree(tmp_path) == before
@@ -142,7 +142,7 @@ def test_a_store_that_ignores_the_condition_shows_without_the_right_to_remove(
             raise StorageError(errno.EACCES, "removing failed: 403", "place")
 
     both = Both(objects_at(location), "no condition")
-    monkeypatch.setattr(doctor_store, "objects_at", lambda _: both)
+    monkeypatch.setattr(doctor, "objects_at", lambda _: both)
     assert _rows(run, place, 1)["condition"]["state"] == "problem"
     assert segmentlog.read(place, "orders").num_rows == 1
 

@@ -12,6 +12,7 @@ from segmentlog.format.records.decoder import RECORDS_SCHEMA, parse_control
 from segmentlog.format.records.header import BatchHeader, parse_header
 from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.tools.dump import dump_paths
+from segmentlog.tools.output import Encoding, as_text, to_json
 from segmentlog.tools.records import (
     Place,
     RecordText,
@@ -20,7 +21,6 @@ from segmentlog.tools.records import (
     timestamp_type,
 )
 from segmentlog.tools.sinks import JsonSink
-from segmentlog.tools.text import Encoding, as_text, to_json
 from segmentlog.tools.walk import Selection
 
 GOLDEN = Path(__file__).parents[2] / "golden"

@@ -30,8 +30,8 @@ from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.format.records.one_pass import OnePassDecoder
 from segmentlog.log.batches import markers_among
 from segmentlog.model import TopicPartition
+from segmentlog.testing.legacy import read_log
 from segmentlog.testing.reference import BadBatchError, Record, UnknownFormatError
-from segmentlog.testing.reference_log import read_log
 
 _COLUMNS = ["offset", "timestamp", "timestampType", "key", "value"]
 _NAMES = {

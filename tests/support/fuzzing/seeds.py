@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from segmentlog.testing.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD
-from segmentlog.testing.legacy import encode_message, encode_wrapper
+from segmentlog.testing.legacy import encode_message, encode_wrapper, split_batches
 from segmentlog.testing.reference import Record, encode_batch
-from segmentlog.testing.reference_log import split_batches
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 

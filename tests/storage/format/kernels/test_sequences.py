@@ -8,7 +8,7 @@ import numpy as np
 from segmentlog.format.kernels import producer_table, sequences
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.kernels.sequences import check_sequences
-from segmentlog.testing.reference_leader import ClientBatch, Leader
+from segmentlog.testing.reference import ClientBatch, Leader
 
 NAMES = {
     sequences.ACCEPTED: "accepted",

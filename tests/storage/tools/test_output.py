@@ -7,7 +7,7 @@ import unicodedata
 import pytest
 
 from segmentlog.times import iso_time
-from segmentlog.tools.text import Encoding, encoder, escape, to_json
+from segmentlog.tools.output import Encoding, encoder, escape, to_json
 
 HOSTILE = {
     "an ANSI sequence": "\x1b[2J\x1b]0;title\x07",
