@@ -5,7 +5,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias, get_args
 
 import typer
 from typer.core import TyperCommand
@@ -86,6 +86,13 @@ class Command(NamedTuple):
     examples: Sequence[str]  # command lines, at the end of its help
 
     def add_to(self, app: typer.Typer) -> None:
+        for name, each in inspect.signature(self.run).parameters.items():
+            kind, *options = get_args(each.annotation)
+            for option in options if kind is bool else ():
+                # Of a switch whose option has no name, typer would also make one to switch it off.
+                # It takes a name without a default as the default.
+                if option.default is ... and not option.param_decls:
+                    option.param_decls = (f"--{name.replace('_', '-')}",)
         epilog = "\n\n".join(["Examples:", *self.examples])
         name = self.run.__name__.replace("_", "-")
         app.command(name, cls=_Parsed, rich_help_panel=self.group, epilog=epilog)(self.run)

@@ -186,7 +186,7 @@ def cat(
         bool, typer.Option("-q", help="Do not say that no record is within the bounds.")
     ] = False,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Wait for new records, as kcat does without -e.")
+        bool, typer.Option(help="Wait for new records, as kcat does without -e.")
     ] = False,
     isolation_level: Annotated[
         IsolationLevel,

@@ -53,7 +53,6 @@ def clone(
     to: Annotated[
         str | None,
         typer.Option(
-            "--to",
             metavar="DIR",
             help="The log directory of the clone.",
             show_default="that of the source",
@@ -74,23 +73,20 @@ def clone(
     order: Annotated[
         Order,
         typer.Option(
-            "--order",
             help="The order of a key that stands in several partitions: offset refuses such keys, "
-            "timestamp orders their records by time.",
+            "timestamp orders their records by time."
         ),
     ] = Order.OFFSET,
     null_keys: Annotated[
         NullKeys,
         typer.Option(
-            "--null-keys",
             help="The new partitions of records without a key: any, one for all of a partition, "
-            "or none.",
+            "or none."
         ),
     ] = NullKeys.SPREAD,
     transform: Annotated[
         str | None,
         typer.Option(
-            "--transform",
             metavar="FILE.py:FUNCTION",
             help="A Python function that changes record batches of pyarrow, or leaves out rows.",
         ),
@@ -98,27 +94,22 @@ def clone(
     mask_credentials: Annotated[
         bool,
         typer.Option(
-            "--mask-credentials",
             help="Hide passwords and tokens in values that are text: in URLs, and in parameters "
-            "with such names.",
+            "with such names."
         ),
     ] = False,
     schema_id: Annotated[
         list[str] | None,
         typer.Option(
-            "--schema-id",
             metavar=_IDS,
             help="An id, or a GUID, of a schema of values in "
             "the old registry and in the new one; may be repeated.",
         ),
     ] = None,
     key_schema_id: Annotated[
-        list[str] | None,
-        typer.Option("--key-schema-id", metavar=_IDS, help="The same for keys."),
+        list[str] | None, typer.Option(metavar=_IDS, help="The same for keys.")
     ] = None,
-    keep_offsets: Annotated[
-        bool, typer.Option("--keep-offsets", help="Records also keep their offsets.")
-    ] = False,
+    keep_offsets: Annotated[bool, typer.Option(help="Records also keep their offsets.")] = False,
     codec: Annotated[
         Compression | None,
         typer.Option(
@@ -134,22 +125,16 @@ def clone(
     read_up_to: arguments.Ends = ReadUpTo.HIGH_WATERMARK,
     open_transactions: Annotated[
         ClonedTransactions,
-        typer.Option(
-            "--open-transactions",
-            help="leave-out leaves out all records from the first open transaction on.",
-        ),
+        typer.Option(help="leave-out leaves out all records from the first open transaction on."),
     ] = ClonedTransactions.REFUSE,
     on_corrupt_batch: arguments.OnCorrupt = OnCorruptBatch.FAIL,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace all records of the topic NEW.")
-    ] = False,
+    overwrite: Annotated[bool, typer.Option(help="Replace all records of the topic NEW.")] = False,
     show_keys: Annotated[
-        bool, typer.Option("--show-keys", help="Errors show keys, and not only their places.")
+        bool, typer.Option(help="Errors show keys, and not only their places.")
     ] = False,
     offsets: Annotated[
         str | None,
         typer.Option(
-            "--offsets",
             metavar="FILE",
             help="Write the places of groups in the clone, for kafka-consumer-groups.sh.",
         ),
@@ -157,7 +142,6 @@ def clone(
     offset_map: Annotated[
         str | None,
         typer.Option(
-            "--offset-map",
             metavar="FILE.parquet",
             help="Write the old and the new place of each record to this file.",
         ),

@@ -190,8 +190,7 @@ def mirror(
     assigned: Annotated[
         bool,
         typer.Option(
-            "--assigned",
-            help="Only partitions that the cluster's metadata assigns to the broker of DST.",
+            help="Only partitions that the cluster's metadata assigns to the broker of DST."
         ),
     ] = False,
     include_deleted_topics: arguments.IncludeDeletedTopics = False,

@@ -53,10 +53,7 @@ def describe(
     ] = False,
     settings: Annotated[
         bool,
-        typer.Option(
-            "--settings",
-            help="Instead, list the settings of topics, and the source of each setting.",
-        ),
+        typer.Option(help="Instead, list the settings of topics, and the source of each setting."),
     ] = False,
     metadata: arguments.Metadata = None,
     server_properties: arguments.ServerProperties = None,

@@ -125,8 +125,7 @@ def doctor(
         ),
     ] = None,
     spark: Annotated[
-        bool,
-        typer.Option("--spark", help="Also start a Spark session, and list its slow settings."),
+        bool, typer.Option(help="Also start a Spark session, and list its slow settings.")
     ] = False,
     as_json: Annotated[bool, arguments.json_option("One JSON object per line.")] = False,
 ) -> None:

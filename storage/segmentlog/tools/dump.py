@@ -196,7 +196,7 @@ def dump(
     ],
     topic: arguments.Topics = None,
     partition: arguments.Partitions = None,
-    records: Annotated[bool, typer.Option("--records", help="Show records, too.")] = False,
+    records: Annotated[bool, typer.Option(help="Show records, too.")] = False,
     output_format: Annotated[
         Format,
         typer.Option(

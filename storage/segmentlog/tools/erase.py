@@ -60,8 +60,7 @@ def erase(
         list[str] | None, typer.Option("--key", "-k", help="A key to erase; may be repeated.")
     ] = None,
     key_file: Annotated[
-        str | None,
-        typer.Option("--key-file", metavar="FILE", help="A file with a key on each line."),
+        str | None, typer.Option(metavar="FILE", help="A file with a key on each line.")
     ] = None,
     keys: Annotated[
         Encoding, typer.Option(help="The encoding of the given keys.")

@@ -73,11 +73,9 @@ def grep(
     partition: arguments.Partitions = None,
     since: arguments.Since = None,
     until: arguments.Until = None,
-    key: Annotated[bool, typer.Option("--key", help="Search keys.")] = False,
-    value: Annotated[bool, typer.Option("--value", help="Search values.")] = False,
-    header: Annotated[
-        bool, typer.Option("--header", help="Search names and values of headers.")
-    ] = False,
+    key: Annotated[bool, typer.Option(help="Search keys.")] = False,
+    value: Annotated[bool, typer.Option(help="Search values.")] = False,
+    header: Annotated[bool, typer.Option(help="Search names and values of headers.")] = False,
     fixed: Annotated[
         bool, typer.Option("--fixed-strings", "-F", help="Take the pattern as literal text.")
     ] = False,

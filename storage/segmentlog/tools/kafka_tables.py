@@ -63,7 +63,7 @@ _MOST_SHOWN = 60
 def groups(
     paths: Directories,
     group: Annotated[
-        list[str] | None, typer.Option("--group", help="Only this group; may be repeated.")
+        list[str] | None, typer.Option(help="Only this group; may be repeated.")
     ] = None,
     as_json: JsonLines = False,
     history: History = False,
@@ -261,8 +261,7 @@ def table(
     as_json: JsonLines = False,
     history: History = False,
     strict: Annotated[
-        bool,
-        typer.Option("--strict", help="Fail at a record that is newer than the known Kafka."),
+        bool, typer.Option(help="Fail at a record that is newer than the known Kafka.")
     ] = False,
     on_corrupt_batch: OnDamage = OnCorruptBatch.FAIL,
 ) -> None:

@@ -35,10 +35,7 @@ from segmentlog.tools.output import (
 )
 def offsets(
     checkpoint: Annotated[
-        str,
-        typer.Option(
-            "--checkpoint", metavar="DIR", help="The checkpointLocation of a Spark query."
-        ),
+        str, typer.Option(metavar="DIR", help="The checkpointLocation of a Spark query.")
     ],
     logs: Annotated[
         list[str] | None,
@@ -47,8 +44,7 @@ def offsets(
         ),
     ] = None,
     source: Annotated[
-        str | None,
-        typer.Option("--source", help="Only this source of the query: its number or its name."),
+        str | None, typer.Option(help="Only this source of the query: its number or its name.")
     ] = None,
     as_json: Annotated[bool, arguments.json_option("One JSON object per line.")] = False,
 ) -> None:

@@ -100,12 +100,7 @@ def produce(
     ] = None,
     num_partitions: Annotated[
         int | None,
-        typer.Option(
-            "--num-partitions",
-            help="Number of partitions of a new topic.",
-            min=1,
-            max=MOST_PARTITIONS,
-        ),
+        typer.Option(help="Number of partitions of a new topic.", min=1, max=MOST_PARTITIONS),
     ] = None,
     as_json: Annotated[
         bool, arguments.json_option("Print the number of records as one JSON object.")

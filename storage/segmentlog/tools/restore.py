@@ -77,7 +77,6 @@ def restore(
     to: Annotated[
         list[str] | None,
         typer.Option(
-            "--to",
             metavar="DIR",
             help="In place of DST: a log directory of one of the target's brokers; may be "
             "repeated. Each replica goes where the target's metadata assigns it.",
@@ -91,9 +90,8 @@ def restore(
     open_transactions: Annotated[
         OpenTransactions,
         typer.Option(
-            "--open-transactions",
             help="end leaves out the records of open transactions. leave-out leaves out all "
-            "records from the first open transaction on.",
+            "records from the first open transaction on."
         ),
     ] = OpenTransactions.REFUSE,
     leave_out_replicas: LeaveOutReplicas = False,
@@ -102,7 +100,6 @@ def restore(
     offsets: Annotated[
         str | None,
         typer.Option(
-            "--offsets",
             metavar="FILE",
             help="Write the committed offsets of groups, for kafka-consumer-groups.sh.",
         ),
@@ -110,7 +107,6 @@ def restore(
     offset_map: Annotated[
         str | None,
         typer.Option(
-            "--offset-map",
             metavar="FILE.parquet",
             help="Write the old and the new offset of each record to this file.",
         ),
@@ -218,7 +214,6 @@ def undelete(
     to: Annotated[
         list[str] | None,
         typer.Option(
-            "--to",
             metavar="DIR",
             help="The log directory to restore into; by default DIR. May be repeated for "
             "directories of brokers.",
@@ -240,10 +235,7 @@ def undelete(
         int | None, arguments.time_option("Only the last deletion before this time.")
     ] = None,
     leave_out_partitions: Annotated[
-        bool,
-        typer.Option(
-            "--leave-out-partitions", help="Restore the topic even if some partitions are gone."
-        ),
+        bool, typer.Option(help="Restore the topic even if some partitions are gone.")
     ] = False,
     leave_out_replicas: LeaveOutReplicas = False,
     target_metadata: TargetMetadata = None,
@@ -325,10 +317,7 @@ def placement(
         ),
     ],
     replication_factor: Annotated[
-        int,
-        typer.Option(
-            "--replication-factor", metavar="N", help="Number of replicas of each partition."
-        ),
+        int, typer.Option(metavar="N", help="Number of replicas of each partition.")
     ],
     topic: arguments.Topics = None,
     as_json: Annotated[

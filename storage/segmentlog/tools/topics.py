@@ -52,9 +52,7 @@ _N_POINTS = 64  #: entries of time indexes of a partition to look at, or one a s
 def topics(
     paths: arguments.PathsOrTier = None,
     topic: arguments.Topics = None,
-    internal: Annotated[
-        bool, typer.Option("--internal", help="List brokers' internal topics, too.")
-    ] = False,
+    internal: Annotated[bool, typer.Option(help="List brokers' internal topics, too.")] = False,
     as_json: Annotated[bool, arguments.json_option("Print one JSON object per topic.")] = False,
     *,
     tier: arguments.Tier,

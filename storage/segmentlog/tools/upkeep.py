@@ -110,18 +110,16 @@ def retain(
     kafka_defaults: Annotated[
         bool,
         typer.Option(
-            "--kafka-defaults",
             help="Use Kafka's defaults for limits that are not set: one week, and no limit in "
-            "bytes.",
+            "bytes."
         ),
     ] = False,
     purge: arguments.Purge = False,
     explain: Annotated[
         bool,
         typer.Option(
-            "--explain",
             help="Also show the oldest segment of each partition that stays, and the record, the "
-            "time and the setting that keep it; --dry-run always shows them, but not in JSON.",
+            "time and the setting that keep it; --dry-run always shows them, but not in JSON."
         ),
     ] = False,
     yes: arguments.Yes = False,
@@ -224,8 +222,7 @@ def compact(
     roll: Annotated[
         bool,
         typer.Option(
-            "--roll",
-            help="Close active segments first, because only closed segments are compacted.",
+            help="Close active segments first, because only closed segments are compacted."
         ),
     ] = False,
     purge: arguments.Purge = False,
@@ -339,7 +336,7 @@ def _gone(done: CompactedPartition) -> str:
 def delete_records(
     directory: arguments.Directory,
     topic: Annotated[
-        str, typer.Option("--topic", help="The topic.", autocompletion=arguments.complete_topic)
+        str, typer.Option(help="The topic.", autocompletion=arguments.complete_topic)
     ],
     partition: arguments.Partitions = None,
     offset: Annotated[
@@ -468,13 +465,11 @@ def configure(
     directory: arguments.Directory,
     topic: Annotated[
         str | None,
-        typer.Option(
-            "--topic", help="Only for this topic.", autocompletion=arguments.complete_topic
-        ),
+        typer.Option(help="Only for this topic.", autocompletion=arguments.complete_topic),
     ] = None,
     setting: arguments.Settings = None,
     remove: Annotated[
-        list[str] | None, typer.Option("--remove", help="A setting to remove; may be repeated.")
+        list[str] | None, typer.Option(help="A setting to remove; may be repeated.")
     ] = None,
     as_json: Annotated[bool, arguments.json_option("Print one JSON object per setting.")] = False,
 ) -> None:

@@ -101,23 +101,19 @@ def verify(
     paths: arguments.PathsOrTier = None,
     topic: arguments.Topics = None,
     partition: arguments.Partitions = None,
-    records: Annotated[
-        bool, typer.Option("--records", help="Also decompress and parse the records.")
-    ] = False,
+    records: Annotated[bool, typer.Option(help="Also decompress and parse the records.")] = False,
     producers: Annotated[
-        bool,
-        typer.Option("--producers", help="Also check the sequences of idempotent producers."),
+        bool, typer.Option(help="Also check the sequences of idempotent producers.")
     ] = False,
     shallow: Annotated[
         bool,
         typer.Option(
-            "--shallow",
             help="Only of a log in an object store: read its commits, look for the objects that "
-            "they name, and read no batch.",
+            "they name, and read no batch."
         ),
     ] = False,
     notes: Annotated[
-        bool, typer.Option("--notes", help="Also list findings that are legal but worth knowing.")
+        bool, typer.Option(help="Also list findings that are legal but worth knowing.")
     ] = False,
     as_json: arguments.AsJson = False,
     *,
@@ -246,10 +242,7 @@ def preflight(
     ] = None,
     server_properties: arguments.ServerProperties = None,
     kafka_version: Annotated[
-        str | None,
-        typer.Option(
-            "--kafka-version", metavar="VERSION", help="The version of Kafka that will start."
-        ),
+        str | None, typer.Option(metavar="VERSION", help="The version of Kafka that will start.")
     ] = None,
     as_json: arguments.AsJson = False,
 ) -> None:

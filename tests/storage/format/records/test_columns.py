@@ -244,7 +244,7 @@ def test_a_process_ends_while_rows_are_held_and_dropped(tmp_path: Path) -> None:
         assert int(done.stdout) < ALL
 
 
-WHERE = TopicPartition("t", 3)
+PLACE = TopicPartition("t", 3)
 BYTES = st.binary(max_size=6) | st.text(max_size=4).map(str.encode)
 BAD = [b"\xff", b"a\xc3", b"\xed\xa0\x80b", b"\xc0\x80", b"\xf4\x90\x80\x80"]
 
@@ -260,7 +260,7 @@ def converted(
         "partition": pa.array([3] * len(values) * 2, pa.int32()),
     }
     scanned = pa.RecordBatch.from_pydict({name: rows[name] for name in text.scanned})
-    return text.convert(scanned.slice(len(values)), WHERE)
+    return text.convert(scanned.slice(len(values)), PLACE)
 
 
 def is_text(value: bytes | None) -> bool:
