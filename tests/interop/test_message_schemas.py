@@ -9,7 +9,7 @@ import pytest
 from kafka_here.artifacts import schema_jars
 
 from segmentlog.format.messages import lines
-from segmentlog.format.messages.schema import JSON_NULL, Field, Schema, Versions, parse_schemas
+from segmentlog.format.messages.reader import JSON_NULL, Field, Schema, Versions, parse_schemas
 
 pytestmark = pytest.mark.interop
 

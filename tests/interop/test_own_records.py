@@ -15,9 +15,8 @@ from kafka_here.internals import SETTINGS, left_open
 
 import segmentlog
 from segmentlog.format.messages import lines
-from segmentlog.format.messages.reader import read_struct
+from segmentlog.format.messages.reader import parse_schemas, read_struct, snake_case
 from segmentlog.format.messages.records import framed_schemas, read_coordinator_record, read_frame
-from segmentlog.format.messages.schema import parse_schemas, snake_case
 from segmentlog.format.records.decoder import BatchReader
 from segmentlog.log.listing import SegmentFiles
 from segmentlog.log.segment import Segment

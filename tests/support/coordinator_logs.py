@@ -5,8 +5,8 @@ import struct
 from pathlib import Path
 from typing import Any
 
+from segmentlog.format.messages.reader import Field
 from segmentlog.format.messages.records import coordinator_schemas, framed_schemas
-from segmentlog.format.messages.schema import Field
 from segmentlog.testing.reference import Record, crc32c, encode_batch
 
 MARKER_VALUE = bytes(6)

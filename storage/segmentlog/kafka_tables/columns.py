@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import Bytes, Int64s
-from segmentlog.format.messages.reader import uuid_text
-from segmentlog.format.messages.schema import Field, parse_schemas
+from segmentlog.format.messages.reader import Field, parse_schemas, uuid_text
 from segmentlog.kafka_tables.source import Source
 from segmentlog.reads.log import Log
 

@@ -23,8 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from segmentlog.format.messages import lines
-from segmentlog.format.messages.reader import Reader
-from segmentlog.format.messages.schema import Schema, parse_schemas
+from segmentlog.format.messages.reader import Reader, Schema, parse_schemas
 from segmentlog.kafka_tables.columns import (
     INT,
     ORIGIN_IN_TOPIC,

@@ -20,6 +20,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from segmentlog.errors import LogDirectoryError, MalformedRecordError, SegmentLogError
+from segmentlog.format.messages.reader import Schema
 from segmentlog.format.messages.records import (
     frame_key,
     framed_schemas,
@@ -27,7 +28,6 @@ from segmentlog.format.messages.records import (
     read_control,
     read_frame,
 )
-from segmentlog.format.messages.schema import Schema
 from segmentlog.format.names import partition_path
 from segmentlog.format.newer import note
 from segmentlog.log.listing import ListedFiles, Listing, SegmentFiles, list_segments

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from segmentlog.format.messages.lines import METADATA, OTHERS
-from segmentlog.format.messages.schema import parse_schemas
+from segmentlog.format.messages.reader import parse_schemas
 from segmentlog.reads.cluster_image import RECORDS, Image, fold
 from segmentlog.reads.metadata_log import MetadataRecord
 

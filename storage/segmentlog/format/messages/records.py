@@ -26,8 +26,7 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 from segmentlog.format.messages import lines
-from segmentlog.format.messages.reader import Reader, read_struct, uuid_text
-from segmentlog.format.messages.schema import Schema, parse_schemas
+from segmentlog.format.messages.reader import Reader, Schema, parse_schemas, read_struct, uuid_text
 from segmentlog.format.newer import NewerFormatError, note, notes_of
 
 _FRAME_VERSION = 1

@@ -12,7 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segmentlog.format.messages import lines
-from segmentlog.format.messages.reader import UNKNOWN_TAGS, Reader, read_struct
+from segmentlog.format.messages.reader import (
+    UNKNOWN_TAGS,
+    Reader,
+    Schema,
+    parse_schemas,
+    read_struct,
+)
 from segmentlog.format.messages.records import (
     KAFKAS_TOPICS,
     coordinator_schemas,
@@ -22,7 +28,6 @@ from segmentlog.format.messages.records import (
     read_frame,
     record_as_json,
 )
-from segmentlog.format.messages.schema import Schema, parse_schemas
 
 GROUPS = "__consumer_offsets"
 COMMIT_KEY = bytes.fromhex("000100016700017400000003")

@@ -3,7 +3,7 @@
 import pytest
 
 from segmentlog.format.messages import lines
-from segmentlog.format.messages.schema import JSON_NULL, Field, Versions, parse_schemas, snake_case
+from segmentlog.format.messages.reader import JSON_NULL, Field, Versions, parse_schemas, snake_case
 
 
 def test_a_line_has_all_parts_of_a_schema() -> None:
