@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 from pyspark_segmentlog.options.offsets import OffsetBound
 from pyspark_segmentlog.options.read_options import ReadOptions, Triggers
 from pyspark_segmentlog.options.reference import PartitionAssignor
-from pyspark_segmentlog.reads.planner import PlannedMoment
+from pyspark_segmentlog.reads.planner import PlannedMoment, look_again
 from pyspark_segmentlog.reads.stream_offsets import (
     InitialOffsets,
     Offsets,
@@ -41,8 +41,6 @@ from segmentlog.reads import (
 )
 
 logger = logging.getLogger(__name__)
-
-_ATTEMPTS = 5
 
 #: A broker that moves a partition to another of its directories renames two directories.
 _PAUSE_SECONDS = 0.02
@@ -214,18 +212,11 @@ class FollowedDirectory:
         return moment
 
     def _again(self, look_up: Callable[[], _Found]) -> _Found:
-        """The result of `look_up`, which is repeated if files change while it looks."""
-        for _ in range(_ATTEMPTS - 1):
-            try:
-                return look_up()
-            except (LogChangedError, LogDirectoryError) as change:
-                logger.info("looking again: %s", change)
-                time.sleep(_PAUSE_SECONDS)
-                self._look_afresh()
-        return look_up()
+        return look_again(look_up, (LogChangedError, LogDirectoryError), self._look_afresh)
 
     def _look_afresh(self) -> PlannedMoment:
-        """The directory as it is now, opened again if it can be opened."""
+        """The directory as it is after a pause, opened again if it can be opened."""
+        time.sleep(_PAUSE_SECONDS)
         with contextlib.suppress(LogDirectoryError):  # the next look reports it
             directory = self._options.open_directory()
             self._moment = PlannedMoment(self._options, directory, self._moment)
@@ -237,7 +228,6 @@ class FollowedDirectory:
         # one that is read late to one that was read early.
         if wanted.keys() <= set(moment.assigned):
             return moment
-        time.sleep(_PAUSE_SECONDS)
         return self._look_afresh()
 
     def _ends(self, moment: PlannedMoment, start: Offsets) -> Offsets:

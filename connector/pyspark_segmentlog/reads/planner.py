@@ -7,9 +7,9 @@ a partition are left to its first and its last task, as Spark's ``KafkaOffsetRea
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from pyspark_segmentlog.options.bounds import LastDuration, LastRecords, check_start
 from pyspark_segmentlog.options.offsets import EARLIEST, LATEST, OffsetBound
@@ -45,6 +45,7 @@ Ranges: TypeAlias = Mapping[TopicPartition, OffsetRange]
 Cuts: TypeAlias = dict[TopicPartition, list[LogSlice]]
 
 _ATTEMPTS = 5
+_Found = TypeVar("_Found")
 _OF_SEVERAL = set("*?[{,")
 
 
@@ -112,12 +113,22 @@ def _plan(
             asked = moment.within(bounds, asked)
         return moment.topic_ids, asked, moment.cut(asked)
 
+    return look_again(once, (LogChangedError,))  # retention, or a first writer, changes the log
+
+
+def look_again(
+    look_up: Callable[[], _Found],
+    changes: tuple[type[Exception], ...],
+    begin_anew: Callable[[], object] = lambda: None,
+) -> _Found:
+    """The result of `look_up`, which is repeated if files change while it looks."""
     for _ in range(_ATTEMPTS - 1):
         try:
-            return once()
-        except LogChangedError as change:  # retention, or a first writer, has changed the log
-            logger.info("planning again: %s", change)
-    return once()
+            return look_up()
+        except changes as change:
+            logger.info("looking again: %s", change)
+            begin_anew()
+    return look_up()
 
 
 class PlannedMoment:
