@@ -64,6 +64,33 @@ _ATTEMPTS = 5  # cleaners and retention rarely overtake a read more often than t
 See: TypeAlias = Callable[[str, Bytes, int, int, int], None]
 
 
+def open_planned(file: SliceFile) -> ReadableFile:
+    """A file of a slice, opened, also if it was just put aside; or `FileChangedError`."""
+    # Compaction puts another file under the name, which cannot replace the planned one. A record
+    # that was the last of its key when the read was planned may be missing, because of a record
+    # after the end of the read. And if the planned range ends between two batches of the new file,
+    # records after that end would be lost without an error.
+    missing: dict[str, FileNotFoundError] = {}
+    for path in (file.path, *names_aside(file.path, file.inode)):
+        try:
+            opened = open_file(path)
+        except FileNotFoundError as error:
+            missing[path] = error
+            continue
+        opened.expect(file.start, file.end)
+        # From here on, `status` describes an object as it is opened now.
+        if file.inode in (0, opened.status().inode):
+            return opened
+        opened.close()
+    if file.path in missing:
+        raise missing[file.path]  # users know this name, not the renamed file's
+    message = f"{file.path} is not the file that was planned"
+    raise FileChangedError(message)
+
+
+logger = logging.getLogger(__name__)
+
+
 class PlannedFile(Closing):
     """A file of a slice, opened; a context that closes it, or leaves it to the next slice."""
 
@@ -135,33 +162,6 @@ class PlannedFile(Closing):
                 return file.first_offset
         message = f"{file.path} does not have the planned batch at byte {file.start}"
         raise FileChangedError(message)
-
-
-def open_planned(file: SliceFile) -> ReadableFile:
-    """A file of a slice, opened, also if it was just put aside; or `FileChangedError`."""
-    # Compaction puts another file under the name, which cannot replace the planned one. A record
-    # that was the last of its key when the read was planned may be missing, because of a record
-    # after the end of the read. And if the planned range ends between two batches of the new file,
-    # records after that end would be lost without an error.
-    missing: dict[str, FileNotFoundError] = {}
-    for path in (file.path, *names_aside(file.path, file.inode)):
-        try:
-            opened = open_file(path)
-        except FileNotFoundError as error:
-            missing[path] = error
-            continue
-        opened.expect(file.start, file.end)
-        # From here on, `status` describes an object as it is opened now.
-        if file.inode in (0, opened.status().inode):
-            return opened
-        opened.close()
-    if file.path in missing:
-        raise missing[file.path]  # users know this name, not the renamed file's
-    message = f"{file.path} is not the file that was planned"
-    raise FileChangedError(message)
-
-
-logger = logging.getLogger(__name__)
 
 
 class DamagePolicy:
