@@ -37,7 +37,10 @@ _SEAL_TAG, _SEAL_BYTES = 100, 8
 _TRACES = (_SETTING.encode(), bytes([_SEAL_TAG, _SEAL_BYTES, 0, 0]))
 _WINDOW_BYTES = 1 << 20
 
-#: A running broker writes metadata all the time; a topic becomes diskless once.
+_OF_METADATA = (".log", ".checkpoint")
+
+#: A running broker writes metadata all the time; a topic becomes diskless once.  Within a minute,
+#: only new files are looked at.
 _KEPT_SECONDS = 60.0
 
 #: What a reader that follows logs was told before, by its subject; None for a single read.
@@ -196,7 +199,8 @@ def diskless_partitions(directories: Iterable[str]) -> Mapping[TopicPartition, i
         if path is None:
             continue
         try:
-            found |= _in(path, int(time.monotonic() / _KEPT_SECONDS), _state(path))
+            names = sorted(each for each in list_names(path) if each.endswith(_OF_METADATA))
+            found |= _in(path, int(time.monotonic() / _KEPT_SECONDS), tuple(names))
         except (SegmentLogError, OSError) as error:  # others report it; records need no metadata
             logger.info("whether topics are diskless is not known: %s", error)
     return found
@@ -209,12 +213,6 @@ def elsewhere(seal: int | None, log_end_offset: int) -> str:
         f"the topic is diskless: records from offset {begin} on are in its object store, and in "
         "no log directory"
     )
-
-
-def _state(path: str) -> tuple[str, ...]:
-    """Names of the files of a metadata log; within a minute, only a new one is looked at."""
-    ends = (".log", ".checkpoint")
-    return tuple(sorted(each for each in list_names(path) if each.endswith(ends)))
 
 
 @lru_cache(maxsize=16)
