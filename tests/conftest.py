@@ -36,7 +36,7 @@ EXAMPLE_DATA = TESTS.parent / "examples" / "data"
 
 
 #: Fixtures that are slow to make: the tests of one folder that need one run in one process.
-SHARED = ("spark", "any_spark", "cluster", "connect", "explorer")
+SHARED = ("spark", "any_spark", "cluster", "connect", "explorer", "world")
 
 #: Folders with so few of these tests that they run in the process of another folder: a session of
 #: Spark takes longer to start than they take.
@@ -158,6 +158,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
                 shared = "cluster" if "cluster" in case.rstrip("]").split("-") else "spark"
             if not shared or config.option.engine == "sail":  # whose sessions are in this process
                 return path
+            if shared == "world":  # of a job that runs twice
+                shared = "connect" if case.startswith("connect") else "spark"
             folder = path.split("/")[1]
             return f"{shared} of {BESIDE.get(folder, folder)}"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from client_options import FAILING, STARTING
 from pyspark.sql import SparkSession
-from twins.client_options import FAILING, STARTING
 
 from pyspark_segmentlog.testing import kafka_clients, kafka_security
 from pyspark_segmentlog.testing.kafka_clients import (

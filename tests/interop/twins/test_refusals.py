@@ -1,14 +1,16 @@
 """Options, columns and rows that are refused: by which class, and with which words."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from twins.body import body, refused, texts
-from twins.world import World
+import pytest
+from twins import World, in_connect, refused, texts, twin
 
-#: Options of reads, by the name of the body; `"T"` stands for the topic.
+pytestmark = [pytest.mark.interop, pytest.mark.spark]
+
+#: Options of reads; `"T"` stands for the topic.
 OF_READS: dict[str, Mapping[str, Any]] = {
     "two_strategies": {"subscribe": "T", "subscribePattern": "T"},
     "assign_nothing": {"assign": ""},
@@ -55,41 +57,37 @@ def _named(world: World, options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: str(value).replace("T", world.topic) for name, value in options.items()}
 
 
-def _of_batch(options: Mapping[str, Any]) -> Callable[[World], Any]:
-    def run(world: World) -> Any:
-        """Loaded and read, because a batch is checked when it is planned."""
-        world.create()
-        return refused(lambda: texts(world.read(**_named(world, options))))
-
-    return run
+def _is_late(name: str) -> bool:
+    """Whether a stream of `kafka` reads an option when the query starts, and not when loaded."""
+    return name.startswith(("starting", "retr", "poll")) or name == "assign_no_json"
 
 
-def _of_stream(options: Mapping[str, Any]) -> Callable[[World], Any]:
-    def run(world: World) -> Any:
-        """Loaded alone."""
-        return refused(lambda: world.stream(**_named(world, options)))
-
-    return run
+def _of_batch(world: World, options: Mapping[str, Any]) -> Any:
+    """Loaded and read, because a batch is checked when it is planned."""
+    world.create()
+    return refused(lambda: texts(world.read(**_named(world, options))))
 
 
-def _of_both(options: Mapping[str, Any]) -> Callable[[World], Any]:
-    batch, stream = _of_batch(options), _of_stream(options)
-    return lambda world: (batch(world), stream(world))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if _is_late(name) else name
+        for name in (*OF_READS, *OF_BATCHES)
+    ],
+)
+@twin
+def test_refused_in_a_batch(world: World, name: str) -> Any:
+    return _of_batch(world, (OF_READS | OF_BATCHES)[name])
 
 
-for _name, _options in OF_READS.items():
-    # A stream of `kafka` reads these when the query starts, and the plugin when it is loaded.
-    is_late = _name.startswith(("starting", "retr", "poll")) or _name == "assign_no_json"
-    run = _of_batch(_options) if is_late else _of_both(_options)
-    body(name=f"refused_{_name}", slow=is_late)(run)
-for _name, _options in OF_BATCHES.items():
-    body(name=f"refused_{_name}")(_of_batch(_options))
-for _name, _options in OF_STREAMS.items():
-    body(name=f"refused_{_name}")(_of_stream(_options))
+@pytest.mark.parametrize("name", [*(each for each in OF_READS if not _is_late(each)), *OF_STREAMS])
+@twin
+def test_refused_in_a_stream(world: World, name: str) -> Any:
+    return refused(lambda: world.stream(**_named(world, (OF_READS | OF_STREAMS)[name])))
 
 
-@body()
-def refused_without_topics_or_servers(world: World) -> Any:
+@twin
+def test_refused_without_topics_or_servers(world: World) -> Any:
     """A read needs both; a write takes no serializers."""
     spark, frame = world.spark, world.spark.createDataFrame([("a",)], "value string")
     no_topic = spark.read.format("kafka").option("kafka.bootstrap.servers", world.servers)
@@ -103,15 +101,16 @@ def refused_without_topics_or_servers(world: World) -> Any:
     ]
 
 
-@body()
-def refused_schema(world: World) -> Any:
+@twin
+def test_refused_schema(world: World) -> Any:
     """The source has a fixed schema."""
     reader = world.spark.read.format("kafka").options(**world.options({}))
     return refused(lambda: reader.schema("value binary").load())
 
 
-@body()
-def refused_columns(world: World) -> Any:
+@in_connect
+@twin
+def test_refused_columns(world: World) -> Any:
     """A missing value, a missing topic, and wrong types: before a task starts."""
     found = []
     for select in (
@@ -143,8 +142,9 @@ def _split(select: str) -> list[str]:
     return parts
 
 
-@body()
-def refused_modes(world: World) -> Any:
+@in_connect
+@twin
+def test_refused_modes(world: World) -> Any:
     """Rows can only be appended."""
     frame = world.spark.createDataFrame([("a",)], "value string")
     options = {"kafka.bootstrap.servers": world.servers, "topic": world.topic}
@@ -152,8 +152,8 @@ def refused_modes(world: World) -> Any:
     return [refused(writer.mode(mode).save) for mode in ("overwrite", "ignore")]
 
 
-@body()
-def refused_layouts(world: World) -> Any:
+@twin
+def test_refused_layouts(world: World) -> Any:
     """Buckets are for tables; partitions of files are ignored."""
     frame = world.spark.createDataFrame([("a", "b")], "key string, value string")
     options = {"kafka.bootstrap.servers": world.servers, "topic": world.topic}
@@ -168,8 +168,9 @@ def refused_layouts(world: World) -> Any:
     ]
 
 
-@body(slow=True)
-def refused_partition_sets(world: World) -> Any:
+@pytest.mark.slow
+@twin
+def test_refused_partition_sets(world: World) -> Any:
     """A map has to name exactly the partitions that are read: something is refused."""
     world.create(3)
     world.write({"value": "a", "timestamp": 1000})

@@ -4,18 +4,21 @@ import re
 import time
 from typing import Any
 
+import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from twins import World, in_connect, rows, texts, twin
 
-from twins.body import body, rows, texts
-from twins.world import World
+pytestmark = [pytest.mark.interop, pytest.mark.spark]
 
 HEADERS = "array<struct<key: string, value: binary>>"
 
 
-@body(slow=True)
-def a_topic_as_option_and_as_column(world: World) -> Any:
+@pytest.mark.slow
+@in_connect
+@twin
+def test_a_topic_as_option_and_as_column(world: World) -> Any:
     """The option has precedence over the column, in silence."""
     spark, one, two = world.spark, f"{world.topic}.1", f"{world.topic}.2"
     for name in (one, two, world.topic):
@@ -30,8 +33,10 @@ def a_topic_as_option_and_as_column(world: World) -> Any:
     return rows(world.read(subscribePattern=f"^{world.topic}"), "topic", "value", "offset")
 
 
-@body(slow=True)
-def partitions_of_keys(world: World) -> Any:
+@pytest.mark.slow
+@in_connect
+@twin
+def test_partitions_of_keys(world: World) -> Any:
     """Each key has the partition that the Java client chooses, also an empty key."""
     world.create(5)
     keys = [f"key-{i}" for i in range(40)] + ["", "ä", "x" * 300]
@@ -42,8 +47,10 @@ def partitions_of_keys(world: World) -> Any:
     return rows(world.read(), "key", "partition")
 
 
-@body(slow=True)
-def partitions_that_rows_name(world: World) -> Any:
+@pytest.mark.slow
+@in_connect
+@twin
+def test_partitions_that_rows_name(world: World) -> Any:
     """A null leaves the choice to the partitioner."""
     world.create(4)
     frame = world.spark.createDataFrame(
@@ -54,8 +61,9 @@ def partitions_that_rows_name(world: World) -> Any:
     return rows(world.read(), "partition", "offset", "key")
 
 
-@body()
-def headers_that_are_written(world: World) -> Any:
+@in_connect
+@twin
+def test_headers_that_are_written(world: World) -> Any:
     """One, two, repeated names, none, and an empty list; null values stay null."""
     world.create()
     lists = [[("a", b"1")], [("a", b"1"), ("b", None)], [("a", b"1"), ("a", b"")], None, []]
@@ -66,8 +74,9 @@ def headers_that_are_written(world: World) -> Any:
     return rows(world.read(includeHeaders=True), "value", "headers")
 
 
-@body(slow=True)
-def strings_bytes_and_nulls(world: World) -> Any:
+@pytest.mark.slow
+@twin
+def test_strings_bytes_and_nulls(world: World) -> Any:
     """Keys and values are strings or binary; a null is no key, or a tombstone."""
     world.create()
     for kind in ("string", "binary"):
@@ -78,8 +87,8 @@ def strings_bytes_and_nulls(world: World) -> Any:
     return rows(world.read(), "key", "value")
 
 
-@body()
-def times_of_written_records(world: World) -> Any:
+@twin
+def test_times_of_written_records(world: World) -> Any:
     """Records have the time of the write; a column `timestamp` has no effect."""
     world.create()
     before = int(time.time() * 1000)
@@ -93,8 +102,10 @@ def times_of_written_records(world: World) -> Any:
     return [(before <= row.t <= after, row.timestampType) for row in found]
 
 
-@body(slow=True)
-def a_read_that_is_written_back(world: World) -> Any:
+@pytest.mark.slow
+@in_connect
+@twin
+def test_a_read_that_is_written_back(world: World) -> Any:
     """Other columns of a read are ignored; its column `partition` is taken."""
     world.create(2)
     world.write({"key": "a", "value": "1"}, {"key": "b", "value": "2"}, partition=1)
@@ -106,8 +117,9 @@ def a_read_that_is_written_back(world: World) -> Any:
     return rows(world.read(subscribe=copy), "key", "value", "partition", "offset")
 
 
-@body(slow=True)
-def json_of_all_columns(world: World) -> Any:
+@pytest.mark.slow
+@twin
+def test_json_of_all_columns(world: World) -> Any:
     """The usual `to_json(struct(*))`, with a key by an expression."""
     world.create(3)
     frame = world.spark.range(6).withColumn("name", F.concat(F.lit("n"), F.col("id") % 3))
@@ -115,8 +127,10 @@ def json_of_all_columns(world: World) -> Any:
     return rows(world.read(), "key", "value", "partition")
 
 
-@body(slow=True)
-def modes_of_a_write(world: World) -> Any:
+@pytest.mark.slow
+@in_connect
+@twin
+def test_modes_of_a_write(world: World) -> Any:
     """Without a mode, and with `append` and `error`, rows are appended."""
     world.create()
     frame = world.spark.createDataFrame([("a",)], "value string")
@@ -129,8 +143,10 @@ def modes_of_a_write(world: World) -> Any:
     return texts(world.read())
 
 
-@body(slow=True)
-def options_of_clients(world: World) -> Any:
+@pytest.mark.slow
+@in_connect
+@twin
+def test_options_of_clients(world: World) -> Any:
     """Settings of producers and consumers are accepted; codecs can be read."""
     world.create()
     frame = world.spark.createDataFrame([("a" * 100,)], "value string")
@@ -141,8 +157,10 @@ def options_of_clients(world: World) -> Any:
     return texts(world.read(**of_consumers, groupIdPrefix="x"))
 
 
-@body(slow=True)
-def records_that_a_producer_refuses(world: World) -> Any:
+@pytest.mark.slow
+@in_connect
+@twin
+def test_records_that_a_producer_refuses(world: World) -> Any:
     """By their bytes before compression, with keys and headers: the message, with the size."""
     world.create()
     frame = world.spark.sql(
@@ -168,8 +186,10 @@ def records_that_a_producer_refuses(world: World) -> Any:
     return found, texts(world.read())
 
 
-@body(slow=True)
-def a_topic_that_is_missing(world: World) -> Any:
+@pytest.mark.slow
+@in_connect
+@twin
+def test_a_topic_that_is_missing(world: World) -> Any:
     """A write makes it, with one partition."""
     world.save(world.spark.createDataFrame([("a", "v"), ("b", "v")], "key string, value string"))
     return rows(world.read(), "key", "partition")

@@ -3,10 +3,11 @@
 import json
 from typing import Any
 
+import pytest
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from twins import World, in_connect, rows, texts, twin
 
-from twins.body import body, rows, texts
-from twins.world import World
+pytestmark = [pytest.mark.interop, pytest.mark.spark]
 
 T0 = 1_700_000_000_000
 
@@ -26,8 +27,9 @@ def bounds(world: World, *numbers: int) -> str:
     return json.dumps({world.topic: {str(p): n for p, n in enumerate(numbers)}})
 
 
-@body()
-def earliest_to_latest(world: World) -> Any:
+@in_connect
+@twin
+def test_earliest_to_latest(world: World) -> Any:
     """All rows of all columns; the same DataFrame sees later rows."""
     fill(world)
     frame = world.read()
@@ -36,8 +38,10 @@ def earliest_to_latest(world: World) -> Any:
     return before, texts(frame), texts(world.read(startingOffsets="earliest"))
 
 
-@body(slow=True)
-def offsets_with_sentinels(world: World) -> Any:
+@pytest.mark.slow
+@in_connect
+@twin
+def test_offsets_with_sentinels(world: World) -> Any:
     """A partition with a number at its end does not grow; one that ends at -1 grows."""
     fill(world)
     frame = world.read(
@@ -49,8 +53,9 @@ def offsets_with_sentinels(world: World) -> Any:
     return before, rows(frame, "partition", "offset", "value")
 
 
-@body()
-def headers_of_records(world: World) -> Any:
+@in_connect
+@twin
+def test_headers_of_records(world: World) -> Any:
     """Without headers the column is null; names may come twice, and values may be null."""
     world.write(
         {"value": "none"},
@@ -60,8 +65,10 @@ def headers_of_records(world: World) -> Any:
     return rows(world.read(includeHeaders="true"), "value", "headers"), world.read().columns
 
 
-@body(slow=True)
-def timestamps_for_each_partition(world: World) -> Any:
+@pytest.mark.slow
+@in_connect
+@twin
+def test_timestamps_for_each_partition(world: World) -> Any:
     """Start and end by time; only one of them; the other one by offset."""
     fill(world)
     start, end = bounds(world, T0 + 11, T0, T0 + 40), bounds(world, T0 + 30, T0 + 99, T0 + 41)
@@ -77,8 +84,10 @@ def timestamps_for_each_partition(world: World) -> Any:
     ]
 
 
-@body(slow=True)
-def one_timestamp_for_all(world: World) -> Any:
+@pytest.mark.slow
+@in_connect
+@twin
+def test_one_timestamp_for_all(world: World) -> Any:
     """An end after the last record is the end of the log."""
     fill(world)
     return [
@@ -88,8 +97,10 @@ def one_timestamp_for_all(world: World) -> Any:
     ]
 
 
-@body(slow=True)
-def precedence_of_bounds(world: World) -> Any:
+@pytest.mark.slow
+@in_connect
+@twin
+def test_precedence_of_bounds(world: World) -> Any:
     """One time for all comes first, then times, then offsets; the others are not even parsed."""
     fill(world)
     return [
@@ -108,8 +119,10 @@ def precedence_of_bounds(world: World) -> Any:
     ]
 
 
-@body(slow=True)
-def a_time_after_the_last_record(world: World) -> Any:
+@pytest.mark.slow
+@in_connect
+@twin
+def test_a_time_after_the_last_record(world: World) -> Any:
     """With the strategy `latest`, a read begins at the end."""
     fill(world)
     return texts(
@@ -117,23 +130,29 @@ def a_time_after_the_last_record(world: World) -> Any:
     )
 
 
-@body(slow=True)
-def times_out_of_order(world: World) -> Any:
+@pytest.mark.slow
+@in_connect
+@twin
+def test_times_out_of_order(world: World) -> Any:
     """The first offset with a time at or after the bound counts, not the smallest such time."""
     world.write(*[{"value": str(t), "timestamp": T0 + t} for t in (30, 10, 50, 20, 40)])
     return [rows(world.read(startingTimestamp=T0 + t), "offset", "value") for t in (0, 15, 35, 45)]
 
 
-@body(slow=True)
-def a_union_with_itself(world: World) -> Any:
+@pytest.mark.slow
+@in_connect
+@twin
+def test_a_union_with_itself(world: World) -> Any:
     """Each row comes twice."""
     fill(world, 2, 3)
     frame = world.read()
     return texts(frame.union(frame))
 
 
-@body(slow=True)
-def deleted_records(world: World) -> Any:
+@pytest.mark.slow
+@in_connect
+@twin
+def test_deleted_records(world: World) -> Any:
     """The read begins at the new log start, also of a DataFrame that was loaded before."""
     fill(world, 1)
     frame = world.read()
@@ -141,8 +160,10 @@ def deleted_records(world: World) -> Any:
     return rows(frame, "offset", "value"), rows(world.read(), "offset")
 
 
-@body(slow=True)
-def deleted_records_below_the_start(world: World) -> Any:
+@pytest.mark.slow
+@in_connect
+@twin
+def test_deleted_records_below_the_start(world: World) -> Any:
     """With failOnDataLoss=false, the read begins at the log start."""
     fill(world, 1)
     world.delete_records(3)
@@ -151,8 +172,9 @@ def deleted_records_below_the_start(world: World) -> Any:
     )
 
 
-@body()
-def committed_records(world: World) -> Any:
+@in_connect
+@twin
+def test_committed_records(world: World) -> Any:
     """Nothing of an open transaction, all of a committed one, and never an aborted one."""
     world.write("plain")
     committed, aborted, still_open = (world.transaction() for _ in range(3))
@@ -169,8 +191,9 @@ def committed_records(world: World) -> Any:
     return before, found, rows(world.read(**{level: "read_committed"}), "offset", "value")
 
 
-@body(slow=True)
-def number_of_tasks(world: World) -> Any:
+@pytest.mark.slow
+@twin
+def test_number_of_tasks(world: World) -> Any:
     """One for each partition, unless options ask for more."""
     fill(world, 3, 8)
     found = []
@@ -188,8 +211,10 @@ def number_of_tasks(world: World) -> Any:
     return found
 
 
-@body(slow=True)
-def assigned_partitions(world: World) -> Any:
+@pytest.mark.slow
+@in_connect
+@twin
+def test_assigned_partitions(world: World) -> Any:
     """Listed partitions alone; those that do not exist are left out."""
     fill(world)
     return [
@@ -197,8 +222,10 @@ def assigned_partitions(world: World) -> Any:
     ]
 
 
-@body(slow=True)
-def lists_and_patterns_of_topics(world: World) -> Any:
+@pytest.mark.slow
+@in_connect
+@twin
+def test_lists_and_patterns_of_topics(world: World) -> Any:
     """Blanks in a list do not matter; a pattern matches anywhere in a name."""
     for name in ("one", "two", "other"):
         world.write(name, topic=f"{world.topic}.{name}")
@@ -211,8 +238,10 @@ def lists_and_patterns_of_topics(world: World) -> Any:
     ]
 
 
-@body(slow=True)
-def nulls_and_empty_bytes(world: World) -> Any:
+@pytest.mark.slow
+@in_connect
+@twin
+def test_nulls_and_empty_bytes(world: World) -> Any:
     """A tombstone is null, and an empty value is not."""
     world.write(
         {"key": None, "value": None}, {"key": "", "value": ""}, {"key": "k", "value": None}
@@ -220,8 +249,9 @@ def nulls_and_empty_bytes(world: World) -> Any:
     return rows(world.read(), "key", "value", "offset")
 
 
-@body()
-def types_of_columns(world: World) -> Any:
+@in_connect
+@twin
+def test_types_of_columns(world: World) -> Any:
     """Names, types and nullability, with and without headers."""
     world.write({"value": "a", "timestamp": T0})
     frame = world.read(includeHeaders="TRUE")
@@ -233,16 +263,20 @@ def types_of_columns(world: World) -> Any:
     )
 
 
-@body(slow=True)
-def options_in_any_case(world: World) -> Any:
+@pytest.mark.slow
+@in_connect
+@twin
+def test_options_in_any_case(world: World) -> Any:
     """Upper and lower case do not matter in the names of options and in their words."""
     fill(world, 2)
     options = {"SUBSCRIBE": world.topic, "startingoffsets": "EARLIEST", "ENDINGOFFSETS": "Latest"}
     return texts(world.read(**options))
 
 
-@body(slow=True)
-def gaps_between_offsets(world: World) -> Any:
+@pytest.mark.slow
+@in_connect
+@twin
+def test_gaps_between_offsets(world: World) -> Any:
     """End markers of transactions take offsets, and are no rows."""
     for end in ("commit", "abort", "commit"):
         transaction = world.transaction()
@@ -256,8 +290,9 @@ def gaps_between_offsets(world: World) -> Any:
     ]
 
 
-@body(slow=True)
-def a_query_of_the_guide(world: World) -> Any:
+@pytest.mark.slow
+@twin
+def test_a_query_of_the_guide(world: World) -> Any:
     """Casts, JSON with a schema, and SQL over a view, as the guide of Spark shows them."""
     world.write(*[{"key": f"k{i % 2}", "value": {"name": "x" * i, "n": i}} for i in range(4)])
     frame = world.read().selectExpr("CAST(key AS STRING)", "CAST(value AS STRING)")
@@ -267,8 +302,9 @@ def a_query_of_the_guide(world: World) -> Any:
     return rows(world.spark.sql(query))
 
 
-@body(slow=True)
-def filters_limits_and_joins(world: World) -> Any:
+@pytest.mark.slow
+@twin
+def test_filters_limits_and_joins(world: World) -> Any:
     """Spark's own operations over the columns of the source."""
     fill(world)
     world.write({"key": "1-3", "value": "joined"}, topic=f"{world.topic}-names")
@@ -283,8 +319,10 @@ def filters_limits_and_joins(world: World) -> Any:
     ]
 
 
-@body(slow=True)
-def more_partitions(world: World) -> Any:
+@pytest.mark.slow
+@in_connect
+@twin
+def test_more_partitions(world: World) -> Any:
     """A new load reads partitions that were added."""
     fill(world, 1, 2)
     world.add_partitions(3)
@@ -292,8 +330,10 @@ def more_partitions(world: World) -> Any:
     return rows(world.read(), "partition", "offset", "value")
 
 
-@body(slow=True)
-def compaction_between_reads(world: World) -> Any:
+@pytest.mark.slow
+@in_connect
+@twin
+def test_compaction_between_reads(world: World) -> Any:
     """The last record of each key stays, at its offset."""
     world.create(compacted=True)
     world.write(*[{"key": f"k{i % 3}", "value": str(i)} for i in range(9)])

@@ -7,11 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from twins import World, refused, rows, texts, twin
 
-from twins.body import body, refused, rows, texts
-from twins.world import World
+pytestmark = [pytest.mark.interop, pytest.mark.spark]
 
 T0 = 1_700_000_000_000
 
@@ -53,8 +54,8 @@ def values(n: int, first: int = 0) -> list[str]:
     return [f"{i:03}" for i in range(first, first + n)]
 
 
-@body()
-def a_stream_and_its_restart(world: World) -> Any:
+@twin
+def test_a_stream_and_its_restart(world: World) -> Any:
     """Micro-batches by a limit, offsets in the checkpoint, and a second run with new records."""
     world.write(*values(15))
     first = Run(world, world.stream(maxOffsetsPerTrigger=6))
@@ -74,8 +75,9 @@ def a_stream_and_its_restart(world: World) -> Any:
     )
 
 
-@body(slow=True)
-def a_first_batch_that_fails(world: World) -> Any:
+@pytest.mark.slow
+@twin
+def test_a_first_batch_that_fails(world: World) -> Any:
     """The restart begins where the first run began, although later records came meanwhile."""
     world.write("old")
 
@@ -102,8 +104,9 @@ def a_first_batch_that_fails(world: World) -> Any:
     return failed, sorted(found), kept.read_text().splitlines()[1:]
 
 
-@body(slow=True)
-def limits_in_proportion(world: World) -> Any:
+@pytest.mark.slow
+@twin
+def test_limits_in_proportion(world: World) -> Any:
     """A limit is shared by backlog, and each partition with a backlog advances."""
     world.create(3)
     for partition, n_records in enumerate((51, 6, 1)):
@@ -112,8 +115,9 @@ def limits_in_proportion(world: World) -> Any:
     return run.batches, run.offsets()
 
 
-@body(slow=True)
-def a_stream_from_latest(world: World) -> Any:
+@pytest.mark.slow
+@twin
+def test_a_stream_from_latest(world: World) -> Any:
     """The default start is the end at the first run; a restart misses nothing."""
     world.write("old")
     stream = world.spark.readStream.format("kafka").options(**world.options({}))
@@ -123,8 +127,9 @@ def a_stream_from_latest(world: World) -> Any:
     return first.batches, second.batches
 
 
-@body(slow=True)
-def a_stream_from_offsets(world: World) -> Any:
+@pytest.mark.slow
+@twin
+def test_a_stream_from_offsets(world: World) -> Any:
     """A number, earliest and latest, for each partition."""
     world.create(3)
     for partition in range(3):
@@ -135,8 +140,9 @@ def a_stream_from_offsets(world: World) -> Any:
     return first.batches, Run(world, world.stream(startingOffsets=start)).batches
 
 
-@body(slow=True)
-def a_stream_from_a_time(world: World) -> Any:
+@pytest.mark.slow
+@twin
+def test_a_stream_from_a_time(world: World) -> Any:
     """The first record at or after the time, and with a strategy the end."""
     world.write(*[{"value": str(i), "timestamp": T0 + i} for i in range(5)])
     late = {"startingTimestamp": T0 + 99, "startingOffsetsByTimestampStrategy": "latest"}
@@ -151,8 +157,9 @@ def a_stream_from_a_time(world: World) -> Any:
     ]
 
 
-@body(slow=True)
-def partitions_and_topics_that_come(world: World) -> Any:
+@pytest.mark.slow
+@twin
+def test_partitions_and_topics_that_come(world: World) -> Any:
     """A restart reads them from earliest."""
     world.write("first", topic=f"{world.topic}.a")
     world.create()
@@ -165,8 +172,9 @@ def partitions_and_topics_that_come(world: World) -> Any:
     return first.batches, [sorted(each) for each in second.batches], second.offsets()[-1]
 
 
-@body(slow=True)
-def assigned_partitions_of_a_stream(world: World) -> Any:
+@pytest.mark.slow
+@twin
+def test_assigned_partitions_of_a_stream(world: World) -> Any:
     """Other partitions are not read, also those that come later."""
     world.create(2)
     world.write("a", partition=0)
@@ -179,8 +187,9 @@ def assigned_partitions_of_a_stream(world: World) -> Any:
     return first.batches, Run(world, world.stream(**assigned)).batches
 
 
-@body(slow=True)
-def data_loss_of_a_stream(world: World) -> Any:
+@pytest.mark.slow
+@twin
+def test_data_loss_of_a_stream(world: World) -> Any:
     """Deleted records fail a query, or are skipped with failOnDataLoss=false."""
     world.write(*values(6))
     first = Run(world, world.stream())
@@ -190,8 +199,9 @@ def data_loss_of_a_stream(world: World) -> Any:
     return first.batches, failed, Run(world, world.stream(failOnDataLoss="false")).batches
 
 
-@body(slow=True)
-def transactions_in_a_stream(world: World) -> Any:
+@pytest.mark.slow
+@twin
+def test_transactions_in_a_stream(world: World) -> Any:
     """Micro-batches by offsets: aborted records and markers leave them smaller, or empty."""
     for end, n_records in (("commit", 4), ("abort", 4), ("commit", 3)):
         transaction = world.transaction()
@@ -238,29 +248,32 @@ def _counted(frame: DataFrame) -> DataFrame:
     return frame.groupBy("key").agg(F.count("*").cast("string").alias("value"))
 
 
-@body(slow=True)
-def from_topic_to_topic(world: World) -> Any:
+@pytest.mark.slow
+@twin
+def test_from_topic_to_topic(world: World) -> Any:
     """Two runs, each with what was new."""
     world.write(*[{"key": key, "value": key} for key in "abc"])
     return _to_topic(world, lambda frame: frame.select("key", F.upper("value").alias("value")))
 
 
-@body(slow=True)
-def counts_in_the_update_mode(world: World) -> Any:
+@pytest.mark.slow
+@twin
+def test_counts_in_the_update_mode(world: World) -> Any:
     """Each run writes the counts that have changed."""
     world.write(*[{"key": key, "value": key} for key in "abca"])
     return _to_topic(world, _counted, "update")
 
 
-@body(slow=True)
-def counts_in_the_complete_mode(world: World) -> Any:
+@pytest.mark.slow
+@twin
+def test_counts_in_the_complete_mode(world: World) -> Any:
     """Each run writes all counts."""
     world.write(*[{"key": key, "value": key} for key in "abca"])
     return _to_topic(world, _counted, "complete")
 
 
-@body()
-def a_rolled_back_checkpoint(world: World) -> Any:
+@twin
+def test_a_rolled_back_checkpoint(world: World) -> Any:
     """The rows of the micro-batch that is run again come twice."""
     world.write({"key": "a", "value": "1"}, {"key": "b", "value": "2"})
 
@@ -272,8 +285,9 @@ def a_rolled_back_checkpoint(world: World) -> Any:
     return _to_topic(world, lambda frame: frame.select("key", "value"), between=roll_back)
 
 
-@body(slow=True)
-def a_pool_in_a_function_of_micro_batches(world: World) -> Any:
+@pytest.mark.slow
+@twin
+def test_a_pool_in_a_function_of_micro_batches(world: World) -> Any:
     """Threads write the parts of a micro-batch to two topics."""
     world.write(*[{"key": f"k{i}", "value": "ab"[i % 2]} for i in range(6)])
     topics = {each: f"{world.topic}-{each}" for each in "ab"}
@@ -296,8 +310,9 @@ def a_pool_in_a_function_of_micro_batches(world: World) -> Any:
     return [rows(world.read(subscribe=each), "key", "value") for each in topics.values()]
 
 
-@body(slow=True)
-def a_function_after_or_before_the_format(world: World) -> Any:
+@pytest.mark.slow
+@twin
+def test_a_function_after_or_before_the_format(world: World) -> Any:
     """The last of the calls names the sink; a function needs no checkpoint and no topic.
 
     Partitions of files are ignored.
@@ -319,8 +334,8 @@ def a_function_after_or_before_the_format(world: World) -> Any:
     return after, taken, texts(world.read(subscribe=out))
 
 
-@body()
-def streams_without_a_checkpoint(world: World) -> Any:
+@twin
+def test_streams_without_a_checkpoint(world: World) -> Any:
     """A sink needs a checkpoint in each output mode."""
     world.write({"key": "a", "value": "1"})
     counts = _counted(world.stream())
@@ -332,15 +347,17 @@ def streams_without_a_checkpoint(world: World) -> Any:
     ]
 
 
-@body(slow=True)
-def once_ignores_limits(world: World) -> Any:
+@pytest.mark.slow
+@twin
+def test_once_ignores_limits(world: World) -> Any:
     """The trigger `once` reads all in one micro-batch."""
     world.write(*values(9))
     return Run(world, world.stream(maxOffsetsPerTrigger=2), trigger="once").batches
 
 
-@body(slow=True)
-def windows_with_a_watermark(world: World) -> Any:
+@pytest.mark.slow
+@twin
+def test_windows_with_a_watermark(world: World) -> Any:
     """The column `timestamp` is the time of events."""
     world.write(*[{"value": "v", "timestamp": T0 + 40_000 * i} for i in range(6)])
     frame = world.stream().withWatermark("timestamp", "1 minute")
@@ -353,8 +370,9 @@ def windows_with_a_watermark(world: World) -> Any:
     return sorted(found)
 
 
-@body(slow=True)
-def a_stream_with_headers_and_nulls(world: World) -> Any:
+@pytest.mark.slow
+@twin
+def test_a_stream_with_headers_and_nulls(world: World) -> Any:
     """The columns are those of a batch."""
     world.write({"key": None, "value": None, "headers": [("h", "1")]}, {"key": "k", "value": ""})
     found: list[Any] = []
@@ -366,8 +384,9 @@ def a_stream_with_headers_and_nulls(world: World) -> Any:
     return found
 
 
-@body(slow=True)
-def two_streams_and_a_table(world: World) -> Any:
+@pytest.mark.slow
+@twin
+def test_two_streams_and_a_table(world: World) -> Any:
     """A union of two sources advances both, and is joined with a batch."""
     other = f"{world.topic}-other"
     world.write("a", "b")
@@ -380,8 +399,9 @@ def two_streams_and_a_table(world: World) -> Any:
     return [sorted(each) for each in run.batches], run.offsets()
 
 
-@body(slow=True)
-def duplicates_are_dropped(world: World) -> Any:
+@pytest.mark.slow
+@twin
+def test_duplicates_are_dropped(world: World) -> Any:
     """State of Spark over two runs."""
     world.write("a", "b", "a")
     first = Run(world, world.stream().dropDuplicates(["value"]).select("value"))
@@ -390,15 +410,17 @@ def duplicates_are_dropped(world: World) -> Any:
     return first.batches, second.batches
 
 
-@body(slow=True)
-def an_idle_restart(world: World) -> Any:
+@pytest.mark.slow
+@twin
+def test_an_idle_restart(world: World) -> Any:
     """A run without new records has no micro-batch."""
     world.write("a")
     return [Run(world, world.stream()).batches for _ in range(3)]
 
 
-@body(slow=True)
-def minimal_offsets_of_a_stream(world: World) -> Any:
+@pytest.mark.slow
+@twin
+def test_minimal_offsets_of_a_stream(world: World) -> Any:
     """The first micro-batch does not wait for the least number of offsets."""
     world.write(*values(3))
     options = {"minOffsetsPerTrigger": 100, "maxTriggerDelay": "15m"}

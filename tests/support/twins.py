@@ -1,14 +1,24 @@
-"""The two worlds: a log directory that stands for a broker, and a broker."""
+"""Tests of jobs that run twice: with the pytest plugin, and with a real broker.
 
-from collections.abc import Iterable, Mapping
+A job takes a `World` and returns what it has shown.  The worlds have one face: a job cannot know
+in which of the two it runs.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+import pytest
 from kafka_here import Broker, JavaClient
 from kafka_here.java import Outgoing, TransactionalProducer
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_segmentlog.testing import AsKafka, as_kafka
+from segmentlog.errors import SegmentLogError
 from segmentlog.testing.kafka_log import KafkaLog, Transaction
 from segmentlog.testing.new_records import NewRow, fields_of, record_of
 
@@ -201,3 +211,62 @@ def outgoing(records: Iterable[NewRow], fields: Mapping[str, Any]) -> list[Outgo
         headers = [(name.decode(), value) for name, value in record.headers]
         found.append(Outgoing(record.key, record.value, headers, stamp, partition))
     return found
+
+
+def twin(job: Callable[..., Any]) -> Callable[..., None]:
+    """A test that runs a job in both worlds, and compares what both have shown.
+
+    The fixture `both` runs it; further arguments of the job are the test's.
+    """
+
+    @functools.wraps(job)
+    def test(both: Callable[[Callable[[World], Any]], tuple[Any, Any]], **given: Any) -> None:
+        ours, theirs = both(functools.partial(job, **given))
+        assert theirs == ours
+
+    _, *given = inspect.signature(job).parameters.values()
+    both = inspect.Parameter("both", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    test.__signature__ = inspect.Signature([both, *given])  # type: ignore[attr-defined]
+    return test
+
+
+#: Also with a session of Spark Connect, where another process plans and writes.  Its `load` is
+#: lazy, so options are refused later there.  Columns that are expressions of the classic session
+#: cannot be used in a process that has one.
+in_connect = pytest.mark.parametrize(
+    "both", ["spark", pytest.param("connect", marks=pytest.mark.slow)], indirect=True
+)
+
+
+def rows(frame: DataFrame, *columns: str) -> list[tuple[Any, ...]]:
+    """Sorted rows, with bytes as text; by default without the time."""
+    chosen = columns or tuple(each for each in frame.columns if each != "timestamp")
+    found = [tuple(_text(each) for each in row) for row in frame.select(*chosen).collect()]
+    return sorted(found, key=repr)
+
+
+def texts(frame: DataFrame) -> list[Any]:
+    """The sorted values of the rows."""
+    return [value for (value,) in rows(frame, "value")]
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode("latin-1")
+    if isinstance(value, list | tuple):
+        return [_text(each) for each in value]
+    return value
+
+
+def refused(act: Callable[[], Any]) -> tuple[str, str]:
+    """The class of an error, and the first line of its message."""
+    try:
+        act()
+    except PySparkException as error:
+        lines = [each for each in str(error).splitlines() if each.strip()]
+        return type(error).__name__, lines[0].strip()
+    except SegmentLogError as error:  # of the plugin alone
+        return type(error).__name__, str(error)
+    except Py4JJavaError as error:  # an exception of the JVM that pyspark does not know
+        return type(error).__name__, str(error.java_exception.getClass().getName())
+    return "", "nothing was refused"
