@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from databases import rows as make_rows
 from deltalake import DeltaTable, write_deltalake
 from measure import Row, compare
-from s3_here import BUCKET, S3Server
+from store_servers import BUCKET, S3Server
 
 import segmentlog
 from segmentlog.bucket import objects, sequence

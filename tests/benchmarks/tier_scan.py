@@ -11,7 +11,7 @@ import pyarrow as pa
 from aiven_plugin import AivenPlugin, KeyPair, new_id
 from measure import Digest, Row, compare
 from query_data import QueryData
-from s3_here import BUCKET, S3Server
+from store_servers import BUCKET, S3Server
 
 import segmentlog
 from segmentlog.model import LogSlice

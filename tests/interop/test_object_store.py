@@ -1,18 +1,16 @@
 """Copies of log directories in an S3 server, read by URL."""
 
 import os
-import socket
-import struct
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from kafka_here import ArtifactsError
 from plain_writes import write
+from proxies import FAULTS, Fault, FaultyServer, Sent
 from pyspark.sql import SparkSession
-from s3_here import Fault, Proxy, Request, S3Server
+from store_servers import S3Server, s3_url
 from typer.testing import CliRunner
 
 from segmentlog import open_log_dir
@@ -39,15 +37,15 @@ def server(example_data: str) -> Iterator[S3Server]:
 
 
 @pytest.fixture
-def store(server: S3Server) -> Iterator[Proxy]:
+def store(server: S3Server) -> Iterator[FaultyServer]:
     """A new connection for each test, without any cached answers."""
-    with Proxy(server) as proxy:
+    with FaultyServer(server.port) as proxy:
         yield proxy
 
 
-def test_every_partition_is_read_as_on_a_disk(store: Proxy, example_data: str) -> None:
+def test_every_partition_is_read_as_on_a_disk(store: FaultyServer, example_data: str) -> None:
     """Rows, bounds and times are those of the directory that was copied."""
-    remote, local = open_log_dir(store.url("kafka")), open_log_dir(example_data)
+    remote, local = open_log_dir(s3_url(store.port, "kafka")), open_log_dir(example_data)
 
     assert remote.topic_partitions() == local.topic_partitions()
     for topic_partition in local.topic_partitions():
@@ -64,10 +62,10 @@ def test_every_partition_is_read_as_on_a_disk(store: Proxy, example_data: str) -
         )
 
 
-def test_planning_is_a_listing_and_ends_and_a_scan_its_range(store: Proxy) -> None:
+def test_planning_is_a_listing_and_ends_and_a_scan_its_range(store: FaultyServer) -> None:
     """The proxy counts the requests, and none is repeated."""
-    directory = open_log_dir(store.url("kafka"))
-    marker = [each for each in store.requests if MARKER in each.path]
+    directory = open_log_dir(s3_url(store.port, "kafka"))
+    marker = [each for each in store.requests if MARKER in each.target]
     assert ["HEAD", "GET"] == [each.method for each in marker]  # it is no log that is written here
     for each in marker:
         store.requests.remove(each)
@@ -89,11 +87,13 @@ def test_planning_is_a_listing_and_ends_and_a_scan_its_range(store: Proxy) -> No
     ]
 
 
-def test_large_reads_are_side_by_side(server: S3Server, store: Proxy, tmp_path: Path) -> None:
+def test_large_reads_are_side_by_side(
+    server: S3Server, store: FaultyServer, tmp_path: Path
+) -> None:
     """Several pieces are under way, and each byte comes once."""
     write(tmp_path, pa.table({"value": [os.urandom(1 << 19) for _ in range(40)]}))
     server.copy(tmp_path, "large")
-    log = open_log_dir(store.url("large")).log("t", 0)
+    log = open_log_dir(s3_url(store.port, "large")).log("t", 0)
     assert 40 == log.end_offset()
     store.reset()
 
@@ -106,69 +106,46 @@ def test_large_reads_are_side_by_side(server: S3Server, store: Proxy, tmp_path: 
     assert store.at_once >= 3
 
 
-def status(code: int) -> Fault:
-    """An answer with only a status."""
-
-    def fault(connection: socket.socket, request: Request, answer: bytes) -> bool:
-        connection.sendall(b"HTTP/1.1 %d Spoilt\r\nContent-Length: 0\r\n\r\n" % code)
-        return True
-
-    return fault
-
-
-def cut_off(connection: socket.socket, request: Request, answer: bytes) -> bool:
-    """An answer with the head and half of the body."""
-    head, _, body = answer.partition(b"\r\n\r\n")
-    connection.sendall(head + b"\r\n\r\n" + body[: len(body) // 2])
-    return True
-
-
-def reset(connection: socket.socket, request: Request, answer: bytes) -> bool:
-    """The connection is broken instead of closed."""
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    return True
-
-
-def on_reads(fault: Fault, times: int) -> Fault:
+def on_reads(fault: Fault, times: int) -> Callable[[int, Sent], Fault | None]:
     """Spoil some reads of log files, and no other request."""
     left = [times]
 
-    def spoil(connection: socket.socket, request: Request, answer: bytes) -> bool:
-        if not request.end or not request.key.endswith(".log") or not left[0]:
-            return False
+    def choose(_number: int, sent: Sent) -> Fault | None:
+        if not sent.end or not sent.key.endswith(".log") or not left[0]:
+            return None
         left[0] -= 1
-        return fault(connection, request, answer)
+        return fault
 
-    return spoil
-
-
-FAULTS = [status(500), status(503), cut_off, reset]
+    return choose
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=["500", "503", "cut off", "reset"])
-def test_a_fault_that_passes_is_not_noticed(store: Proxy, example_data: str, fault: Fault) -> None:
+_FAULTS = ("500 before", "503 SlowDown", "cut within the answer", "reset after")
+
+
+@pytest.mark.parametrize("fault", _FAULTS)
+def test_a_fault_that_passes_is_not_noticed(
+    store: FaultyServer, example_data: str, fault: str
+) -> None:
     """Each failed request is repeated."""
-    log = open_log_dir(store.url("kafka")).log("orders", 0)
+    log = open_log_dir(s3_url(store.port, "kafka")).log("orders", 0)
     assert log.end_offset()
-    store.fault = on_reads(fault, 1)
+    store.choose = on_reads(FAULTS[fault], 1)
 
     assert log.scan().read_all() == open_log_dir(example_data).log("orders", 0).scan().read_all()
 
 
 @pytest.mark.parametrize(
-    "fault",
-    [FAULTS[0], *(pytest.param(each, marks=pytest.mark.slow) for each in FAULTS[1:])],
-    ids=["500", "503", "cut off", "reset"],
+    "fault", [_FAULTS[0], *(pytest.param(each, marks=pytest.mark.slow) for each in _FAULTS[1:])]
 )
 def test_a_fault_that_stays_is_an_error(
-    store: Proxy, monkeypatch: pytest.MonkeyPatch, fault: Fault
+    store: FaultyServer, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     """The error has URL and bytes, and comes after a bounded number of requests."""
     monkeypatch.setattr(requests, "_TRIES", 1)  # the client repeats them as well
-    log = open_log_dir(store.url("kafka")).log("orders", 0)
+    log = open_log_dir(s3_url(store.port, "kafka")).log("orders", 0)
     assert log.end_offset()
     store.reset()
-    store.fault = on_reads(fault, 100)
+    store.choose = on_reads(FAULTS[fault], 100)
 
     with pytest.raises(
         StorageError, match=r"s3://logs.*\.log: reading bytes 0 to 6381 failed: AWS"
@@ -178,25 +155,20 @@ def test_a_fault_that_stays_is_an_error(
 
 
 def test_a_server_that_falls_silent_is_given_up(
-    store: Proxy, monkeypatch: pytest.MonkeyPatch
+    store: FaultyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error comes after the deadline, while the server is still silent."""
-    log = open_log_dir(store.url("kafka")).log("orders", 0)
+    log = open_log_dir(s3_url(store.port, "kafka")).log("orders", 0)
     assert log.end_offset()
     monkeypatch.setattr(requests, "_DEADLINE_SECONDS", 0.5)
-    is_over = threading.Event()
-    store.fault = on_reads(lambda *_: is_over.wait(60), 1)
-    try:
-        with pytest.raises(StorageError, match=r"took more than 0.5 s: check the network"):
-            log.scan().read_all()
-        assert not is_over.is_set()
-    finally:
-        is_over.set()
+    store.choose = on_reads(FAULTS["silent after"], 1)
+    with pytest.raises(StorageError, match=r"took more than 0.5 s: check the network"):
+        log.scan().read_all()
 
 
 @pytest.mark.slow
 def test_an_unreachable_store_is_no_missing_directory(
-    store: Proxy, monkeypatch: pytest.MonkeyPatch
+    store: FaultyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A missing server, bucket and directory are three different errors, without credentials."""
     monkeypatch.setattr(requests, "_TRIES", 1)
@@ -206,24 +178,25 @@ def test_an_unreachable_store_is_no_missing_directory(
     assert "AKIAKEY" not in str(caught.value)
     assert "topsecret" not in str(caught.value)
     with pytest.raises(StorageError, match="NO_SUCH_BUCKET"):
-        open_log_dir(store.url("kafka").replace("//logs/", "//nobucket/"))
+        open_log_dir(s3_url(store.port, "kafka").replace("//logs/", "//nobucket/"))
     with pytest.raises(LogDirectoryError, match="no such file or directory"):
-        open_log_dir(store.url("nothing"))
+        open_log_dir(s3_url(store.port, "nothing"))
 
 
 def test_spark_reads_a_url_with_credentials(
-    store: Proxy, spark: SparkSession, example_data: str
+    store: FaultyServer, spark: SparkSession, example_data: str
 ) -> None:
     """Tasks open the URL by themselves, and their slices do not contain its secrets.
 
     A write is refused without naming the secrets.
     """
-    url = store.url("kafka").replace("s3://", "s3://AKIAKEY:topsecret@")
+    plain = s3_url(store.port, "kafka")
+    url = plain.replace("s3://", "s3://AKIAKEY:topsecret@")
     url = url.replace("&anonymous=true", "")
     source = spark.read.format("segmentlog").option("maxBytesPerPartition", 2048)
 
     rows = source.load(url).collect()
-    spark.sql(f"CREATE TABLE at_url USING segmentlog OPTIONS (path '{store.url('kafka')}')")
+    spark.sql(f"CREATE TABLE at_url USING segmentlog OPTIONS (path '{plain}')")
     n_rows = spark.table("at_url").count()
     spark.sql("DROP TABLE at_url")
 
@@ -235,10 +208,10 @@ def test_spark_reads_a_url_with_credentials(
     assert "topsecret" not in str(caught.value)
 
 
-def test_the_command_line_takes_urls(store: Proxy, example_data: str) -> None:
+def test_the_command_line_takes_urls(store: FaultyServer, example_data: str) -> None:
     """The output names the place without the options of the URL."""
     for command in (["describe"], ["verify", "--records"], ["dump", "--topic", "orders"]):
-        there = CliRunner().invoke(app, [*command, store.url("kafka")])
+        there = CliRunner().invoke(app, [*command, s3_url(store.port, "kafka")])
         here = CliRunner().invoke(app, [*command, example_data])
 
         assert here.output == there.output.replace("s3://logs/kafka", example_data)

@@ -1,28 +1,20 @@
 """Logs in servers of each protocol of object stores: S3, Google Cloud Storage and Azure."""
 
-import itertools
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from faulty_server import FAULTS, FaultyServer
 from kafka_here import ArtifactsError
-from one_winner import SERVERS, contend
-from spoiled_requests import (
-    OPERATIONS,
-    hasty_clients,
-    new_place,
-    new_process,
-    play,
-    port_in,
-    sites_of,
-)  # fmt: skip
+from killed_writers import play_kills
+from moto_here import Moto
+from spoiled_requests import OPERATIONS, play_all
+from store_servers import AzureServer, GoogleServer, S3Server
 
 import segmentlog
 from segmentlog.bucket.objects import objects_at
@@ -33,20 +25,24 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 
 @pytest.fixture(
-    scope="module", params=["moto behind a lock", "S3Proxy", "fake-gcs-server", "Azurite"]
+    scope="module",
+    params=[
+        pytest.param(Moto, id="moto behind a lock"),
+        pytest.param(S3Server, id="S3Proxy"),
+        pytest.param(GoogleServer, id="fake-gcs-server"),
+        pytest.param(AzureServer, id="Azurite"),
+    ],
 )
 def place(request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of a place in a server."""
-    before = dict(os.environ)
     try:
-        running = SERVERS[request.param]()
-        url = running.__enter__()
+        running = request.param()
     except (ArtifactsError, ImportError) as error:
         pytest.skip(f"the server cannot be had: {error}")
-    yield url
-    running.__exit__(None, None, None)
-    os.environ.clear()
-    os.environ.update(before)
+    with running, pytest.MonkeyPatch.context() as patch:
+        for name, value in running.environment.items():
+            patch.setenv(name, value)
+        yield running.log_url("logs")
 
 
 @pytest.fixture
@@ -69,9 +65,26 @@ def _values(url: str, topic: str = "orders") -> list[str]:
 
 
 def test_one_winner_of_each_key(url: str) -> None:
+    """Of 16 clients that create the same keys at once; with two, commits would be lost."""
     location = bucket_at(url)
     assert location is not None
-    assert contend(objects_at(location), 200).is_exact
+    objects = objects_at(location)
+    winners: list[list[int]] = [[] for _ in range(1000)]
+    together = threading.Barrier(16)
+
+    def create(client: int) -> None:
+        together.wait()
+        for key, won in enumerate(winners):
+            if objects.create(f"contended/{key}", b"%d" % client):
+                won.append(client)
+
+    threads = [threading.Thread(target=create, args=(client,)) for client in range(16)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    held = [objects.get(f"contended/{key}") for key in range(len(winners))]
+    assert [[int(each)] for each in held] == winners
 
 
 def test_writes_of_every_kind(url: str, tmp_path: Path) -> None:
@@ -128,20 +141,21 @@ def test_a_thousand_small_commits(url: str) -> None:
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_requests_that_are_spoiled(name: str, url: str) -> None:
-    """A part of what `spoiled_requests` prints: each operation is done, or is not, and says so."""
-    operation, port = OPERATIONS[name], port_in(url)
-    with FaultyServer(port) as proxy, hasty_clients():
-        try:
-            n_requests = len(sites_of(operation, proxy, new_place(url, proxy, port)))
-        except StorageError as error:
-            if name != "write in parts":
-                raise
-            pytest.skip(f"the server takes no small parts: {error}")
-        plays = itertools.product(range(n_requests), FAULTS.values(), (False, True))
-        for number, fault, stays in itertools.islice(plays, 0, None, 40):
-            play(operation, proxy, new_place(url, proxy, port), number, fault, stays=stays)
-    new_process()
+def test_requests_that_are_spoiled(name: str, url: str, say: Callable[[str], None]) -> None:
+    """A part of all cases: each operation is done, or is not, and says so."""
+    try:
+        say(f"| {name} | {play_all(OPERATIONS[name], url, every=40)} |")
+    except StorageError as error:
+        if name != "write in parts":
+            raise
+        pytest.skip(f"the server takes no small parts: {error}")
+
+
+def test_two_hundred_kills(url: str, say: Callable[[str], None]) -> None:
+    """Of real processes, at their requests."""
+    found = play_kills(url, 200)
+    say(str(found))
+    assert found.is_right
 
 
 _SPARK = """

@@ -4,8 +4,6 @@ Writers and sweepers run side by side, each behind a proxy, which kills its proc
 request comes.  The server then carries the request out, or has never got it.  A writer that was
 killed is started again with the same version.  A reader looks all the time whether it finds all
 rows of a version or none.
-
-``python tests/support/killed_writers.py`` prints a table of what was played on each server.
 """
 
 import json
@@ -20,8 +18,8 @@ from collections import Counter
 from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
-from faulty_server import Fault, FaultyServer, Sent
-from spoiled_requests import new_place, new_process, port_in
+from proxies import Fault, FaultyServer, Sent
+from spoiled_requests import new_process, port_in
 
 import segmentlog
 from segmentlog.bucket.objects import objects_at
@@ -29,8 +27,6 @@ from segmentlog.bucket.sequence import sequence_at
 from segmentlog.bucket.upkeep import sweep_objects
 from segmentlog.errors import LogDirectoryError, SegmentLogError
 from segmentlog.store.paths import BucketLocation, bucket_at
-
-__all__ = ["Kills", "play_kills"]
 
 _N_ROWS = 40
 _TOPIC = "orders"
@@ -60,7 +56,7 @@ class _Nursery:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, __file__, "nursery"], text=True,
+            [sys.executable, __file__], text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
 
@@ -215,23 +211,5 @@ def play_kills(url: str, n_kills: int, n_writers: int = 3, seed: int = 57) -> Ki
     )
 
 
-def main() -> None:
-    """Play on each server, and print a table."""
-    import logging
-
-    from one_winner import SERVERS
-
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    n_kills = int(sys.argv[1]) if len(sys.argv) > 1 else 200
-    names = sys.argv[2:] or ["moto behind a lock", "S3Proxy", "fake-gcs-server", "Azurite"]
-    print("| server | kills | commits | looks | lost | repeated | half-visible | not swept |")
-    print("|---|---|---|---|---|---|---|---|")
-    for name in names:
-        with SERVERS[name]() as url, FaultyServer(port_in(url)) as proxy:
-            place = new_place(url, proxy, port_in(url))
-            found = play_kills(place, n_kills)
-        print(f"| {name} | {' | '.join(map(str, found))} |", flush=True)
-
-
 if __name__ == "__main__":
-    _serve() if sys.argv[1:] == ["nursery"] else main()
+    _serve()

@@ -11,8 +11,6 @@ import urllib.request
 from collections.abc import Iterable
 from typing import Any, Self
 
-__all__ = ["BUCKET", "CREDENTIALS", "Moto"]
-
 BUCKET = "logs"
 
 #: Moto refuses unsigned requests, and takes any signature.
@@ -21,6 +19,8 @@ CREDENTIALS = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any"}
 
 class Moto:
     """A server with one bucket; a context that stops it."""
+
+    environment = CREDENTIALS
 
     def __init__(self, *, locked: bool = True) -> None:
         # Read by moto once: tests of uploads in parts need few bytes for many parts.
@@ -51,6 +51,8 @@ class Moto:
         """URL of a place; the credentials are those of the environment (`CREDENTIALS`)."""
         server = f"http://127.0.0.1:{self.port}"
         return f"s3://{BUCKET}/{key}?endpoint_override={server}&region=us-east-1"
+
+    log_url = url
 
     def __enter__(self) -> Self:
         return self

@@ -1,20 +1,16 @@
 """Each request of each operation on a log in an object store, spoiled in each way.
 
 An operation runs once to count its requests.  Then it runs again at a new place for each request
-and each fault (`faulty_server.FAULTS`), once with one spoiled request, which the client repeats by
+and each fault (`proxies.FAULTS`), once with one spoiled request, which the client repeats by
 itself, and once with all repetitions of the request spoiled.  It must be done, or end with one of
 our errors, and the log must hold all of it or nothing of it.
-
-``python tests/support/spoiled_requests.py`` prints a table of what was played on each server.
 """
 
 import contextlib
 import itertools
 import os
 import re
-import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -23,7 +19,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import pyarrow as pa
-from faulty_server import FAULTS, Fault, FaultyServer, Sent
+from proxies import FAULTS, Fault, FaultyServer, Sent
 
 import segmentlog
 from segmentlog.bucket import objects, sequence
@@ -31,8 +27,6 @@ from segmentlog.bucket.sequence import sequence_at
 from segmentlog.bucket.upkeep import move_starts, sweep_objects
 from segmentlog.errors import CommitInDoubtError, SegmentLogError
 from segmentlog.store.paths import BucketLocation, bucket_at
-
-__all__ = ["OPERATIONS", "Played", "hasty_clients", "new_process", "play", "sites_of"]
 
 _N_PARTITIONS = 3
 _ROWS = 60
@@ -181,7 +175,6 @@ class Played(NamedTuple):
 
     outcome: str  # "done", "in doubt", or the name of the error
     is_there: bool  # whether its effect is
-    n_swept: int
 
 
 def _values(url: str) -> list[str]:
@@ -196,18 +189,27 @@ def _values(url: str) -> list[str]:
     return sorted(each.decode() for each in found.to_pylist())
 
 
-def sites_of(operation: Operation, proxy: FaultyServer, url: str) -> list[Sent]:
-    """The requests of an operation that nobody spoils.
+def play_all(operation: Operation, url: str, every: int) -> str:
+    """Play each `every`th case, and return a row of the table in ``storage/docs/bucket.md``.
 
-    `url`: an empty place, by way of the proxy.
+    `url`: a place in a server, below which each case has a place of its own.
     """
-    operation.prepare(url)
+    with FaultyServer(port_in(url)) as proxy, hasty_clients():
+        place = new_place(url, proxy)
+        operation.prepare(place)
+        new_process()
+        proxy.reset()
+        operation.run(place)
+        n_requests = len(proxy.requests)
+        cases = itertools.product(range(n_requests), FAULTS.values(), (False, True))
+        outcomes = Counter(
+            play(operation, proxy, new_place(url, proxy), number, fault, stays=stays).outcome
+            for number, fault, stays in itertools.islice(cases, 0, None, every)
+        )
     new_process()
-    proxy.reset()
-    operation.run(url)
-    found = proxy.requests
-    proxy.reset()
-    return found
+    done, doubt = outcomes["done"], outcomes["in doubt"]
+    n_cases = outcomes.total()
+    return f"{n_requests} | {n_cases} | {done} | {n_cases - done - doubt} | {doubt}"
 
 
 def play(
@@ -254,54 +256,19 @@ def play(
     findings = [*segmentlog.verify(url)]
     assert findings == [], findings
     location = _location(url)
-    n_swept = len(sweep_objects(location, -1, -1, dry_run=False).keys)
+    sweep_objects(location, -1, -1, dry_run=False)
     held = {each.key for each in objects.objects_at(location).list("data/")}
     assert held == sequence_at(location).refresh().objects()
-    return Played(outcome, found == after, n_swept)
-
-
-def main() -> None:
-    """Play all, and print a table."""
-    import logging
-
-    from one_winner import SERVERS
-
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    logging.getLogger("segmentlog").setLevel(logging.ERROR)
-    every = int(sys.argv[1]) if len(sys.argv) > 1 else 1
-    names = sys.argv[2:] or ["moto", "S3Proxy", "fake-gcs-server", "Azurite"]
-    print(
-        "| server | operation | requests | spoiled | done | refused | in doubt | wrong | seconds |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|")
-    for server in names:
-        with SERVERS[server]() as url, hasty_clients():
-            for name, operation in OPERATIONS.items():
-                begin = time.monotonic()
-                try:
-                    outcomes, n_requests = _played(operation, url, every)
-                except SegmentLogError as error:  # S3Proxy takes no parts of less than 5 MiB
-                    print(f"| {server} | {name} | refused without a fault: {error}", flush=True)
-                    continue
-                done, doubt = outcomes.pop("done", 0), outcomes.pop("in doubt", 0)
-                wrong = outcomes.pop("wrong", 0)
-                refused = sum(outcomes.values())
-                total = done + doubt + wrong + refused
-                seconds = time.monotonic() - begin
-                print(
-                    f"| {server} | {name} | {n_requests} | {total} | {done} | {refused} | {doubt} "
-                    f"| {wrong} | {seconds:.0f} |",
-                    flush=True,
-                )
+    return Played(outcome, found == after)
 
 
 _places = itertools.count()
 
 
-def new_place(url: str, proxy: FaultyServer, server_port: int) -> str:
+def new_place(url: str, proxy: FaultyServer) -> str:
     """An empty place in the server of a place, by way of the proxy."""
     before, question, options = url.partition("?")
-    options = options.replace(f":{server_port}", f":{proxy.port}")
+    options = options.replace(f":{port_in(url)}", f":{proxy.port}")
     return f"{before}/{os.getpid()}-{next(_places)}{question}{options}"
 
 
@@ -310,29 +277,3 @@ def port_in(url: str) -> int:
     found = re.search(r"(?:127\.0\.0\.1|localhost):(\d+)", url.partition("?")[2])
     assert found is not None, url
     return int(found[1])
-
-
-def _played(operation: Operation, url: str, every: int) -> tuple[Counter[str], int]:
-    outcomes: Counter[str] = Counter()
-    port = port_in(url)
-    with FaultyServer(port) as proxy:
-        requests = sites_of(operation, proxy, new_place(url, proxy, port))
-        plays = itertools.product(range(len(requests)), FAULTS.items(), (False, True))
-        for number, (name, fault), stays in itertools.islice(plays, 0, None, every):
-            place = new_place(url, proxy, port)
-            try:
-                found = play(operation, proxy, place, number, fault, stays=stays)
-            except Exception as error:  # noqa: BLE001 - all of them are counted
-                print(
-                    f"wrong: {requests[number].method} {requests[number].target}, {name}, "
-                    f"stays={stays}: {error!r}", file=sys.stderr, flush=True,
-                )  # fmt: skip
-                outcomes["wrong"] += 1
-                proxy.reset()
-            else:
-                outcomes[found.outcome] += 1
-    return outcomes, len(requests)
-
-
-if __name__ == "__main__":
-    main()

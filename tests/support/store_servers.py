@@ -1,4 +1,4 @@
-"""Servers of Google Cloud Storage's and Azure's protocols on this machine."""
+"""Servers of object stores on this machine: S3's protocol, Google Cloud Storage's, and Azure's."""
 
 import contextlib
 import http.client
@@ -10,18 +10,23 @@ import socket
 import socketserver
 import subprocess
 import tempfile
-import threading
 import time
+import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from kafka_here.artifacts import azurite, fake_gcs_server
+from kafka_here.artifacts import azurite, fake_gcs_server, java, s3proxy_jars
 from ports import free_port
+from proxies import Answer, Forwarder, asked, read_head
 
 _SECONDS = 60
-_BUCKET = "logs"
+
+#: Headers that a forwarded request does not keep; an anonymous server checks no signatures.
+_OF_THE_CONNECTION = {"host", "content-length", "transfer-encoding", "authorization"}
+
+BUCKET = "logs"
 
 #: The account of Azurite, and its key, which are the same everywhere.
 _ACCOUNT = "devstoreaccount1"
@@ -53,9 +58,16 @@ class StoreServer:
         """Start the server, and copy the directory."""
         raise NotImplementedError
 
+    #: Variables with the credentials of a log that can be appended to.
+    environment: Mapping[str, str] = {}
+
     def url(self, key: str) -> str:
         """The URL of a directory in the bucket."""
         raise NotImplementedError
+
+    def log_url(self, key: str) -> str:
+        """The URL of a log that can be appended to, with credentials of `environment`."""
+        return self.url(key)
 
     def _run(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         """Start a program, and wait until it accepts connections."""
@@ -68,14 +80,16 @@ class StoreServer:
         self._stack.callback(process.wait)
         self._stack.callback(process.kill)
         until = time.monotonic() + _SECONDS
-        while True:
-            with contextlib.suppress(OSError):
-                socket.create_connection(("127.0.0.1", self.port)).close()
-                return
+        while not self._is_up():
             if process.poll() is not None or time.monotonic() > until:
                 message = f"{command[0]} does not answer:\n{log.read_text()[-2000:]}"
                 raise RuntimeError(message)
             time.sleep(0.05)
+
+    def _is_up(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
+            return True
+        return False
 
     def __enter__(self) -> Self:
         return self
@@ -84,55 +98,48 @@ class StoreServer:
         self._stack.close()
 
 
-class Forwarder:
-    """A server in this process that passes requests on to another one; a context that stops it."""
-
-    def __init__(self, server_port: int) -> None:
-        serve = self._serve
-
-        class Handler(socketserver.StreamRequestHandler):
-            disable_nagle_algorithm = True
-
-            def handle(self) -> None:
-                server = http.client.HTTPConnection("127.0.0.1", server_port)
-                with contextlib.suppress(OSError, http.client.HTTPException):
-                    while serve(self, server):
-                        pass
-                server.close()
-
-        class Server(socketserver.ThreadingTCPServer):
-            daemon_threads = True
-            block_on_close = False
-            request_queue_size = 64
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self.port = self._server.server_address[1]
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
-
-    def _serve(
-        self, handler: socketserver.StreamRequestHandler, server: http.client.HTTPConnection
-    ) -> bool:
-        """Answer the next request of a connection; False at its end."""
-        raise NotImplementedError
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+def s3_url(port: int, key: str) -> str:
+    """URL of a directory in the bucket of a server of S3's protocol, or of a proxy."""
+    return f"s3://{BUCKET}/{key}?endpoint_override=http://127.0.0.1:{port}&anonymous=true"
 
 
-def read_head(
-    handler: socketserver.StreamRequestHandler,
-) -> tuple[str, str, dict[str, str]] | None:
-    """Method, path, and headers by their lower-cased names; None at the end of a connection."""
-    line = handler.rfile.readline().decode("latin-1")
-    if not line:
-        return None
-    method, path, _ = line.split(" ", 2)
-    given = http.client.parse_headers(handler.rfile)
-    return method, path, {name.lower(): value for name, value in given.items()}
+class S3Server(StoreServer):
+    """S3Proxy with objects in its memory."""
+
+    def _begin(self, directory: Path | None) -> None:
+        settings = {
+            "s3proxy.authorization": "none",
+            "s3proxy.endpoint": f"http://127.0.0.1:{self.port}",
+            "s3proxy.ignore-unknown-headers": "true",  # checksums that newer clients ask for
+            "jclouds.provider": "transient-nio2",
+            "jclouds.identity": "any",
+            "jclouds.credential": "any",
+        }
+        path = self._files / "s3proxy.conf"
+        path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        command = [java(), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-DLOG_LEVEL=warn"]
+        command += ["-cp", f"{s3proxy_jars()}/*", "org.gaul.s3proxy.Main"]
+        self._run([*command, "--properties", str(path)])
+        self.put("")
+        if directory is not None:
+            self.copy(directory, "kafka")
+
+    def url(self, key: str) -> str:
+        return s3_url(self.port, key)
+
+    def put(self, key: str, data: bytes = b"") -> None:
+        """Make an object, or the bucket if the key is empty."""
+        url = f"http://127.0.0.1:{self.port}/{BUCKET}/{key}".rstrip("/")
+        # Without a type, the client calls the bytes a form, which the server would parse.
+        headers = {"Content-Type": "application/octet-stream"}
+        request = urllib.request.Request(url, data, headers, method="PUT")
+        urllib.request.urlopen(request).close()
+
+    def copy(self, directory: Path, key: str) -> None:
+        """Copy the files of a directory, as a common tool would."""
+        for path in sorted(directory.rglob("*")):
+            if path.is_file():
+                self.put(f"{key}/{path.relative_to(directory)}", path.read_bytes())
 
 
 class GoogleServer(StoreServer):
@@ -144,7 +151,7 @@ class GoogleServer(StoreServer):
     """
 
     def _begin(self, directory: Path | None) -> None:
-        bucket = self._files / "data" / _BUCKET
+        bucket = self._files / "data" / BUCKET
         bucket.mkdir(parents=True)
         if directory is not None:
             shutil.copytree(directory, bucket / "kafka")
@@ -160,15 +167,19 @@ class GoogleServer(StoreServer):
 
     def url(self, key: str) -> str:
         options = f"scheme=http&endpoint_override={self.authority}&retry_limit_seconds=5"
-        return f"gs://anonymous@{_BUCKET}/{key}?{options}"
+        return f"gs://anonymous@{BUCKET}/{key}?{options}"
 
     def log_url(self, key: str) -> str:
-        """The URL of a log that can be appended to."""
-        return f"gs://anonymous@{_BUCKET}/{key}?scheme=http&endpoint_override={self.gateway}"
+        return f"gs://anonymous@{BUCKET}/{key}?scheme=http&endpoint_override={self.gateway}"
 
 
 class AzureServer(StoreServer):
     """Azure Blob Storage: Azurite."""
+
+    environment: ClassVar = {
+        "AZURE_STORAGE_ACCOUNT_NAME": _ACCOUNT,
+        "AZURE_STORAGE_ACCOUNT_KEY": AZURE_KEY,
+    }
 
     def _begin(self, directory: Path | None) -> None:
         from pyarrow.fs import AzureFileSystem, LocalFileSystem, copy_files
@@ -185,35 +196,26 @@ class AzureServer(StoreServer):
             blob_storage_authority=self.authority, dfs_storage_authority=self.authority,
             blob_storage_scheme="http", dfs_storage_scheme="http",
         )  # fmt: skip
-        store.create_dir(_BUCKET)
+        store.create_dir(BUCKET)
         if directory is not None:
             copy_files(
-                str(directory), f"{_BUCKET}/kafka", source_filesystem=LocalFileSystem(),
+                str(directory), f"{BUCKET}/kafka", source_filesystem=LocalFileSystem(),
                 destination_filesystem=store, use_threads=False,
             )  # fmt: skip
 
     def url(self, key: str) -> str:
         secret = quote(AZURE_KEY, "")
-        return f"abfs://{_ACCOUNT}:{secret}@{self.authority}/{_BUCKET}/{key}?enable_tls=false"
+        return f"abfs://{_ACCOUNT}:{secret}@{self.authority}/{BUCKET}/{key}?enable_tls=false"
 
     def log_url(self, key: str) -> str:
-        """The URL of a log that can be appended to, with credentials of `environment`."""
         options = f"enable_tls=false&blob_storage_authority={self.authority}"
-        return f"az://{_BUCKET}/{key}?{options}"
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """Variables with the credentials."""
-        return {
-            "AZURE_STORAGE_ACCOUNT_NAME": _ACCOUNT,
-            "AZURE_STORAGE_ACCOUNT_KEY": AZURE_KEY,
-        }
+        return f"az://{BUCKET}/{key}?{options}"
 
     def hadoop_url(self, key: str) -> str:
         """The URL in Hadoop's form, with the key as an option."""
         given = f"account_key={quote(AZURE_KEY, '')}&enable_tls=false"
         servers = f"blob_storage_authority={self.authority}&dfs_storage_authority={self.authority}"
-        return f"abfs://{_BUCKET}@{_ACCOUNT}.dfs.core.windows.net/{key}?{given}&{servers}"
+        return f"abfs://{BUCKET}@{_ACCOUNT}.dfs.core.windows.net/{key}?{given}&{servers}"
 
 
 class _Gateway(Forwarder):
@@ -232,75 +234,72 @@ class _Gateway(Forwarder):
         head = read_head(handler)
         if head is None:
             return False
-        method, path, headers = head
-        body = _body(handler, headers)
-        status, reason, answer, kept = self._answered(server, method, path, headers, body)
-        lines = [f"HTTP/1.1 {status} {reason}", *(f"{name}: {value}" for name, value in kept)]
-        if not any(name.lower() == "content-length" for name, _ in kept):
-            lines.append(f"Content-Length: {len(answer)}")
-        handler.wfile.write("\r\n".join([*lines, "", ""]).encode("latin-1") + answer)
+        method, target, headers = head
+        answer = self._answered(server, method, target, headers, _body(handler, headers))
+        handler.wfile.write(answer.packed())
         return True
 
     def _answered(
         self,
         server: http.client.HTTPConnection,
         method: str,
-        path: str,
+        target: str,
         headers: dict[str, str],
         body: bytes,
-    ) -> tuple[int, str, bytes, list[tuple[str, str]]]:
-        url = urlsplit(path)
+    ) -> Answer:
+        url = urlsplit(target)
         query = parse_qs(url.query, keep_blank_values=True)
         is_xml = not url.path.startswith(("/storage/", "/upload/", "/batch/"))
         bucket, _, key = unquote(url.path).lstrip("/").partition("/")
         if not is_xml or method not in {"PUT", "POST", "DELETE"}:
-            return _asked(server, method, path, body, headers)
+            passed = {name: headers[name] for name in headers if name not in _OF_THE_CONNECTION}
+            return asked(server, method, target, body, passed)
         if method == "DELETE":
             if "uploadId" in query:
                 self._uploads.pop(query["uploadId"][0], None)
-                return 204, "No Content", b"", []
-            path = f"/storage/v1/b/{bucket}/o/{quote(key, '')}"
-            return _asked(server, "DELETE", path, b"", {})
+                return Answer(204, "No Content", b"")
+            return asked(server, "DELETE", f"/storage/v1/b/{bucket}/o/{quote(key, '')}", b"", {})
         if "uploads" in query:
             name = f"upload-{len(self._uploads)}-{time.monotonic_ns()}"
             self._uploads[name] = {}
             made = f"<InitiateMultipartUploadResult><Bucket>{bucket}</Bucket><Key>{key}</Key>"
             made += f"<UploadId>{name}</UploadId></InitiateMultipartUploadResult>"
-            return 200, "OK", made.encode(), []
+            return Answer(200, "OK", made.encode())
         if "partNumber" in query:
             part = int(query["partNumber"][0])
             self._uploads[query["uploadId"][0]][part] = body
-            return 200, "OK", b"", [("ETag", f'"{part}"')]
+            return Answer(200, "OK", b"", [("ETag", f'"{part}"')])
         if "uploadId" in query:
             parts = self._uploads.pop(query["uploadId"][0])
             body = b"".join(parts[number] for number in sorted(parts))
-            status, reason, answer, kept = self._inserted(server, bucket, key, body, headers)
-            if status == 200:
-                answer = b"<CompleteMultipartUploadResult><ETag>x</ETag>"
-                answer += b"</CompleteMultipartUploadResult>"
-            return status, reason, answer, [each for each in kept if each[0] == "ETag"]
-        return self._inserted(server, bucket, key, body, headers)
+            found = _inserted(server, bucket, key, body, headers)
+            if found.status == 200:
+                done = b"<CompleteMultipartUploadResult><ETag>x</ETag>"
+                done += b"</CompleteMultipartUploadResult>"
+                found = found._replace(body=done)
+            return found._replace(headers=[each for each in found.headers if each[0] == "ETag"])
+        return _inserted(server, bucket, key, body, headers)
 
-    def _inserted(
-        self,
-        server: http.client.HTTPConnection,
-        bucket: str,
-        key: str,
-        body: bytes,
-        headers: dict[str, str],
-    ) -> tuple[int, str, bytes, list[tuple[str, str]]]:
-        path = f"/upload/storage/v1/b/{bucket}/o?uploadType=multipart"
-        if (generation := headers.get("x-goog-if-generation-match")) is not None:
-            path += f"&ifGenerationMatch={generation}"
-        name = json.dumps({"name": key}).encode()
-        data = b"--parts\r\nContent-Type: application/json\r\n\r\n" + name
-        data += b"\r\n--parts\r\nContent-Type: application/octet-stream\r\n\r\n" + body
-        data += b"\r\n--parts--\r\n"
-        about = {"content-type": "multipart/related; boundary=parts"}
-        status, reason, answer, _ = _asked(server, "POST", path, data, about)
-        tag = re.search(rb'"etag": ?"([^"]*)"', answer)
-        kept = [("ETag", tag[1].decode() if tag else '"1"'), ("x-goog-generation", "1")]
-        return status, reason, answer, kept
+
+def _inserted(
+    server: http.client.HTTPConnection,
+    bucket: str,
+    key: str,
+    body: bytes,
+    headers: Mapping[str, str],
+) -> Answer:
+    path = f"/upload/storage/v1/b/{bucket}/o?uploadType=multipart"
+    if (generation := headers.get("x-goog-if-generation-match")) is not None:
+        path += f"&ifGenerationMatch={generation}"
+    name = json.dumps({"name": key}).encode()
+    data = b"--parts\r\nContent-Type: application/json\r\n\r\n" + name
+    data += b"\r\n--parts\r\nContent-Type: application/octet-stream\r\n\r\n" + body
+    data += b"\r\n--parts--\r\n"
+    about = {"content-type": "multipart/related; boundary=parts"}
+    found = asked(server, "POST", path, data, about)
+    tag = re.search(rb'"etag": ?"([^"]*)"', found.body)
+    kept = [("ETag", tag[1].decode() if tag else '"1"'), ("x-goog-generation", "1")]
+    return found._replace(headers=kept)
 
 
 def _body(handler: socketserver.StreamRequestHandler, headers: Mapping[str, str]) -> bytes:
@@ -314,22 +313,3 @@ def _body(handler: socketserver.StreamRequestHandler, headers: Mapping[str, str]
         if not size:
             break
     return found
-
-
-def _asked(
-    server: http.client.HTTPConnection,
-    method: str,
-    path: str,
-    body: bytes,
-    headers: Mapping[str, str],
-) -> tuple[int, str, bytes, list[tuple[str, str]]]:
-    passed = {
-        name: value
-        for name, value in headers.items()
-        if name not in {"host", "content-length", "transfer-encoding", "authorization"}
-    }
-    server.request(method, path, body=body or None, headers=passed)
-    found = server.getresponse()
-    answer = found.read()
-    kept = [each for each in found.getheaders() if each[0].lower() != "transfer-encoding"]
-    return found.status, found.reason, answer, kept

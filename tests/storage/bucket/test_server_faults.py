@@ -3,14 +3,13 @@
 `spoiled_requests` says what is played.  A plain `pytest` plays what a commit depends on.
 """
 
-import itertools
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
-from faulty_server import FAULTS, Fault, FaultyServer, Sent
 from moto_here import Moto
-from spoiled_requests import OPERATIONS, hasty_clients, new_place, new_process, play, sites_of
+from proxies import FAULTS, Fault, FaultyServer, Sent
+from spoiled_requests import OPERATIONS, hasty_clients, new_place, new_process, play, play_all
 
 import segmentlog
 from segmentlog.errors import StorageError
@@ -31,7 +30,7 @@ def _is_commit(_number: int, sent: Sent) -> bool:
 
 
 def _place(moto: Moto, proxy: FaultyServer) -> str:
-    return new_place(moto.url("faults"), proxy, moto.port)
+    return new_place(moto.url("faults"), proxy)
 
 
 @pytest.mark.parametrize(
@@ -53,11 +52,10 @@ def test_the_request_that_decides(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_every_request_of_every_operation(moto: Moto, proxy: FaultyServer, name: str) -> None:
-    n_requests = len(sites_of(OPERATIONS[name], proxy, _place(moto, proxy)))
-    plays = itertools.product(range(n_requests), FAULTS.values(), (False, True))
-    for number, fault, stays in itertools.islice(plays, 0, None, 3):
-        play(OPERATIONS[name], proxy, _place(moto, proxy), number, fault, stays=stays)
+def test_every_request_of_every_operation(
+    moto: Moto, name: str, say: Callable[[str], None]
+) -> None:
+    say(f"| {name} | {play_all(OPERATIONS[name], moto.url('faults'), every=3)} |")
 
 
 def _write(url: str) -> None:
