@@ -3,20 +3,16 @@
 The next compaction begins at once.
 """
 
-import contextlib
 import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from compaction.batches import lay_out, records_of
-from ready_worker import plain_python
+from killing import Driver
 
 import segmentlog
 from segmentlog.errors import LogLockedError
@@ -28,68 +24,12 @@ COMPACT = {"cleanup.policy": "compact", "segment.bytes": "2000"}
 
 #: Compacts each directory whose path it reads, and prints a line before and after.
 DRIVER = f"""
-import sys
 import pyspark_segmentlog
-from pyspark.sql import SparkSession
-spark = (
-    SparkSession.builder.master("local[2,4]")
-    .config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
-    .getOrCreate()
-)
-spark.sparkContext.setLogLevel("OFF")
 print("ready", flush=True)
 for line in sys.stdin:
     pyspark_segmentlog.compact(spark, line.strip(), settings={COMPACT!r})
     print("done", flush=True)
 """
-
-
-class Driver:
-    """A driver with its JVM and its Python workers, in one session of the operating system."""
-
-    def __init__(self, errors: Path) -> None:
-        with errors.open("ab") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", DRIVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=output, start_new_session=True,
-                env={**os.environ, "PYSPARK_PYTHON": plain_python()},
-            )  # fmt: skip
-        assert self.says() == "ready", errors.read_text()[-2000:]
-
-    def begin(self, directory: Path) -> None:
-        """Make the driver compact a directory."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{directory}\n".encode())
-        self.process.stdin.flush()
-
-    def says(self) -> str:
-        """The next line that the driver prints."""
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().decode().strip()
-
-    def members(self) -> Iterator[tuple[int, bool]]:
-        """Processes of the session, and whether each is a worker. Daemons fork the workers."""
-        for name in filter(str.isdigit, os.listdir("/proc")):
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                _, _, after = Path("/proc", name, "stat").read_text().rpartition(") ")
-                state, _, group, session = after.split()[:4]
-                if int(session) == self.process.pid and state != "Z":
-                    yield int(name), group not in {name, session}
-
-    def kill_workers(self) -> None:
-        """Kill all current workers."""
-        for pid, is_worker in list(self.members()):
-            if is_worker:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-
-    def end(self) -> None:
-        """Kill all processes that are left."""
-        while members := list(self.members()):
-            for pid, _ in members:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-        self.process.communicate()
 
 
 def values_of(directory: Path) -> list[dict[bytes, bytes]]:
@@ -132,13 +72,17 @@ def test_a_compaction_that_begins_as_soon_as_a_driver_is_killed(tmp_path: Path) 
         directory = tmp_path / str(number)
         lay_out_logs(directory, rng)
         expected = values_of(directory)
-        driver = Driver(tmp_path / "driver.err")
+        driver = Driver(DRIVER, tmp_path / "driver.err")
         try:
-            driver.begin(directory)
+            assert driver.process.stdout.readline() == b"ready\n", driver.errors.read_text()[
+                -2000:
+            ]
+            driver.process.stdin.write(f"{directory}\n".encode())
+            driver.process.stdin.flush()
             while not (found := [*directory.glob("*/*.cleaned")]):
                 time.sleep(0.001)
             if number % 2:
-                driver.kill_workers()
+                driver.kill("worker")
             elif number % 4 == 0:
                 while not [*directory.glob("*/*.deleted")] and driver.process.poll() is None:
                     time.sleep(0.001)

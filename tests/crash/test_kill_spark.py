@@ -5,8 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from killed_drivers import Driver
-from killing import N_PARTITIONS, N_ROWS, Reader, n_whole_jobs, step_of
+from killing import N_PARTITIONS, N_ROWS, JobDriver, Reader, n_whole_jobs, step_of
 from soundness import assert_settled
 
 import segmentlog
@@ -18,15 +17,7 @@ N_KILLS, N_WORKERS_KILLED_FIRST = 200, 7
 #: Writes one job after the other and prints the number of each once it is committed. A job that
 #: failed is repeated under its number.
 DRIVER = f"""
-import sys
 from itertools import count
-from pyspark.sql import SparkSession
-spark = (
-    SparkSession.builder.master("local[2,4]")
-    .config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
-    .getOrCreate()
-)
-spark.sparkContext.setLogLevel("OFF")
 for number in count(int(sys.argv[2])):
     rows = spark.range(0, {N_PARTITIONS * N_ROWS}, 1, 4)
     rows = rows.selectExpr(f"'{{number}}' value", "cast(id % {N_PARTITIONS} as int) partition")
@@ -55,23 +46,23 @@ def test_killed_spark_jobs_lose_and_repeat_nothing(tmp_path: Path) -> None:
     steps: Counter[tuple[str, str]] = Counter()
     with segmentlog.open_writer(directory, "t", num_partitions=N_PARTITIONS):
         pass
-    driver = Driver(DRIVER, directory, 0)
+    driver = JobDriver(DRIVER, directory, 0)
     try:
         with Reader(directory) as reader:
             for number in range(1, N_KILLS + 1):
                 driver.wait_for_a_job()
                 acknowledged = driver.wait_for_a_job()
                 is_driver = number % (N_WORKERS_KILLED_FIRST + 1) == 0
-                kinds = {"worker", "java", "other"} if is_driver else {"worker"}
+                kinds = ("worker", "java", "other") if is_driver else ("worker",)
                 aim = directory if rng.random() < 0.7 else None
-                driver.kill(kinds, in_guard_of=aim, after=rng.uniform(0, 1))
+                driver.kill_during(aim, *kinds, after=rng.uniform(0, 1))
                 steps["driver" if is_driver else "workers", step_of(directory)] += 1
                 reader.await_look()
                 if is_driver:
                     acknowledged = driver.acknowledged()
                     driver.end()
                     assert n_whole_jobs(directory) - 1 in (acknowledged, acknowledged + 1)
-                    driver = Driver(DRIVER, directory, acknowledged + 1)
+                    driver = JobDriver(DRIVER, directory, acknowledged + 1)
             acknowledged = driver.wait_for_a_job()
     finally:
         driver.end()

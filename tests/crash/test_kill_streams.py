@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from killed_drivers import Driver
-from killing import step_of
+from killing import JobDriver, step_of
 from plain_writes import write
 from soundness import assert_settled
 
@@ -33,15 +32,8 @@ SOURCES = {
 #: Writes micro-batch after micro-batch to two topics, and prints the number of each that Spark has
 #: noted.
 STREAM = """
-import sys, time
+import time
 from pathlib import Path
-from pyspark.sql import SparkSession
-spark = (
-    SparkSession.builder.master("local[2,4]")
-    .config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
-    .getOrCreate()
-)
-spark.sparkContext.setLogLevel("OFF")
 numbers = (SOURCE)
 query = (
     numbers.selectExpr("string(value) value", "if(value % 2 = 0, 'even', 'odd') topic")
@@ -89,19 +81,19 @@ def test_killed_streams_lose_and_repeat_nothing(tmp_path: Path, source: str) -> 
     program = STREAM.replace("SOURCE", SOURCES[source])
     directory, rng = tmp_path / "logs", random.Random(_N_KILLS)
     steps: Counter[str] = Counter()
-    killed: list[Driver] = []
-    driver = Driver(program, directory, 0)
+    killed: list[JobDriver] = []
+    driver = JobDriver(program, directory, 0)
     try:
         for _ in range(_N_KILLS):
             acknowledged = driver.wait_for_a_job()
-            kinds = {"java"} if rng.random() < 0.5 else {"worker", "java", "other"}
+            kinds = ("java",) if rng.random() < 0.5 else ("worker", "java", "other")
             aim = directory if rng.random() < 0.67 else None
-            driver.kill(kinds, in_guard_of=aim, after=rng.uniform(0, 1))
+            driver.kill_during(aim, *kinds, after=rng.uniform(0, 1))
             steps[step_of(directory)] += 1
             acknowledged = max(acknowledged, driver.acknowledged())
             assert n_batches(directory) > acknowledged
             killed.append(driver)
-            driver = Driver(program, directory, acknowledged + 1)
+            driver = JobDriver(program, directory, acknowledged + 1)
         acknowledged = driver.wait_for_a_job()
     finally:
         for each in (driver, *killed):

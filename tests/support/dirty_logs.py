@@ -6,19 +6,17 @@ abort, or stay open.  Everything follows from a seed.
 
 import os
 import random
-import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from crc32c import crc32c
+from producer_batches import ABORT, COMMIT, marker
 
 from segmentlog.testing.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from segmentlog.testing.legacy import encode_message, encode_wrapper, read_message
 from segmentlog.testing.reference import Record, encode_batch
 
-_TRANSACTIONAL, _CONTROL, _APPEND_TIME = 0x10, 0x20, 0x08
-_PRODUCER_AT = 43
+_TRANSACTIONAL, _APPEND_TIME = 0x10, 0x08
 _CODECS = (NONE, GZIP, SNAPPY, LZ4, ZSTD)
 
 
@@ -28,6 +26,9 @@ class Producer(NamedTuple):
     id: int
     epoch: int = 0
     sequence: int = 0
+
+
+_NOBODY = Producer(-1, -1, -1)
 
 
 class Kind(NamedTuple):
@@ -46,39 +47,6 @@ class Kind(NamedTuple):
     n_batches: int = 60
     n_records: int = 6
     age_ms: int = 100_000  # age of the oldest record
-
-
-def data_batch(
-    records: Sequence[Record],
-    producer: Producer | None = None,
-    *,
-    attributes: int = 0,
-    codec: int = NONE,
-    leader_epoch: int = 0,
-    last_offset: int | None = None,
-) -> bytes:
-    """A batch of magic 2; the producer's sequence is that of its first record."""
-    batch = encode_batch(
-        records, attributes=attributes, codec=codec, leader_epoch=leader_epoch,
-        last_offset=last_offset,
-    )  # fmt: skip
-    return batch if producer is None else _of_producer(batch, producer)
-
-
-def end_marker(
-    offset: int, timestamp_ms: int, producer: Producer, *, commits: bool, leader_epoch: int = 0
-) -> bytes:
-    """The end marker of a transaction."""
-    record = Record(offset, timestamp_ms, struct.pack(">hh", 0, commits), struct.pack(">hi", 0, 0))
-    batch = encode_batch([record], attributes=_TRANSACTIONAL | _CONTROL, leader_epoch=leader_epoch)
-    return _of_producer(batch, producer._replace(sequence=-1))
-
-
-def _of_producer(batch: bytes, producer: Producer) -> bytes:
-    found = bytearray(batch)
-    struct.pack_into(">qhi", found, _PRODUCER_AT, *producer)
-    struct.pack_into(">I", found, 17, crc32c(found[21:]))
-    return bytes(found)
 
 
 def dirty_log(seed: int, kind: Kind, now_ms: int) -> list[list[bytes]]:
@@ -170,12 +138,12 @@ class _Maker:
             )  # fmt: skip
         return found
 
-    def _put_data(self, producer: Producer | None, attributes: int = 0) -> int:
+    def _put_data(self, producer: Producer, attributes: int = 0) -> int:
         records = self._records()
         attributes |= _APPEND_TIME if self.kind.is_append_time else 0
-        batch = data_batch(
-            records, producer, attributes=attributes, codec=self.rng.choice(self.kind.codecs),
-            leader_epoch=self.epoch,
+        batch = encode_batch(
+            records, attributes=attributes, codec=self.rng.choice(self.kind.codecs),
+            leader_epoch=self.epoch, producer=producer,
         )  # fmt: skip
         self._put(batch, len(records))
         return len(records)
@@ -183,7 +151,7 @@ class _Maker:
     def _plain(self) -> None:
         magic = self.rng.choice(self.kind.magics)
         if magic == 2:
-            self._put_data(None)
+            self._put_data(_NOBODY)
             return
         records = [each._replace(headers=()) for each in self._records()]
         codec = self.rng.choice(self.kind.codecs)
@@ -215,11 +183,11 @@ class _Maker:
         producer = self.transactional[number]
         if self.rng.random() < 0.5:
             producer = self.transactional[number] = Producer(number, producer.epoch + 1)
-        marker = end_marker(
-            self.offset, self._time(), producer, commits=self.rng.random() < 0.5,
-            leader_epoch=self.epoch,
+        end = marker(
+            producer.id, producer.epoch, base_offset=self.offset, timestamp_ms=self._time(),
+            kind=self.rng.choice((ABORT, COMMIT)), leader_epoch=self.epoch,
         )  # fmt: skip
-        self._put(marker, 1)
+        self._put(end, 1)
         self.opened.remove(number)
 
 

@@ -1,18 +1,23 @@
-"""Numbered jobs of writers that are killed, and the jobs that a reader may see.
+"""Numbered jobs of writers and of Spark that are killed, and the jobs that a reader may see.
 
 Job `n` has ten rows of the value `n` in each of four partitions.  Run as a program, this looks at
 a directory again and again until its standard input ends, and prints a line for each look.
 """
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
 import numpy as np
 import pyarrow as pa
+from ready_worker import plain_python
 
 import segmentlog
 from segmentlog.txn.guard import list_guards
@@ -86,6 +91,104 @@ def _look_until_told(directory: Path) -> None:
         assert n_jobs >= n_before, "jobs that were visible are gone"
         n_before = n_jobs
         print(n_jobs, flush=True)
+
+
+#: The beginning of a driver's program.
+SESSION = """
+import sys
+from pyspark.sql import SparkSession
+spark = (
+    SparkSession.builder.master("local[2,4]")
+    .config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
+    .getOrCreate()
+)
+spark.sparkContext.setLogLevel("OFF")
+"""
+
+
+class Driver:
+    """A driver of Spark with its JVM and Python workers, in one session of the operating system.
+
+    `program`: in Python, without `SESSION`. `errors`: takes its error output.
+    """
+
+    def __init__(self, program: str, errors: Path, *arguments: object) -> None:
+        self.errors = errors
+        with errors.open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", SESSION + program, *map(str, arguments)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output,
+                start_new_session=True, env={**os.environ, "PYSPARK_PYTHON": plain_python()},
+            )  # fmt: skip
+
+    def members(self) -> Iterator[tuple[int, str]]:
+        """Processes of the session and their kinds; a daemon of Spark has forked each worker."""
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                _, _, after = Path("/proc", name, "stat").read_text().rpartition(") ")
+                state, _, group, session = after.split()[:4]
+                if int(session) == self.process.pid and state != "Z":
+                    is_forked = group not in {name, session}
+                    is_java = Path("/proc", name, "comm").read_text() == "java\n"
+                    yield int(name), "worker" if is_forked else "java" if is_java else "other"
+
+    def kill(self, *kinds: str) -> set[int]:
+        """Kill all processes of some kinds; returns their ids."""
+        victims = {pid for pid, kind in self.members() if kind in kinds}
+        for pid in victims:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return victims
+
+    def end(self) -> None:
+        """Kill all processes that are left."""
+        while self.kill("worker", "java", "other"):
+            pass
+        self.process.communicate()
+
+
+class JobDriver(Driver):
+    """A driver that prints the number of each job that is committed.
+
+    `program`: gets the directory and `first`. `directory`: the log directory that the jobs append
+    to. `first`: the number of the first job.
+    """
+
+    def __init__(self, program: str, directory: Path, first: int) -> None:
+        super().__init__(program, directory.parent / "driver.err", directory, first)
+        assert self.process.stdout is not None
+        self._output = self.process.stdout
+        os.set_blocking(self._output.fileno(), False)
+        self._printed = b""
+        self._first = first
+
+    def acknowledged(self) -> int:
+        """Number of the last job that the driver has reported as committed."""
+        self._printed += self._output.read() or b""
+        numbers = [*map(int, self._printed.split(b"\n")[:-1])]
+        return numbers[-1] if numbers else self._first - 1
+
+    def wait_for_a_job(self) -> int:
+        """Wait until the driver has committed one more job, and return its number."""
+        before, until = self.acknowledged(), time.monotonic() + 120
+        while (now := self.acknowledged()) == before:
+            assert self.process.poll() is None, self.errors.read_text()[-2000:]
+            assert time.monotonic() < until, "no job was committed in time"
+            time.sleep(0.01)
+        return now
+
+    def kill_during(self, directory: Path | None, *kinds: str, after: float) -> None:
+        """Kill all processes of some kinds, after a while or once a directory has a guard."""
+        if directory is None:
+            time.sleep(after)
+        else:
+            until = time.monotonic() + 30
+            while not list_guards(str(directory)) and time.monotonic() < until:
+                time.sleep(0.001)
+            time.sleep(after / 50)  # at any step: a guard exists for some tens of milliseconds
+        victims = self.kill(*kinds)
+        while victims & {pid for pid, _ in self.members()}:
+            pass
 
 
 if __name__ == "__main__":

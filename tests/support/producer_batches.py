@@ -3,7 +3,7 @@
 import struct
 from pathlib import Path
 
-from segmentlog.testing.reference import Record, crc32c, encode_batch
+from segmentlog.testing.reference import Record, encode_batch
 
 ABORT, COMMIT = 0, 1
 _T0 = 1_700_000_000_000
@@ -28,25 +28,26 @@ def batch(
     ]
     if is_transactional:
         attributes |= _TRANSACTIONAL
-    encoded = encode_batch(records, attributes=attributes, codec=codec)
-    return _of_producer(encoded, producer_id, epoch, sequence)
+    producer = (producer_id, epoch, sequence)
+    return encode_batch(records, attributes=attributes, codec=codec, producer=producer)
 
 
 def marker(
-    producer_id: int, epoch: int, *, base_offset: int = 0, kind: int = ABORT, coordinator: int = 0
+    producer_id: int,
+    epoch: int,
+    *,
+    base_offset: int = 0,
+    kind: int = ABORT,
+    coordinator: int = 0,
+    timestamp_ms: int = _T0,
+    leader_epoch: int = 0,
 ) -> bytes:
     """The end marker of a transaction."""
     key, value = struct.pack(">hh", 0, kind), struct.pack(">hi", 0, coordinator)
-    record = Record(base_offset, _T0, key, value)
-    encoded = encode_batch([record], attributes=_TRANSACTIONAL | _CONTROL)
-    return _of_producer(encoded, producer_id, epoch, -1)
-
-
-def _of_producer(encoded: bytes, producer_id: int, epoch: int, sequence: int) -> bytes:
-    changed = bytearray(encoded)
-    struct.pack_into(">qhi", changed, 43, producer_id, epoch, sequence)
-    struct.pack_into(">I", changed, 17, crc32c(bytes(changed[21:])))
-    return bytes(changed)
+    return encode_batch(
+        [Record(base_offset, timestamp_ms, key, value)], attributes=_TRANSACTIONAL | _CONTROL,
+        leader_epoch=leader_epoch, producer=(producer_id, epoch, -1),
+    )  # fmt: skip
 
 
 def plant(directory: Path, *batches: bytes, partition: str = "t-0", base_offset: int = 0) -> None:

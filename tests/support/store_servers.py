@@ -59,7 +59,7 @@ class StoreServer:
         raise NotImplementedError
 
     #: Variables with the credentials of a log that can be appended to.
-    environment: Mapping[str, str] = {}
+    environment: ClassVar[Mapping[str, str]] = {}
 
     def url(self, key: str) -> str:
         """The URL of a directory in the bucket."""

@@ -38,7 +38,7 @@ from segmentlog.maintain.recover_directory import DirectoryRecovery
 from segmentlog.maintain.verification.findings import Severity
 from segmentlog.maintain.verification.verify_log import LogCheck
 from segmentlog.model import TopicPartition
-from segmentlog.testing.reference import Record, crc32c, encode_batch
+from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.txn import recover_log as recover_log_module
 from segmentlog.txn.change import HeldDirectory
 from segmentlog.txn.recover_log import RecoveryPlan, plan_recovery, recover_log
@@ -64,10 +64,9 @@ def batch(
         value = struct.pack(">hi", 0, 7)
         records = [Record(offset, 1000 + offset, struct.pack(">hh", 0, kind), value)]
         attributes = 0x30
-    data = bytearray(encode_batch(records, attributes=attributes, leader_epoch=leader_epoch))
-    struct.pack_into(">qhi", data, layout.PRODUCER_ID_AT, *producer)
-    struct.pack_into(">I", data, layout.CRC_AT, crc32c(bytes(data[21:])))
-    return bytes(data)
+    return encode_batch(
+        records, attributes=attributes, leader_epoch=leader_epoch, producer=producer
+    )
 
 
 def write_log(directory: Path, *segments: list[bytes]) -> Path:

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from segmentlog.format.kernels import layout
 from segmentlog.format.records.decoder import BatchScanner
 from segmentlog.log.indexes import AbortedTransaction, encode_transactions
 from segmentlog.log.listing import SegmentFiles
@@ -15,7 +14,7 @@ from segmentlog.log.segment import Segment
 from segmentlog.maintain.verification.findings import Finding, FindingKind, MakeFinding
 from segmentlog.maintain.verification.transactions import TransactionCheck
 from segmentlog.model import TopicPartition
-from segmentlog.testing.reference import Record, crc32c, encode_batch
+from segmentlog.testing.reference import Record, encode_batch
 
 DATA, ABORT, COMMIT = -1, 0, 1
 
@@ -25,10 +24,8 @@ def batch(offset: int, producer_id: int, epoch: int, kind: int) -> bytes:
     key, attributes = b"k", 0x10
     if kind != DATA:
         key, attributes = struct.pack(">hh", 0, kind), 0x30
-    encoded = bytearray(encode_batch([Record(offset, 0, key, bytes(6))], attributes=attributes))
-    struct.pack_into(">qh", encoded, layout.PRODUCER_ID_AT, producer_id, epoch)
-    struct.pack_into(">I", encoded, layout.CRC_AT, crc32c(bytes(encoded[21:])))
-    return bytes(encoded)
+    record = Record(offset, 0, key, bytes(6))
+    return encode_batch([record], attributes=attributes, producer=(producer_id, epoch, -1))
 
 
 def followed(data: bytes, pieces: list[int], path: str = "/nowhere/f.log") -> list[Finding]:
