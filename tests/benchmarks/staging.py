@@ -14,7 +14,6 @@ from planning import run_program
 from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.job import WriteJob
 
-_GIB = 1 << 30
 _EXTRAPOLATED_BYTES = 100e9
 _PARTITIONS = 4
 

@@ -25,9 +25,8 @@ with atheris.instrument_imports(include=["segmentlog.testing"]):
     from segmentlog.testing.legacy import read_log
     from segmentlog.testing.reference import BadBatchError, UnknownFormatError
 
-from fuzzing.corpus import read_corpus, write_corpus
 from fuzzing.mutate import MOST_INFLATED_BYTES, mutant
-from fuzzing.seeds import load_seeds
+from fuzzing.seeds import load_seeds, read_corpus, write_corpus
 
 from segmentlog.testing.legacy import split_batches
 

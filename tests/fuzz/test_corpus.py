@@ -1,8 +1,8 @@
 """The compiled kernels read the inputs that reached new lines of the plain reference."""
 
 import pytest
-from fuzzing.corpus import CORPUS, read_corpus
 from fuzzing.harness import Decoder, check
+from fuzzing.seeds import CORPUS, read_corpus
 
 MOST_BYTES = 200_000
 

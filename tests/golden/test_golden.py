@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from kafka_here.golden import Expected, checksums, read_expected
-from kafka_here.rows import rows_of
+from kafka_here.records import rows_of
 
 import segmentlog
 from segmentlog.errors import SegmentLogError, TruncatedBatchError

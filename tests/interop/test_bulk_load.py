@@ -10,7 +10,7 @@ import pytest
 from crashing import Crash, crash_at
 from kafka_here import Broker, JavaClient, assert_dump_is_sound
 from kafka_here.java import KafkaRecord, Outgoing
-from kafka_here.rows import rows_of
+from kafka_here.records import rows_of
 
 import segmentlog
 from segmentlog.errors import LogLockedError

@@ -10,7 +10,7 @@ from kafka_here import Broker, JavaClient, assert_dump_is_sound, objections, sha
 from kafka_here.gateway import Gateway
 from kafka_here.java import KafkaRecord, Outgoing
 from kafka_here.log_classes import KafkaLogs
-from kafka_here.rows import rows_of
+from kafka_here.records import rows_of
 
 import segmentlog
 from segmentlog.txn.guard import GUARD_PREFIX

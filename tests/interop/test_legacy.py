@@ -2,7 +2,7 @@
 
 import pytest
 from kafka_here import legacy_shapes
-from kafka_here.rows import rows_of
+from kafka_here.records import rows_of
 
 import segmentlog
 

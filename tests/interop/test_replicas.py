@@ -8,7 +8,7 @@ import pytest
 from kafka_here import KafkaRecord
 from kafka_here.cluster import Cluster, ClusterClient
 from kafka_here.java import Outgoing
-from kafka_here.rows import rows_of
+from kafka_here.records import rows_of
 
 import segmentlog
 from segmentlog.cluster.replicated import ReplicatedPartition

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from kafka_here import Broker, JavaClient, assert_dump_is_sound
 from kafka_here.java import KafkaRecord, Outgoing
-from kafka_here.rows import rows_of
+from kafka_here.records import rows_of
 
 import segmentlog
 from segmentlog.format.topic_config import TopicConfig

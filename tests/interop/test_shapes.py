@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from kafka_here import Broker, JavaClient, shapes
-from kafka_here.rows import rows_of
+from kafka_here.records import rows_of
 from pyspark.sql import SparkSession
 
 import segmentlog

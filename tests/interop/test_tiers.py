@@ -9,7 +9,7 @@ from aiven_plugin import AivenPlugin, KeyPair
 from kafka_here import ArtifactsError, Broker, JavaClient, KafkaRecord
 from kafka_here.artifacts import tier_jars
 from kafka_here.java import Outgoing
-from kafka_here.rows import rows_of
+from kafka_here.records import rows_of
 from kafka_here.tiered import local_start, tiered_settings, wait_for_local_start
 
 import segmentlog

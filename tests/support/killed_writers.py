@@ -19,14 +19,13 @@ from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 from proxies import Fault, FaultyServer, Sent
-from spoiled_requests import new_process, port_in
+from spoiled_requests import location_of, new_process, port_in
 
 import segmentlog
 from segmentlog.bucket.objects import objects_at
 from segmentlog.bucket.sequence import sequence_at
 from segmentlog.bucket.upkeep import sweep_objects
 from segmentlog.errors import LogDirectoryError, SegmentLogError
-from segmentlog.store.paths import BucketLocation, bucket_at
 
 _N_ROWS = 40
 _TOPIC = "orders"
@@ -95,7 +94,7 @@ def _serve() -> None:
 def _work(url: str, writer: str, version: int) -> int:
     try:
         if writer == "sweeper":
-            sweep_objects(_location(url), -1, -1, dry_run=False)
+            sweep_objects(location_of(url), -1, -1, dry_run=False)
             return 0
         rows = pa.table({"value": [f"{writer}/{version}"] * _N_ROWS})
         given: dict[str, Any] = {"txn_app_id": writer, "txn_version": version}
@@ -109,18 +108,12 @@ def _work(url: str, writer: str, version: int) -> int:
     return 0
 
 
-def _location(url: str) -> BucketLocation:
-    found = bucket_at(url)
-    assert found is not None
-    return found
-
-
 class _Player(threading.Thread):
     """One writer, or the sweeper, with its proxy."""
 
-    def __init__(self, name: str, url: str, seed: int, over: threading.Event) -> None:
+    def __init__(self, name: str, url: str, over: threading.Event) -> None:
         super().__init__(name=name)
-        self._url, self._random, self._over = url, random.Random(f"{seed}{name}"), over
+        self._url, self._random, self._over = url, random.Random(name), over
         self.n_kills = self.n_done = 0
         self.refused: Counter[int] = Counter()
 
@@ -163,7 +156,7 @@ class _Player(threading.Thread):
 
 
 def _counts(url: str) -> Counter[str]:
-    location = _location(url)
+    location = location_of(url)
     if not sequence_at(location).is_made():
         return Counter()
     if _TOPIC not in sequence_at(location).refresh().topics:
@@ -172,14 +165,14 @@ def _counts(url: str) -> Counter[str]:
     return Counter(each.decode() for each in found)
 
 
-def play_kills(url: str, n_kills: int, n_writers: int = 3, seed: int = 57) -> Kills:
+def play_kills(url: str, n_kills: int) -> Kills:
     """Play until so many processes were killed.
 
     `url`: an empty place.
     """
     over = threading.Event()
-    players = [_Player(f"writer{i}", url, seed, over) for i in range(n_writers)]
-    sweeper = _Player("sweeper", url, seed, over)
+    players = [_Player(f"writer{i}", url, over) for i in range(3)]
+    sweeper = _Player("sweeper", url, over)
     for each in (*players, sweeper):
         each.start()
     n_looks = n_half = 0
@@ -197,9 +190,9 @@ def play_kills(url: str, n_kills: int, n_writers: int = 3, seed: int = 57) -> Ki
     new_process()
     counts = _counts(url)
     wanted = {f"{each.name}/{version}" for each in players for version in range(each.n_done)}
-    sweep_objects(_location(url), -1, -1, dry_run=False)
-    state = sequence_at(_location(url)).refresh()
-    held = {each.key for each in objects_at(_location(url)).list("data/")}
+    sweep_objects(location_of(url), -1, -1, dry_run=False)
+    state = sequence_at(location_of(url)).refresh()
+    held = {each.key for each in objects_at(location_of(url)).list("data/")}
     return Kills(
         sum(each.n_kills for each in (*players, sweeper)),
         state.number,

@@ -1,8 +1,7 @@
 """S3 in this process, by moto: for the protocol of logs in object stores.
 
 Moto looks whether a key exists and then writes it, without a lock between the two, so two clients
-may both win a conditional write.  `locked` puts a lock around each request, so that contention can
-be tested; without it, moto shows what a store does that only seems to have conditional writes.
+may both win a conditional write.  A lock around each request lets contention be tested.
 """
 
 import os
@@ -22,7 +21,7 @@ class Moto:
 
     environment = CREDENTIALS
 
-    def __init__(self, *, locked: bool = True) -> None:
+    def __init__(self) -> None:
         # Read by moto once: tests of uploads in parts need few bytes for many parts.
         os.environ.setdefault("S3_UPLOAD_PART_MIN_SIZE", "1")
         # The environment of Sail's tests has no moto.
@@ -30,14 +29,11 @@ class Moto:
         from werkzeug.serving import make_server
 
         app = DomainDispatcherApplication(create_backend_app)
-        turn = threading.Lock() if locked else None
+        turn = threading.Lock()
         self.requests: list[tuple[str, str]] = []
 
         def serve(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
             self.requests.append((environ["REQUEST_METHOD"], environ["PATH_INFO"]))
-            if turn is None:
-                found: Iterable[bytes] = app(environ, start_response)
-                return found
             with turn:
                 return [b"".join(app(environ, start_response))]
 

@@ -22,7 +22,6 @@ def write_times(
     topic: str = "t",
     *,
     segment_bytes: int = 1 << 30,
-    batch_size: int = 1,
 ) -> None:
     """Write one job of records with these timestamps (epoch milliseconds), by partition."""
     rows = [(partition, at) for partition, found in times.items() for at in found]
@@ -35,7 +34,7 @@ def write_times(
     )
     config = ProducerConfig(
         topic_config=TopicConfig(segment_bytes=segment_bytes),
-        batch_size=batch_size,
+        batch_size=1,
         use_timestamps=True,
     )
     n_partitions = max(times) + 1

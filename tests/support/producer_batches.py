@@ -38,20 +38,19 @@ def marker(
     *,
     base_offset: int = 0,
     kind: int = ABORT,
-    coordinator: int = 0,
     timestamp_ms: int = _T0,
     leader_epoch: int = 0,
 ) -> bytes:
     """The end marker of a transaction."""
-    key, value = struct.pack(">hh", 0, kind), struct.pack(">hi", 0, coordinator)
+    key, value = struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 0)
     return encode_batch(
         [Record(base_offset, timestamp_ms, key, value)], attributes=_TRANSACTIONAL | _CONTROL,
         leader_epoch=leader_epoch, producer=(producer_id, epoch, -1),
     )  # fmt: skip
 
 
-def plant(directory: Path, *batches: bytes, partition: str = "t-0", base_offset: int = 0) -> None:
+def plant(directory: Path, *batches: bytes, base_offset: int = 0) -> None:
     """A segment as a broker that died leaves it: without index and snapshot."""
-    path = directory / partition
+    path = directory / "t-0"
     path.mkdir(parents=True, exist_ok=True)
     (path / f"{base_offset:020d}.log").write_bytes(b"".join(batches))

@@ -11,8 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kafka_here.artifacts import pyspark_jars
-from kafka_here.class_data import ClassData
+from kafka_here.artifacts import ClassData, pyspark_jars
 from quick_java import spark_variables
 
 

@@ -32,9 +32,6 @@ _N_PARTITIONS = 3
 _ROWS = 60
 _PART_BYTES = 4 << 10
 
-#: Values of each topic, sorted.
-_Held = dict[str, list[str]]
-
 
 def new_process() -> None:
     """Forget what this process knows of stores, as a new one."""
@@ -64,7 +61,8 @@ def hasty_clients() -> Iterator[None]:
         yield
 
 
-def _location(url: str) -> BucketLocation:
+def location_of(url: str) -> BucketLocation:
+    """The place of a URL."""
     found = bucket_at(url)
     assert found is not None
     return found
@@ -77,8 +75,8 @@ def _write(url: str, name: str, n_rows: int = _ROWS, **options: Any) -> None:
         writer.append(rows)
 
 
-def _numbered(url: str, n_rows: int = _ROWS) -> None:
-    _write(url, "new", n_rows, txn_app_id="app", txn_version=0)
+def _numbered(url: str) -> None:
+    _write(url, "new", txn_app_id="app", txn_version=0)
 
 
 def _parts(url: str) -> None:
@@ -91,7 +89,7 @@ def _overwrite(url: str) -> None:
 
 
 def _sweep(url: str) -> None:
-    sweep_objects(_location(url), -1, -1, dry_run=False)
+    sweep_objects(location_of(url), -1, -1, dry_run=False)
 
 
 def _delete(url: str) -> None:
@@ -100,7 +98,7 @@ def _delete(url: str) -> None:
 
 def _delete_records(url: str) -> None:
     """Of all partitions at once, as `retain` does."""
-    location = _location(url)
+    location = location_of(url)
     state = sequence_at(location).refresh()
     topic_ids = dict.fromkeys(state.logs, state.topics["orders"].topic_id)
     move_starts(location, {at: log.end for at, log in state.logs.items()}, topic_ids)
@@ -137,7 +135,7 @@ def _leftovers(url: str) -> None:
     """Objects of a job that was killed, and of records that have left the log."""
     _write(url, "older")
     _overwrite(url)
-    objects.objects_at(_location(url)).put("data/ab/0-cd.batches", [b"left"])
+    objects.objects_at(location_of(url)).put("data/ab/0-cd.batches", [b"left"])
 
 
 def _names(name: str, n_rows: int = _ROWS) -> list[str]:
@@ -179,7 +177,7 @@ class Played(NamedTuple):
 
 def _values(url: str) -> list[str]:
     new_process()
-    location = _location(url)
+    location = location_of(url)
     if (
         not sequence_at(location).is_made()
         or "orders" not in sequence_at(location).refresh().topics
@@ -255,7 +253,7 @@ def play(
         assert _values(url) == after
     findings = [*segmentlog.verify(url)]
     assert findings == [], findings
-    location = _location(url)
+    location = location_of(url)
     sweep_objects(location, -1, -1, dry_run=False)
     held = {each.key for each in objects.objects_at(location).list("data/")}
     assert held == sequence_at(location).refresh().objects()

@@ -24,7 +24,6 @@ from segmentlog.tiered.layout import Part, RemoteLog, RemoteSegment
 GOLDEN = Path(__file__).parents[2] / "golden" / "kafka-4.3.1"
 FORMS = list(itertools.product([False, True], [False, True]))
 IDS = ["plain", "encrypted", "zstd", "zstd-encrypted"]
-SUFFIXES = {Part.OFFSET_INDEX: "index", Part.TIME_INDEX: "timeindex"}
 
 
 @pytest.fixture(scope="module")

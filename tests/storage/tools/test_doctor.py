@@ -18,7 +18,6 @@ from segmentlog.tools.doctor import Check, State
 
 Run = Callable[..., Result]
 FORMAT = 'format("segmentlog")'
-CACHE = "kernel cache"
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,11 @@
-"""Seeds to mutate: logs of real brokers, and encoded batches of the shapes that these lack."""
+"""Seeds to mutate: logs of real brokers, and encoded batches of the shapes that these lack.
 
-from collections.abc import Iterator
+The inputs of the coverage-guided fuzzer are in one archive, because they are many and tiny.
+"""
+
+import hashlib
+import zipfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from segmentlog.testing.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD
@@ -73,3 +78,24 @@ def _encoded() -> Iterator[Seed]:
             encode_batch(_records(6, 2)),
         )
     yield (encode_wrapper(_records(7, 4), GZIP, append_time_ms=_T0),)
+
+
+CORPUS = Path(__file__).parents[2] / "fuzz" / "corpus.zip"
+
+_LONG_AGO = (1980, 1, 1, 0, 0, 0)
+
+
+def read_corpus() -> list[bytes]:
+    """All inputs, in the order of their checksums."""
+    if not CORPUS.exists():
+        return []
+    with zipfile.ZipFile(CORPUS) as archive:
+        return [archive.read(name) for name in archive.namelist()]
+
+
+def write_corpus(inputs: Iterable[bytes]) -> None:
+    """Replace the archive; equal inputs give equal bytes."""
+    by_name = {hashlib.sha256(data).hexdigest()[:16]: data for data in inputs}
+    with zipfile.ZipFile(CORPUS, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in sorted(by_name.items()):
+            archive.writestr(zipfile.ZipInfo(name, _LONG_AGO), data, zipfile.ZIP_DEFLATED)

@@ -9,10 +9,8 @@ from kafka_here.artifacts import (
     spark_avro_jars,
     spark_kafka_jars,
 )
-from kafka_here.broker import Broker
-from kafka_here.dumped import assert_dump_is_sound, objections
+from kafka_here.broker import Broker, OldBroker, assert_dump_is_sound, objections
 from kafka_here.java import JavaClient, KafkaRecord
-from kafka_here.old_broker import OldBroker
 
 __all__ = [
     "ArtifactsError",

@@ -1,9 +1,14 @@
-"""A broker of one version: a single KRaft node on loopback, in separate directories."""
+"""Brokers of one version on loopback, in separate directories; whole partitions as they dump them.
 
+A broker is a single KRaft node, or one of Kafka 2 with the ZooKeeper that it needs.
+"""
+
+import contextlib
 import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -13,11 +18,11 @@ from typing import Self
 from ports import free_port
 from quick_java import FLAGS
 
-from kafka_here.artifacts import VERSION, java, kafka_jars, kept, logging_jars
-from kafka_here.class_data import ClassData
+from kafka_here.artifacts import VERSION, ClassData, java, kafka_jars, kept, logging_jars
 from kafka_here.gateway import gateway
 
 _START_SECONDS = _STOP_SECONDS = 180  # on a machine with much else to do
+_SESSION_MS = 6000  # of ZooKeeper
 _STARTING = ("kafka.server.KafkaRaftServer", "kafka.server.KafkaServer")  #: loggers
 _LOG4J = """\
 log4j.rootLogger=OFF, out
@@ -25,7 +30,6 @@ log4j.appender.out=org.apache.log4j.ConsoleAppender
 log4j.appender.out.layout=org.apache.log4j.SimpleLayout
 """ + "".join(f"log4j.logger.{each}=INFO\n" for each in _STARTING)  #: for versions before 4.0
 _STARTED = re.compile(rb"Kafka Server started|KafkaServer id=\d+\] started")
-_CLUSTER_ID = "segmentlogTestCluster1"[:22]
 
 
 class Broker:
@@ -36,6 +40,8 @@ class Broker:
     single node needs. `libraries`: directories of more jars, such as a plugin's. `is_measured`:
     whether it is to be fast; others start in two thirds of the time.
     """
+
+    cluster_id = "segmentlogTestCluster1"
 
     def __init__(
         self,
@@ -135,8 +141,9 @@ class Broker:
     def format(self, settings: Path, *options: str) -> None:
         """Format the log directories of a file of settings."""
         command = self._command(
-            "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(settings), *options
-        )
+            "kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(settings),
+            *options,
+        )  # fmt: skip
         done = subprocess.run(command, capture_output=True, timeout=60, check=False)
         if done.returncode:
             message = f"the directory cannot be formatted: {done.stderr.decode()[-2000:]}"
@@ -244,3 +251,133 @@ class Broker:
                 main = "kafka.tools.DumpLogSegments"
         files = ",".join(map(str, paths))
         return gateway(self.jars).run(main, "--deep-iteration", "--files", files)
+
+
+class OldBroker(Broker):
+    """A broker that writes the message format that a topic's ``message.format.version`` names.
+
+    ``0.9.0`` is magic 0, ``0.10.2`` magic 1, ``2.8`` magic 2.
+
+    `directory`: where its log directory, ZooKeeper's data, settings and output go. `version`: of
+    Apache Kafka. `settings`: broker settings on top of what a single node needs.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        version: str = "2.8.2",
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        super().__init__(directory, version, 1, settings)
+        self._zookeeper: subprocess.Popen[bytes] | None = None
+        self._zookeeper_port = 0
+        self._was_killed = False
+
+    def _needed_settings(self) -> dict[str, object]:
+        self.port = free_port()
+        return {
+            "broker.id": 1,
+            "zookeeper.connect": f"localhost:{self._zookeeper_port}",
+            "zookeeper.session.timeout.ms": _SESSION_MS,
+            "listeners": f"PLAINTEXT://localhost:{self.port}",
+        }
+
+    def _prepare(self, _: Path) -> None:
+        """Do nothing: a broker without KRaft formats its directory itself."""
+
+    def start(self) -> Self:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._start_zookeeper()
+        if self._was_killed:
+            # Its registration outlives it by a session, and a second one is refused until then.
+            time.sleep(_SESSION_MS / 1000 + 1)
+        self._was_killed = False
+        try:
+            return super().start()
+        except BaseException:
+            self._stop_zookeeper()
+            raise
+
+    def _start_zookeeper(self) -> None:
+        self._zookeeper_port = free_port()
+        settings = {
+            "dataDir": self.directory / "zookeeper",
+            "clientPort": self._zookeeper_port,
+            "clientPortAddress": "localhost",
+            "admin.enableServer": "false",
+            "tickTime": 1000,
+        }
+        path = self.directory / "zookeeper.cfg"
+        path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        with (self.directory / "zookeeper.out").open("ab") as output:
+            self._zookeeper = subprocess.Popen(
+                self._command(main, str(path)),
+                stdout=output,
+                stderr=output,
+                stdin=subprocess.DEVNULL,
+            )
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline and self._zookeeper.poll() is None:
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection(("localhost", self._zookeeper_port), timeout=1),
+            ):
+                return
+            time.sleep(0.1)
+        self._stop_zookeeper()
+        message = f"ZooKeeper did not start: {(self.directory / 'zookeeper.out').read_text()}"
+        raise RuntimeError(message)
+
+    def _stop_zookeeper(self) -> None:
+        process, self._zookeeper = self._zookeeper, None
+        if process is not None and process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def stop(self) -> None:
+        try:
+            super().stop()
+        finally:
+            self._stop_zookeeper()
+
+    def kill(self) -> None:
+        super().kill()
+        self._stop_zookeeper()
+        self._was_killed = True
+
+
+def assert_dump_is_sound(broker: Broker, *patterns: str, every: int = 1) -> None:
+    """It reads every log and every index, and finds nothing wrong.
+
+    `broker`: whose log directory it reads. `patterns`: of the names of partition directories.
+    `every`: of how many ``.log`` files of a pattern one is read.
+    """
+    logs = [path for each in patterns for path in _files(broker, each, "*.log")[::every]]
+    indexes = [path for each in patterns for path in _files(broker, each, "*index")]
+    dump, dump_of_indexes = broker.dump(logs), broker.dump(indexes)
+
+    assert len(logs) == dump.count("Dumping ")
+    assert "isvalid: true" in dump
+    assert "isvalid: false" not in dump
+    assert len(indexes) == dump_of_indexes.count("Dumping ")
+    assert "ismatch" not in dump_of_indexes
+
+
+def objections(broker: Broker) -> list[str]:
+    """Warnings and errors that the broker has printed about its log directory."""
+    return [
+        line
+        for line in broker.output.read_text().splitlines()
+        if (" WARN " in line or " ERROR " in line)
+        and ("storage.internals" in line or "kafka.log" in line)
+        and "`log.cleaner.enable` is deprecated" not in line
+    ]
+
+
+def _files(broker: Broker, pattern: str, name: str) -> list[Path]:
+    return sorted(broker.log_dir.glob(f"{pattern}/{name}"))

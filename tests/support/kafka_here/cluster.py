@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from waiting import wait_for
 from kafka_here.broker import Broker
 from kafka_here.java import JavaClient
 
-_CLUSTER_ID = "segmentlogTestCluster2"[:22]
 _CONTROLLER = 100
 _SECONDS = 60
 
@@ -31,6 +29,8 @@ class ClusterNode(Broker):
     a cluster needs.
     """
 
+    cluster_id = "segmentlogTestCluster2"
+
     def __init__(
         self, directory: Path, node_id: int, controller_port: int, settings: Mapping[str, object]
     ) -> None:
@@ -39,30 +39,22 @@ class ClusterNode(Broker):
         self._java_options.append(_FOLLOWER)
 
     def _needed_settings(self) -> dict[str, object]:
-        is_broker = self.node_id != _CONTROLLER
-        self.port = free_port() if is_broker else self._controller_port
-        name = "PLAINTEXT" if is_broker else "CONTROLLER"
-        alone = {"inter.broker.listener.name": "PLAINTEXT"} if is_broker else {}
-        return alone | {
-            "process.roles": "broker" if is_broker else "controller",
+        settings = super()._needed_settings()
+        roles, name = "broker", "PLAINTEXT"
+        if self.node_id == _CONTROLLER:
+            roles, name, self.port = "controller", "CONTROLLER", self._controller_port
+            del settings["inter.broker.listener.name"]
+        return settings | {
+            "process.roles": roles,
             "node.id": self.node_id,
             "controller.quorum.voters": f"{_CONTROLLER}@localhost:{self._controller_port}",
             "listeners": f"{name}://localhost:{self.port}",
-            "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-            "broker.session.timeout.ms": 3000,
-            "broker.heartbeat.interval.ms": 500,
             "offsets.topic.replication.factor": 3,
-            "log.message.timestamp.after.max.ms": 2**63 - 1,
         }
 
     def _prepare(self, settings: Path) -> None:
-        if (self.log_dir / "meta.properties").exists():
-            return
-        command = self._command(
-            "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(settings)
-        )
-        subprocess.run(command, capture_output=True, timeout=60, check=True)
+        if not (self.log_dir / "meta.properties").exists():
+            self.format(settings)
 
     def cuts(self) -> list[tuple[str, int]]:
         """The partitions that this broker has cut as a follower, and the offsets."""

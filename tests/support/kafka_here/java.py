@@ -12,7 +12,7 @@ from waiting import wait_for
 
 from kafka_here.broker import Broker
 from kafka_here.gateway import gateway
-from kafka_here.printed import KafkaRecord, parse_records
+from kafka_here.records import KafkaRecord, parse_records
 
 __all__ = ["JavaClient", "KafkaRecord", "Outgoing"]
 

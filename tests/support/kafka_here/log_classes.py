@@ -87,22 +87,16 @@ class KafkaLogs:
         """The `UnifiedLog` of a topic."""
         return self._pool.get(self._partition(topic))
 
-    def clean(
-        self,
-        *,
-        map_bytes: int = 4 << 20,
-        io_bytes: int = _IO_BUFFER_BYTES,
-    ) -> list[Cleaned]:
+    def clean(self, *, map_bytes: int = 4 << 20) -> list[Cleaned]:
         """Let the cleaner run until no log is dirty enough; it writes its checkpoint.
 
-        `map_bytes`: of the offset map; an entry has 24 bytes. `io_bytes`: of each of its two
-        buffers.
+        `map_bytes`: of the offset map; an entry has 24 bytes.
         """
         most_rounds = _MOST_ROUNDS * len(self._settings)
         manager = self._classes.LogCleanerManager(
             [self._file(self.directory)], self._pool, self._failures
         )
-        cleaner = self._cleaner(map_bytes, io_bytes)
+        cleaner = self._cleaner(map_bytes)
         done: list[Cleaned] = []
         try:
             while True:
@@ -122,7 +116,7 @@ class KafkaLogs:
         manager.doneCleaning(partition, dirty.log().parentDirFile(), end)
         return Cleaned(str(partition.topic()), int(dirty.firstDirtyOffset()), end)
 
-    def _cleaner(self, map_bytes: int, io_bytes: int) -> Any:
+    def _cleaner(self, map_bytes: int) -> Any:
         system = self._kafka.common.utils.Time.SYSTEM
         throttler = self._kafka.storage.internals.utils.Throttler(
             1e18, 300, "cleaner-io", "bytes", system
@@ -130,8 +124,8 @@ class KafkaLogs:
         return self._classes.Cleaner(
             0,
             self._classes.SkimpyOffsetMap(map_bytes),
-            io_bytes,
-            max(_MAX_MESSAGE_BYTES, io_bytes),
+            _IO_BUFFER_BYTES,
+            _MAX_MESSAGE_BYTES,
             _LOAD_FACTOR,
             throttler,
             self._time,

@@ -1,8 +1,13 @@
-"""Records as Java prints them: one call returns a thousand, instead of ten calls for each."""
+"""Records as consumers return them.
+
+They are read as Java prints them: one call returns a thousand, instead of ten calls for each.
+"""
 
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
+
+import pyarrow as pa
 
 _TIMESTAMP_TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
 #: ``ConsumerRecord.toString`` up to the bytes of the key; keys and values of headers are numbers.
@@ -73,3 +78,18 @@ def _headers(printed: str) -> tuple[tuple[str, bytes | None], ...] | None:
         found.append((key, value))
         at = header.end()
     return tuple(found) or None
+
+
+def rows_of(table: pa.Table) -> list[KafkaRecord]:
+    """Rows of a scan with headers, as a consumer's records."""
+    at = table.schema.get_field_index("timestamp")
+    table = table.set_column(at, "timestamp", table.column(at).cast(pa.int64()))
+    return [
+        KafkaRecord(
+            row["topic"], row["partition"], row["offset"], row["timestamp"] // 1000,
+            row["timestampType"], row["key"], row["value"],
+            None if row["headers"] is None
+            else tuple((header["key"], header["value"]) for header in row["headers"]),
+        )
+        for row in table.to_pylist()
+    ]  # fmt: skip
