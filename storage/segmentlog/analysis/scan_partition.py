@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 from segmentlog.analysis.batch_stats import BatchStats
@@ -133,8 +134,6 @@ def scan_partitions(
     `on_bytes` is called with the bytes of ``.log`` files done since the last call.
     """
     n_threads = n_threads_of(use_threads=use_threads)
-    most_ahead = n_threads + 1 if n_threads > 1 else 0
-    waiting = deque[tuple[_Scan, Future[_Read] | None]]()
     with ReadMemory() as memory, ThreadPoolExecutor(n_threads, "segmentlog-analyze") as pool:
 
         def begun() -> Iterator[tuple[_Scan, Future[_Read] | None]]:
@@ -147,23 +146,18 @@ def scan_partitions(
                     yield scan, pool.submit(read) if n_threads > 1 else _at_once(read)
                 yield scan, None
 
-        steps, is_more = begun(), True
+        steps = begun()
+        ahead = deque(islice(steps, n_threads + 1))
         try:
-            while is_more or waiting:
-                while is_more and len(waiting) <= most_ahead:
-                    step = next(steps, None)
-                    is_more = step is not None
-                    if step is not None:
-                        waiting.append(step)
-                if not waiting:
-                    return
-                scan, read = waiting.popleft()
+            while ahead:
+                scan, read = ahead.popleft()
                 if read is not None:
                     scan.add(read, on_bytes)
                 else:
                     yield scan.finish(on_bytes)
+                ahead.extend(islice(steps, 1))
         finally:
-            for _, read in waiting:
+            for _, read in ahead:
                 if read is not None:
                     read.cancel()
 
