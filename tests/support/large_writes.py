@@ -6,9 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from segmentlog.format.topic_config import TopicConfig
+from segmentlog.writes.append import Extent
 from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.job import WriteJob
-from segmentlog.writes.staged_files import Extent
 
 #: A segment takes four of the pieces that a task stages at a time.
 LARGE = ProducerConfig(TopicConfig(segment_bytes=400_000), batch_size=9_000, buffer_memory=80_000)

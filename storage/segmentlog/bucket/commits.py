@@ -5,10 +5,8 @@ that they get.  Everything that a reader or a writer has to know follows from th
 order, so each of them arrives at the same state.  A checkpoint is such a state, written down.
 """
 
-import base64
 import json
 import re
-import uuid
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,6 +31,7 @@ from segmentlog.txn.state import (
     encode_versions,
     forget_old,
     from_json,
+    list_of,
     to_json,
 )
 
@@ -344,20 +343,11 @@ def _topic(topic_id: str, n_partitions: int, lacks: Sequence[int] = ()) -> Topic
     return Topic(topic_id, n_partitions, tuple(lacks))
 
 
-def _numbers(found: object, least: int = 0, most: int = LARGEST_LONG) -> None:
+def _numbers(given: object, least: int = 0, most: int = LARGEST_LONG) -> None:
     """Refuse a list that holds anything but integers within bounds."""
-    if not isinstance(found, list) or not set(map(type, found)) <= {int}:
-        raise TypeError(f"expected a list of integers, found {str(found)[:80]!r}")
+    found = list_of(given, int)
     if found and not least <= min(found) <= max(found) <= most:
         raise ValueError(f"expected integers from {least} to {most}, found {str(found)[:80]!r}")
-
-
-def new_topic_id() -> str:
-    """A random id as Kafka prints it; not one that begins like an option of a command."""
-    while True:
-        found = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not found.startswith("-"):
-            return found
 
 
 def digest_of_extent(pieces: Iterable[bytes]) -> int:
@@ -366,11 +356,6 @@ def digest_of_extent(pieces: Iterable[bytes]) -> int:
     for piece in pieces:
         digest.update(piece)
     return int.from_bytes(digest.digest(), "big") >> 1 or 1
-
-
-def _texts(found: object) -> None:
-    if not isinstance(found, list) or not set(map(type, found)) <= {str}:
-        raise TypeError(f"expected a list of text, found {str(found)[:80]!r}")
 
 
 def _live(topic: str) -> tuple[TopicPartition, DirectoryState]:
@@ -384,7 +369,7 @@ def _check_commit(found: Mapping[str, Any]) -> None:
     _numbers([found["number"]], 1)
     _numbers([found["time_ms"]])
     for name in ("deleted", "retired", "topics", "objects"):
-        _texts(found[name])
+        list_of(found[name], str)
     for topic, topic_id, n_partitions, *lacks in found["created"]:
         check_types((topic, topic_id), (str, str))
         # Brokers' own topics come by a mirror.
@@ -441,7 +426,7 @@ def _check_commit(found: Mapping[str, Any]) -> None:
     version, batch = found["version"], found["batch"]
     if version is not None:
         check_types(version, (str, int, list))
-        _texts(version[2])
+        list_of(version[2], str)
     if batch is not None:
         check_types(batch, (str, int, str, int))
 

@@ -32,7 +32,6 @@ from segmentlog.bucket.commits import (
     PlacedExtent,
     Topic,
     digest_of_extent,
-    new_topic_id,
 )
 from segmentlog.bucket.commits import State as BucketState
 from segmentlog.bucket.data_objects import Part, Upload, read_range
@@ -51,6 +50,7 @@ from segmentlog.store.fingerprint import fingerprint
 from segmentlog.store.paths import BucketLocation
 from segmentlog.store.system_errors import Failures
 from segmentlog.txn.state import State
+from segmentlog.txn.topics import new_topic_id
 
 logger = logging.getLogger(__name__)
 

@@ -112,13 +112,13 @@ def encode_versions(versions: KnownVersions) -> dict[str, list[Any]]:
 
 def decode_versions(found: Mapping[str, Any]) -> Versions:
     """The inverse; raises `KeyError` or `TypeError` or `ValueError` if `found` is malformed."""
-    ids, topics = _column(found["app_id"], str), _column(found["topic"], str)
-    versions, times = _column(found["version"], int), _column(found["time_ms"], int)
+    ids, topics = list_of(found["app_id"], str), list_of(found["topic"], str)
+    versions, times = list_of(found["version"], int), list_of(found["time_ms"], int)
     keys = zip(ids, topics, strict=True)
     return dict(zip(keys, zip(versions, times, strict=True), strict=True))
 
 
-def _column(found: object, kind: type) -> list[Any]:
+def list_of(found: object, kind: type) -> list[Any]:
     """A list of nothing but `kind`; a JSON ``true`` does not count as a number."""
     if not isinstance(found, list) or not set(map(type, found)) <= {kind}:
         raise TypeError(f"expected a list of {kind.__name__}, found {str(found)[:80]!r}")

@@ -143,7 +143,8 @@ def create_partitions(directory: str, topic: str, n_partitions: int) -> None:
             raise UnknownTopicOrPartitionError(*each, directory, hint)
     offsets.update((each, 0) for each in missing)
     write_offsets(directory, HIGH_WATERMARK_CHECKPOINT, offsets)
-    topic_id = _topic_id(directory, sorted(wanted))
+    known_ids = (read_topic_id(partition_path(directory, each)) for each in sorted(wanted))
+    topic_id = next(filter(None, known_ids), "") or new_topic_id()
     last, *others = [partition_path(directory, each) for each in missing]
     for paths in ([last], others):
         do_together(partial(_create, topic_id=topic_id), paths)
@@ -179,16 +180,12 @@ def _is_there(directory: str, topic_partition: TopicPartition) -> bool:
         return False
 
 
-def _topic_id(directory: str, partitions: list[TopicPartition]) -> str:
-    """The topic's id, or a new one."""
-    for each in partitions:
-        known = read_topic_id(partition_path(directory, each))
-        if known:
-            return known
-    while True:  # Kafka's command line would take a leading dash for an option
-        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not text.startswith("-"):
-            return text
+def new_topic_id() -> str:
+    """A random id as Kafka prints it; not one that begins like an option of a command."""
+    while True:
+        found = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not found.startswith("-"):
+            return found
 
 
 def _create(path: str, topic_id: str) -> None:

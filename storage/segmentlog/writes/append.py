@@ -22,7 +22,7 @@ import errno
 import logging
 import os
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,7 @@ from segmentlog.log.batches import walk_file
 from segmentlog.log.index_builder import IndexBuilder
 from segmentlog.log.listing import SegmentFiles
 from segmentlog.log.segment import Segment
+from segmentlog.model import TopicPartition
 from segmentlog.store.durable import (
     SyncTogether,
     create_file,
@@ -51,9 +52,6 @@ from segmentlog.store.durable import (
 )
 from segmentlog.store.readable import open_file
 from segmentlog.txn.guard import SegmentSizes
-
-if TYPE_CHECKING:  # staged files leave the tables that are read here
-    from segmentlog.writes.staged_files import Extent
 
 logger = logging.getLogger(__name__)
 
@@ -203,6 +201,73 @@ class LogAppender:
         self._unsynced.add(kind)
 
 
+RELATIVE = -1  #: instead of an offset: offsets continue from the log end
+
+
+class StagedFile(NamedTuple):
+    """A file in the log directory that holds staged batches."""
+
+    name: str
+    is_own: bool = False  #: whether its batches are of one partition, and of one extent
+    #: The place in the log for which a file of one partition is staged.  A commit that finds the
+    #: end of the log there has nothing to change in the file.
+    offset: int = 0
+    leader_epoch: int = 0
+
+
+NO_FILE = StagedFile("")  #: of batches in memory
+
+
+class Extent(NamedTuple):
+    """Batches of one partition that follow each other in a staged file, or in memory.
+
+    An extent of a file is small and picklable: it travels from the writing task to the commit on
+    the driver.
+    """
+
+    topic: str
+    partition: int
+    file: StagedFile
+    start: int
+    end: int
+    n_records: int
+    first_offset: int = RELATIVE  #: -1 when offsets are to be moved to the log end
+    last_offset: int = RELATIVE
+    #: the batches, if no file has them; the offsets of each piece count from 0, unless they are
+    #: kept
+    held: tuple[ScannedBatches, ...] = ()
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def has_offsets(self) -> bool:
+        """Whether its records keep their offsets."""
+        return self.first_offset != RELATIVE
+
+    @property
+    def staged_from(self) -> int:
+        """Base offset of its first batch, as it stands in the file."""
+        return self.first_offset if self.has_offsets else self.file.offset
+
+    def grown(self, end: int, n_records: int, offsets: tuple[int, int] | None) -> "Extent":
+        """With more records, up to `end`; `offsets`: their first and last, if they are kept."""
+        return self._replace(
+            end=end,
+            n_records=self.n_records + n_records,
+            last_offset=offsets[1] if offsets else RELATIVE,
+        )
+
+    def shift_to(self, next_offset: int) -> int:
+        """Added to the base offset of each batch, it gives the one in the log."""
+        return 0 if self.has_offsets else next_offset - self.staged_from
+
+    def end_offset(self, next_offset: int) -> int:
+        """The log end once the extent is appended at `next_offset`."""
+        return self.last_offset + 1 if self.has_offsets else next_offset + self.n_records
+
+
 #: Batches that are smaller than this on average are copied, and need no table.
 _LEAST_BATCH_BYTES = 8 << 10
 
@@ -273,7 +338,7 @@ def _checksum(data: bytes, name: str) -> int:
     return int(checksum(named, 0, len(named)))
 
 
-def read_table(directory: str, extent: "Extent") -> Int64s | None:
+def read_table(directory: str, extent: Extent) -> Int64s | None:
     """Headers of the batches of a staged file by its table; None if it has no sound table.
 
     The table has to be whole, to be that of this file, to fit the extent, and to fit some headers
@@ -296,7 +361,7 @@ def read_table(directory: str, extent: "Extent") -> Int64s | None:
     return headers
 
 
-def _headers_of(data: bytes, extent: "Extent") -> Int64s | None:
+def _headers_of(data: bytes, extent: Extent) -> Int64s | None:
     """The batches of a whole table of the extent's file; None for anything else."""
     if len(data) < _HEAD.size + _BATCH.itemsize + _SUM.size:
         return None
@@ -326,7 +391,7 @@ def _headers_of(data: bytes, extent: "Extent") -> Int64s | None:
     return headers if is_sound else None
 
 
-def _fits_file(directory: str, extent: "Extent", headers: Int64s) -> bool:
+def _fits_file(directory: str, extent: Extent, headers: Int64s) -> bool:
     """Whether the file has its size, and some of its headers have the fields of their rows."""
     numbers = np.unique(np.linspace(0, len(headers) - 1, _N_COMPARED).astype(np.int64))
     columns = [layout.POSITION, layout.SIZE, layout.BASE_OFFSET, layout.LAST_OFFSET,
@@ -359,7 +424,7 @@ class SegmentPlan(NamedTuple):
 
 def plan_segment(
     directory: str,
-    extent: "Extent",
+    extent: Extent,
     base_offset: int,
     shift: int,
     leader_epoch: int,
@@ -401,7 +466,7 @@ def plan_segment(
 
 
 def enter_partition(
-    guard_path: str, partition_path: str, extent: "Extent", plan: SegmentPlan
+    guard_path: str, partition_path: str, extent: Extent, plan: SegmentPlan
 ) -> bool:
     """Begin to carry a plan out, with the offset index; False if no file can be moved there.
 
@@ -426,7 +491,7 @@ def move_segment(
     directory: str,
     guard_path: str,
     partition_path: str,
-    extent: "Extent",
+    extent: Extent,
     plan: SegmentPlan,
 ) -> SegmentSizes:
     """Carry out the rest of a plan, after `enter_partition`.
@@ -453,7 +518,7 @@ def move_segment(
     )
 
 
-def _within(guard_path: str, extent: "Extent", kind: FileKind) -> str:
+def _within(guard_path: str, extent: Extent, kind: FileKind) -> str:
     return os.path.join(guard_path, f"{extent.file.name}.{kind}")
 
 

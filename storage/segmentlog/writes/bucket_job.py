@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, cast
 
-from segmentlog.bucket.commits import Commit, PlacedExtent, State, Topic, new_topic_id
+from segmentlog.bucket.commits import Commit, PlacedExtent, State, Topic
 from segmentlog.bucket.objects import forget, objects_at
 from segmentlog.bucket.sequence import Sequence, sequence_at
 from segmentlog.errors import (
@@ -23,7 +23,7 @@ from segmentlog.model import LARGEST_LONG, TopicPartition
 from segmentlog.store.paths import BucketLocation, parse_bucket
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.state import StreamBatch
-from segmentlog.txn.topics import JobTopics
+from segmentlog.txn.topics import JobTopics, new_topic_id
 from segmentlog.writes.config import WriteRequest
 from segmentlog.writes.job import WriteJob
 

@@ -46,15 +46,15 @@ from segmentlog.txn.guard import Guard, PartitionIntent, SegmentSizes
 from segmentlog.txn.recover_log import RecoveryPlan, plan_recovery, recover_log
 from segmentlog.txn.state import FORGOTTEN_AFTER_MS, NumberedWrite, State, StreamBatch
 from segmentlog.txn.topics import check_partition_path
-from segmentlog.writes.append import LogAppender, enter_partition, move_segment, plan_segment
-from segmentlog.writes.leader_checks import without_duplicates
-from segmentlog.writes.staged_files import (
+from segmentlog.writes.append import (
     Extent,
-    JobExtents,
-    TaskStage,
-    staged_batches,
-    staged_errors,
+    LogAppender,
+    enter_partition,
+    move_segment,
+    plan_segment,
 )
+from segmentlog.writes.leader_checks import without_duplicates
+from segmentlog.writes.staged_files import JobExtents, TaskStage, staged_batches, staged_errors
 
 logger = logging.getLogger(__name__)
 

@@ -59,9 +59,9 @@ from segmentlog.model import LEAST_LONG, Appended, TimestampType, TopicPartition
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.store.readable import open_file
 from segmentlog.txn.change import hold
+from segmentlog.writes.append import Extent
 from segmentlog.writes.config import Producer, ProducerConfig
 from segmentlog.writes.staged_files import (
-    Extent,
     JobExtents,
     TaskExtents,
     TaskStage,

@@ -23,7 +23,6 @@ import secrets
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,74 +51,15 @@ from segmentlog.model import TopicPartition
 from segmentlog.store.beside_broker import Pace
 from segmentlog.store.durable import OpenFiles
 from segmentlog.store.readable import open_file
-from segmentlog.writes.append import BatchTable, least_moved_bytes, table_name
-
-RELATIVE = -1  #: instead of an offset: offsets continue from the log end
-
-
-class StagedFile(NamedTuple):
-    """A file in the log directory that holds staged batches."""
-
-    name: str
-    is_own: bool = False  #: whether its batches are of one partition, and of one extent
-    #: The place in the log for which a file of one partition is staged.  A commit that finds the
-    #: end of the log there has nothing to change in the file.
-    offset: int = 0
-    leader_epoch: int = 0
-
-
-NO_FILE = StagedFile("")  #: of batches in memory
-
-
-class Extent(NamedTuple):
-    """Batches of one partition that follow each other in a staged file, or in memory.
-
-    An extent of a file is small and picklable: it travels from the writing task to the commit on
-    the driver.
-    """
-
-    topic: str
-    partition: int
-    file: StagedFile
-    start: int
-    end: int
-    n_records: int
-    first_offset: int = RELATIVE  #: -1 when offsets are to be moved to the log end
-    last_offset: int = RELATIVE
-    #: the batches, if no file has them; the offsets of each piece count from 0, unless they are
-    #: kept
-    held: tuple[ScannedBatches, ...] = ()
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
-
-    @property
-    def has_offsets(self) -> bool:
-        """Whether its records keep their offsets."""
-        return self.first_offset != RELATIVE
-
-    @property
-    def staged_from(self) -> int:
-        """Base offset of its first batch, as it stands in the file."""
-        return self.first_offset if self.has_offsets else self.file.offset
-
-    def grown(self, end: int, n_records: int, offsets: tuple[int, int] | None) -> "Extent":
-        """With more records, up to `end`; `offsets`: their first and last, if they are kept."""
-        return self._replace(
-            end=end,
-            n_records=self.n_records + n_records,
-            last_offset=offsets[1] if offsets else RELATIVE,
-        )
-
-    def shift_to(self, next_offset: int) -> int:
-        """Added to the base offset of each batch, it gives the one in the log."""
-        return 0 if self.has_offsets else next_offset - self.staged_from
-
-    def end_offset(self, next_offset: int) -> int:
-        """The log end once the extent is appended at `next_offset`."""
-        return self.last_offset + 1 if self.has_offsets else next_offset + self.n_records
-
+from segmentlog.writes.append import (
+    NO_FILE,
+    RELATIVE,
+    BatchTable,
+    Extent,
+    StagedFile,
+    least_moved_bytes,
+    table_name,
+)
 
 # Without padding: the driver may hold eighty million of them.
 _FIELDS = [

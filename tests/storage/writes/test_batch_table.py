@@ -18,8 +18,8 @@ from soundness import assert_tidy
 from segmentlog.errors import StagedFileError, StorageError
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.crc32c import checksum
-from segmentlog.writes.append import plan_segment, read_table, table_name
-from segmentlog.writes.staged_files import Extent, TaskExtents
+from segmentlog.writes.append import Extent, plan_segment, read_table, table_name
+from segmentlog.writes.staged_files import TaskExtents
 
 
 def own(extents: list[Extent]) -> Extent:

@@ -4,7 +4,8 @@ import pickle
 import tracemalloc
 
 from segmentlog.model import TopicPartition
-from segmentlog.writes.staged_files import Extent, JobExtents, StagedFile, TaskExtents
+from segmentlog.writes.append import Extent, StagedFile
+from segmentlog.writes.staged_files import JobExtents, TaskExtents
 
 
 def plainly(extents: list[Extent]) -> dict[TopicPartition, list[Extent]]:
