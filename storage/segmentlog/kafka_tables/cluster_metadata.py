@@ -244,7 +244,7 @@ _BROKERS = (
     _broker("features", "features that the broker supports"),
     _broker("log_dirs", "ids of its log directories"),
     _broker("cordoned_log_dirs", "ids of the log directories that take no new partitions"),
-)  # fmt: skip
+)
 _CONTROLLERS = (
     _controller("controller_id", "the controller"),
     _controller("incarnation_id", "id of its process"),
@@ -274,7 +274,7 @@ _QUOTAS = (
     _quota("entity", "`user`, `client-id` or `ip`, with a name; the name null means the default"),
     _quota("key", "the quota"),
     _quota("value", "its value"),
-)  # fmt: skip
+)
 _ACLS = (
     _acl("principal", "such as `User:anna`"),
     _acl("host", "address, `*`, or a block of addresses (CIDR) since Kafka 4.4"),

@@ -93,7 +93,7 @@ _WAYS = {
         ("delete rm remove del drop clean cleanup purge prune truncate gc expire", _DELETE),
     )
     for word in words.split()
-}  # fmt: skip
+}
 
 
 class _Group(TyperGroup):

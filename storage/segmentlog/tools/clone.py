@@ -153,7 +153,7 @@ def clone(
 
     The clone becomes visible as a whole or not at all. Each key keeps the order of its records,
     and records keep their times and headers. A command that was killed can be run again.
-    """  # fmt: skip
+    """
     message = "give log directories, the topic, and the name of the clone"
     if len(paths) < 3 and not any(tier):
         raise typer.BadParameter(message, param_hint="DIR... TOPIC NEW")

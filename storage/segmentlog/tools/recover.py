@@ -110,9 +110,8 @@ def _summary(steps: Sequence[RecoveryStep], *, dry_run: bool) -> Iterator[str]:
     lost, n_torn = _losses(steps)
     kinds = Counter(step.kind for step in steps)
     failed = {
-        os.path.basename(step.path): None for step in steps
-        if step.kind is RecoveryKind.LOG_FAILED
-    }  # fmt: skip
+        os.path.basename(step.path): None for step in steps if step.kind is RecoveryKind.LOG_FAILED
+    }
     if lost:
         yield f"{counted(logs=len(lost))} {'would lose' if dry_run else 'lost'} records:"
         yield from lost[:_MOST_LOSSES]

@@ -120,7 +120,7 @@ def restore(
     exist there with the same number of partitions and without records, the log directory of each
     of their brokers must be given, and no setting may delete the records. In one log directory,
     either all topics are restored or none. The exit status is 1 if a dry run finds a problem.
-    """  # fmt: skip
+    """
     sources, targets = (paths, to) if to else (paths[:-1], paths[-1:])
     if not sources:
         message = "give the log directories of the lost cluster, and last that of the target"

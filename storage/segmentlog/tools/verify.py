@@ -253,7 +253,7 @@ def preflight(
     loss and the remedy. The lines "unknown" name what the disks of one broker do not tell. The
     exit status is 1 if the broker would end, would not serve a log, or would lose offsets in a way
     that nobody has set.
-    """  # fmt: skip
+    """
     remedies: set[str] = set()
 
     def show(step: StartStep) -> None:
