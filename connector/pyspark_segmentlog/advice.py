@@ -3,7 +3,7 @@
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from segmentlog.dialects import one_dialect
+from segmentlog.arguments import one_dialect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

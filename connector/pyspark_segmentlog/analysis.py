@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from segmentlog.analysis import Analysis, plan_analysis, report_of_tasks, run_task, tasks_of
-from segmentlog.dialects import one_dialect
+from segmentlog.arguments import one_dialect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,8 +10,8 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
 from pyspark_segmentlog.reads.schema import row_schema
+from segmentlog.arguments import class_of_one_dialect, one_dialect
 from segmentlog.audits import FINDINGS, AuditResult, DatasetOptions, check_findings, plan_audit
-from segmentlog.dialects import class_of_one_dialect, one_dialect
 from segmentlog.errors import OptionError
 from segmentlog.native import check_compiled
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import functions
 
-from segmentlog.dialects import one_dialect
+from segmentlog.arguments import one_dialect
 from segmentlog.errors import SegmentLogError
 from segmentlog.maintain import CloneSettings, keywords_of, open_source
 from segmentlog.native import check_compiled

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 
 from segmentlog import errors
-from segmentlog.dialects import one_dialect
+from segmentlog.arguments import one_dialect
 from segmentlog.errors import SegmentLogError, StorageError
 from segmentlog.maintain import (
     CompactedPartition,

@@ -5,7 +5,7 @@ The forms are those of `segmentlog.schema_id`: the id stands before a value, or 
 
 from pyspark.sql import Column, functions
 
-from segmentlog.dialects import one_dialect
+from segmentlog.arguments import one_dialect
 
 _ID_BYTES, _GUID_BYTES = 5, 17
 _MOST_INDEXES = 63

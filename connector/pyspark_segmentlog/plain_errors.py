@@ -34,7 +34,7 @@ class PlainErrors(ContextDecorator):
         if error is None:
             return
         from pyspark_segmentlog.options.reference import READ_OPTIONS, WRITE_OPTIONS
-        from segmentlog.dialects import rename
+        from segmentlog.arguments import rename
         from segmentlog.errors import OptionError, SegmentLogError
 
         if isinstance(error, OptionError):

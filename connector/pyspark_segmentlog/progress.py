@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from segmentlog.dialects import one_dialect
+from segmentlog.arguments import one_dialect
 from segmentlog.errors import OptionError
 from segmentlog.model import TopicPartition
 from segmentlog.reads import offsets_of_json

@@ -1,17 +1,32 @@
-"""Checks of the arguments of public functions, each of which raises an `OptionError`.
+"""The arguments of public functions: checks of their values, and their words in all dialects.
 
-The error names the argument in one sentence.
+Each check raises an `OptionError` that names the argument in one sentence.
+
+Spark, Python, the command line, Kafka and kcat have different words for one thing.  A word of one
+of them that another one does not take is refused there, and the error names the word that is right
+there: a word without effect would give other rows than the user has asked for.
 """
 
+import difflib
 import functools
 import inspect
 import os
-from collections.abc import Callable, Collection, Iterable
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import StrEnum
 from operator import index
-from typing import Concatenate, Generic, ParamSpec, SupportsIndex, TypeVar, cast, overload
+from typing import (
+    Concatenate,
+    Generic,
+    NamedTuple,
+    ParamSpec,
+    SupportsIndex,
+    TypeVar,
+    cast,
+    overload,
+)
 
-from segmentlog.errors import OptionError
+from segmentlog.errors import ArgumentError, OptionError
 from segmentlog.model import (
     BYTES_OR_TEXT,
     LARGEST_LONG,
@@ -162,3 +177,274 @@ def refuse_two(first: str, of_first: object, second: str, of_second: object) -> 
     """Refuse two options for the same bound."""
     if of_first is not None and of_second is not None:
         raise OptionError(second, str(of_second), f"give {first} or {second}, not both")
+
+
+_Made = TypeVar("_Made")
+_Taken = ParamSpec("_Taken")
+_BOUND = ("self", "cls")
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+#: Places that take words, beside functions (``read``) and commands (``segmentlog cat``).
+SPARK_READ, SPARK_WRITE = "a read", "a write"
+
+
+class _Meaning(NamedTuple):
+    """One thing, and its words."""
+
+    names: str  # the words that may be the right one somewhere, the better ones first
+    also: str = ""  # words that are asked for, and that no answer names
+    #: by place, what to do there instead of giving one of the names; "" for all other places
+    ways: Mapping[str, str] = {}
+
+
+def _in_reads(way: str) -> dict[str, str]:
+    return {SPARK_READ: way}
+
+
+_WITHOUT_NAME = "give it as the first argument, without a name"
+
+_MEANINGS = (
+    _Meaning("startingTimestamp since startingOffsetsByTimestamp", "lastDuration timestamp",
+             {SPARK_READ: "give 'startingTimestamp', or 'lastDuration' for a time before now",
+              "segmentlog cat": "give -o @TIME"}),
+    _Meaning("endingTimestamp until endingOffsetsByTimestamp", "before",
+             {"segmentlog cat": "give -o e@TIME"}),
+    _Meaning("startingOffsets start_offset -o", "offset auto.offset.reset from_beginning"),
+    _Meaning("endingOffsets end_offset", "", {"segmentlog cat": "give -c, or -o e@TIME"}),
+    _Meaning("lastRecords last", "", {"segmentlog cat": "give -o -10 for the last ten"}),
+    _Meaning("limit max_count --count", "max_messages head -c -n -m", {
+        SPARK_READ: "take rows of the DataFrame: df.limit(10); or give 'lastRecords'",
+        "read": "give 'last' for the last records, or take dataset(…).head(10)",
+        "latest": "take rows of the table: latest(…).slice(0, 10)",
+        "dataset": "take dataset(…).head(10)",
+    }),
+    _Meaning("subscribe topics topic -t", "subscribePattern"),
+    _Meaning("partitions partition -p", "assign", {
+        SPARK_READ: "give 'assign', with the topic: {\"orders\": [0]}",
+        SPARK_WRITE: "give 'numPartitions' for a new topic, or a column 'partition'",
+        "read": "give 'filter': pyarrow.compute.field('partition') == 0",
+        "dataset": "give a filter to its scanner: pyarrow.compute.field('partition') == 0",
+    }),
+    _Meaning("path paths", "files directory directories logs", {"": _WITHOUT_NAME}),
+    _Meaning("includeHeaders", "headers header"),
+    _Meaning("preserve", "", dict.fromkeys(("read", "dataset"), "give 'include_headers'")),
+    _Meaning("kafka.compression.type codec", "compression compression.codec -z"),
+    _Meaning("level", "kafka.compression.gzip.level kafka.compression.lz4.level "
+             "kafka.compression.zstd.level", {
+        SPARK_WRITE: "give 'kafka.compression.zstd.level', or that of gzip or lz4"}),
+    _Meaning("lockTimeout lock_timeout_seconds"),
+    _Meaning("overwrite", "deleteRecords", {
+        SPARK_WRITE: 'give mode("overwrite"), which needs deleteRecords=true'}),
+    _Meaning("includeTimestamp use_timestamps"),
+    _Meaning("includeTimestampType use_timestamp_types"),
+    _Meaning("includeOffset use_offsets"),
+    _Meaning("settings --setting", "topic_config"),
+    _Meaning("config", "codec level batch_size buffer_memory max_request_size use_timestamps "
+             "use_timestamp_types use_offsets flush", {
+        "open_writer": "give it in 'config', a ProducerConfig"}),
+    _Meaning("checkpoint checkpointLocation", "",
+             _in_reads("give checkpoint:PATH as 'startingOffsets', or as 'endingOffsets'")),
+    _Meaning("schema_ids --schema-id"),
+    _Meaning("key_schema_ids --key-schema-id"),
+    _Meaning("table", "name"),
+    _Meaning("columns", "", _in_reads(
+        "select columns of the DataFrame: df.select('offset', 'value'); or name them in "
+        "pyspark_segmentlog.read(spark, path, columns)")),
+    _Meaning("filter key", "keys value values pattern fixed_strings ignore_case key_file",
+             _in_reads("filter the DataFrame: df.where(\"key = 'order-58'\")")),
+    _Meaning("order", "", _in_reads("sort the DataFrame: df.orderBy('timestamp')")),
+    _Meaning("internal", "", _in_reads("name internal topics with 'subscribe'")),
+    _Meaning("follow", "exits -e", _in_reads("use spark.readStream")),
+    _Meaning("on_failure on_finding", "", _in_reads("give 'onCorruptBatch'")),
+    _Meaning("format", "output_format -f"),
+    _Meaning("json", "as_json -J"),
+    _Meaning("metadata --metadata-dir"),
+    _Meaning("records", "print_data_log"),
+    _Meaning("group", "", _in_reads("read the table 'group_offsets'")),
+    _Meaning("-b", "bootstrap_server", {"": "there is no broker: give its log directory"}),
+    _Meaning("-G", "", {"": "cat reads a topic: give -t; segmentlog groups shows groups"}),
+    _Meaning("-L", "", {"": "segmentlog topics and segmentlog cluster show what kcat lists"}),
+    _Meaning("-P", "", {"": "segmentlog produce writes records"}),
+    _Meaning("-Q", "", {"segmentlog cat": "give -o @TIME"}),
+    _Meaning("-X", "", {"segmentlog cat": "give --isolation-level for isolation.level; there is "
+             "no client that could have other settings"}),
+    _Meaning("-s", "-r", {"segmentlog cat": "values are written as their bytes; segmentlog "
+             "schemas shows a registry's schemas"}),
+    _Meaning("-d -v -F -m", "", {"segmentlog cat": "there is no client: leave it out"}),
+)  # fmt: skip
+
+#: Words of functions and commands that mean nothing in a query.
+_OF_CALLS = frozenset(
+    """
+    all as as_topic assigned base_sequence batches before_offset cleanup_policy color condition
+    damage dedupe_buffer_bytes delete_retention_ms deleted_before delimiter dry_run end exact
+    explain expression file_delete_delay_ms finding findings given id ids indices interval is_key
+    is_protobuf kafka_defaults kafka_version keep_offsets key_delimiter key_schema_id
+    key_schema_ids kind leave_out_partitions leave_out_replicas left lines load_factor log_ends
+    log_slice longest_job_days longest_read_days mask_credentials max_bytes max_compaction_lag_ms
+    min_cleanable_dirty_ratio min_compaction_lag_ms missing most_ranges n_bytes n_offsets new_topic
+    next_int notes now_ms null null_keys num_rows offset_column offset_map offsets on_bytes on_kept
+    on_log on_partition on_phase on_records on_rows on_segment on_step one_segment
+    open_transactions other output own partition_column placement policy position producer
+    producer_epoch producer_expiration_ms producer_id producers progress purge ranges
+    read_committed remove replication_factor retention_bytes retention_ms right right_dataset roll
+    rows schema schema_id schema_ids server_properties shallow show_keys skips sorting source spark
+    spill_directory target_metadata timestamps to told topic_column topic_partition
+    topic_partitions transform unbuffered up_to_offset use_threads warns yes
+    """.replace("_", "").split()
+)
+
+
+def spelled(word: str) -> str:
+    """A word as all dialects spell it: `isolation_level`, ``--isolation-level``, both of Kafka's.
+
+    One letter after a dash is a flag of kcat, and remains as it is.
+    """
+    if re.fullmatch("-[A-Za-z]", word):
+        return word
+    return re.sub("[-_.]", "", word.lower().removeprefix("kafka."))
+
+
+def _words(meaning: _Meaning) -> set[str]:
+    return {spelled(word) for word in f"{meaning.names} {meaning.also}".split()}
+
+
+def is_word(word: str) -> bool:
+    """Whether a word means something in one of the dialects."""
+    key = spelled(word)
+    return (
+        key in _OF_CALLS or key.startswith("-") or any(key in _words(each) for each in _MEANINGS)
+    )
+
+
+def right_word(word: str, taken: Iterable[str], place: str) -> str:
+    """What to give in place of a word that is not taken, as the end of a sentence; or nothing."""
+    key = spelled(word)
+    known = {spelled(each): each for each in reversed([*taken])}  # the first of two has it
+    if key in known:
+        return f"give {known[key]!r}"
+    for meaning in _MEANINGS:
+        if key not in _words(meaning):
+            continue
+        if place in meaning.ways:
+            return meaning.ways[place]
+        for name in meaning.names.split():
+            if spelled(name) in known:
+                return f"give {known[spelled(name)]!r}"
+        if "" in meaning.ways:
+            return meaning.ways[""]
+    return ""
+
+
+def nearest(word: str, names: Iterable[str], similarity: float = 0.6) -> str | None:
+    """The name for which a misspelled word is probably meant; None if none is near.
+
+    A word with a dot may be any setting of Kafka's clients, so its dots count.
+    """
+    key = str.lower if "." in word else spelled
+    known = {key(each): each for each in names}
+    near = difflib.get_close_matches(key(word), known, n=1, cutoff=similarity)
+    return known[near[0]] if near else None
+
+
+def rename(error: OptionError, taken: Iterable[str]) -> None:
+    """Let an error of a lower floor name an option as the place does that has taken it."""
+    if type(error) is not OptionError or error.is_unknown:  # others name columns, or a function
+        return
+    known = {spelled(each): each for each in reversed([*taken])}
+    key = spelled(error.option)
+    alike = [each.names.split() for each in _MEANINGS if key in map(spelled, each.names.split())]
+    names = [error.option, *(name for names in alike for name in names)]
+    if error.option not in known.values():
+        error.option = next(
+            (known[spelled(n)] for n in names if spelled(n) in known), error.option
+        )
+    # "(kafka_defaults=True, --kafka-defaults)" has both words, for an error that nobody renames.
+    error.accepted = re.sub(
+        "[a-z_]+(?:=True)?, (--[a-z-]+)",
+        lambda found: found[1] if found[1] in known.values() else found[0],
+        error.accepted,
+    )
+    error.accepted = re.sub(
+        "[a-z]+(?:_[a-z]+)+", lambda found: known.get(spelled(found[0]), found[0]), error.accepted
+    )
+    error.args = (error.option, error.value, error.accepted)
+
+
+def one_dialect(*others: str) -> Callable[[Callable[_Taken, _R]], Callable[_Taken, _R]]:
+    """A decorator: the error for an unknown keyword names the function, and the right argument.
+
+    `others`: keywords that the function passes on, if it takes any.
+    """
+
+    def decorate(function: Callable[_Taken, _R]) -> Callable[_Taken, _R]:
+        @functools.wraps(function)
+        def called(*args: _Taken.args, **kwargs: _Taken.kwargs) -> _R:
+            try:
+                return function(*args, **kwargs)
+            except (OptionError, TypeError) as error:
+                parameters = inspect.signature(function).parameters.values()
+                own = [each.name for each in parameters if each.kind in _BY_NAME]
+                passed = others if _takes_any(function) else ()
+                taken = [each for each in dict.fromkeys((*own, *passed)) if each not in _BOUND]
+                unknown = [name for name in kwargs if name not in taken]
+                if isinstance(error, TypeError) and unknown:
+                    raise _unknown_argument(function, unknown[0], taken) from None
+                if isinstance(error, OptionError):
+                    rename(error, taken)
+                    _name_by_value(
+                        error, inspect.signature(function).bind_partial(*args, **kwargs)
+                    )
+                raise
+
+        return called
+
+    return decorate
+
+
+def _takes_any(function: Callable[..., object]) -> bool:
+    parameters = inspect.signature(function).parameters.values()
+    return any(each.kind == each.VAR_KEYWORD for each in parameters)
+
+
+def class_of_one_dialect(*others: str) -> Callable[[type[_Made]], type[_Made]]:
+    """A decorator of a class: its constructor and public methods are as `one_dialect` makes them.
+
+    `others`: keywords that those methods pass on which take any.
+    """
+
+    def decorate(made: type[_Made]) -> type[_Made]:
+        for name, found in [*vars(made).items()]:
+            if name.startswith("_") and name != "__init__":
+                continue
+            if isinstance(found, classmethod):
+                setattr(made, name, classmethod(one_dialect(*others)(found.__func__)))
+            elif inspect.isfunction(found) and (others or not _takes_any(found)):
+                setattr(made, name, one_dialect(*others)(found))
+        return made
+
+    return decorate
+
+
+def _name_by_value(error: OptionError, given: inspect.BoundArguments) -> None:
+    """Name the argument that has the refused value: a path has several names, for example."""
+    arguments = dict(given.arguments)
+    if (error.value and arguments.get(error.option) is None) or error.option == "path":
+        shown = {name: value if isinstance(value, str) else repr(value)
+                 for name, value in arguments.items()}  # fmt: skip
+        alike = [name for name, text in shown.items() if text == error.value]
+        if len(alike) == 1 and type(error) is OptionError:
+            error.option = alike[0]
+            error.args = (error.option, *error.args[1:])
+
+
+def _unknown_argument(
+    function: Callable[..., object], name: str, taken: list[str]
+) -> ArgumentError:
+    called = function.__name__
+    if called == "__init__":
+        called = function.__qualname__.partition(".")[0]
+    near = nearest(name, taken)
+    hint = right_word(name, taken, called) or (near and f"did you mean {near!r}?")
+    hint = hint or (f"its arguments are {', '.join(taken)}" if taken else "it takes no keyword")
+    return ArgumentError(name, "", f"{called}() takes no such argument: {hint}")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from segmentlog.arguments import one_dialect
 from segmentlog.arrow_dataset.open_dataset import DatasetOptions, dataset
-from segmentlog.dialects import one_dialect
 from segmentlog.model import TimestampRange
 from segmentlog.reads.log_directory import LogDirectory
 

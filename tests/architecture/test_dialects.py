@@ -27,9 +27,9 @@ import segmentlog
 from pyspark_segmentlog.options.names import check_read_names, check_write_names, warn_of_unused
 from pyspark_segmentlog.options.option import Query
 from pyspark_segmentlog.options.reference import READ_OPTIONS, WRITE_OPTIONS
+from segmentlog.arguments import is_word, spelled
 from segmentlog.arrow_dataset.log_dataset import LogFragment
 from segmentlog.arrow_dataset.log_scanner import LogScanner
-from segmentlog.dialects import is_word, spelled
 from segmentlog.format.topic_config import setting_names
 from segmentlog.polars import scan_log
 from segmentlog.testing.kafka_log import KafkaCluster, KafkaLog, Transaction

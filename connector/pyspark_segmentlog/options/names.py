@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from pyspark_segmentlog.options.option import Query
 from pyspark_segmentlog.options.reference import READ_OPTIONS, WRITE_OPTIONS
-from segmentlog.dialects import SPARK_READ, SPARK_WRITE, is_word, nearest, right_word
+from segmentlog.arguments import SPARK_READ, SPARK_WRITE, is_word, nearest, right_word
 from segmentlog.errors import OptionError
 
 logger = logging.getLogger(__name__)

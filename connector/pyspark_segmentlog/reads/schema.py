@@ -42,7 +42,7 @@ def row_schema(*, include_headers: bool, strings: bool = False) -> StructType:
 
 def unknown_column(name: str) -> "ColumnError":
     """The error for a name that is not a column's, with the name that was probably meant."""
-    from segmentlog.dialects import nearest
+    from segmentlog.arguments import nearest
     from segmentlog.errors import ColumnError
 
     known = row_schema(include_headers=True).names

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from segmentlog.analysis import report
 from segmentlog.analysis.findings import findings_of
 from segmentlog.analysis.retention import Forecast
-from segmentlog.arguments import one_of, topic_names
-from segmentlog.dialects import one_dialect
+from segmentlog.arguments import one_dialect, one_of, topic_names
 from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.kafka_tables.open_table import table
 from segmentlog.model import (

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from segmentlog.dialects import class_of_one_dialect
+from segmentlog.arguments import class_of_one_dialect
 
 VERSION = 1
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from segmentlog.arguments import class_of_one_dialect, one_dialect
 from segmentlog.arrow_dataset.aggregates import (
     Counts,
     count_by_headers,
@@ -25,7 +26,6 @@ from segmentlog.arrow_dataset.bounds import (
     timestamp_range,
 )
 from segmentlog.arrow_dataset.log_scanner import LogScanner
-from segmentlog.dialects import class_of_one_dialect, one_dialect
 from segmentlog.format.records.columns import TextColumns, record_schema
 from segmentlog.model import LogSlice, OnCorruptBatch, ScanPolicy, TimestampRange, TopicPartition
 

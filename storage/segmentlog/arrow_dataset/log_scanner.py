@@ -23,9 +23,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import acero
 
-from segmentlog.arguments import refused, texts, whole_number
+from segmentlog.arguments import class_of_one_dialect, refused, texts, whole_number
 from segmentlog.arrow_dataset.bounds import timestamp_range
-from segmentlog.dialects import class_of_one_dialect
 from segmentlog.errors import OptionError
 from segmentlog.format.records.one_pass import ReadMemory
 from segmentlog.model import LogSlice, ScanPolicy

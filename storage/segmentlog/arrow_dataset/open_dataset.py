@@ -7,9 +7,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from segmentlog.arguments import one_of, scan_policy, topic_names
+from segmentlog.arguments import one_dialect, one_of, scan_policy, topic_names
 from segmentlog.cluster.replicated import open_replicas
-from segmentlog.dialects import one_dialect
 from segmentlog.errors import OptionError
 from segmentlog.model import (
     MAX_INFLATED_BATCH_BYTES,

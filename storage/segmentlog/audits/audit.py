@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, Unpack
 import numpy as np
 import pyarrow as pa
 
-from segmentlog.arguments import texts, whole_number
+from segmentlog.arguments import class_of_one_dialect, one_dialect, texts, whole_number
 from segmentlog.arrow_dataset.open_dataset import DatasetOptions, dataset
-from segmentlog.dialects import class_of_one_dialect, one_dialect
 from segmentlog.errors import OptionError
 from segmentlog.model import BYTES_OR_TEXT, IsolationLevel, OffsetRange, TopicPartition
 from segmentlog.reads.log_directory import LogDirectory

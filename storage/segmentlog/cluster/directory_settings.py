@@ -29,8 +29,7 @@ from enum import StrEnum
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, cast
 
-from segmentlog.arguments import instance_of, texts, topic_names
-from segmentlog.dialects import one_dialect
+from segmentlog.arguments import instance_of, one_dialect, texts, topic_names
 from segmentlog.errors import LogDirectoryError, MalformedRecordError, OptionError, SegmentLogError
 from segmentlog.format.messages.reader import uuid_text
 from segmentlog.format.names import META_PROPERTIES_FILE, SETTINGS_FILE, check_topic_name

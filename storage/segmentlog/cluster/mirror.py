@@ -13,11 +13,10 @@ import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from segmentlog.arguments import LARGEST_INT, instance_of, topic_names, whole_number
+from segmentlog.arguments import LARGEST_INT, instance_of, one_dialect, topic_names, whole_number
 from segmentlog.cluster.follower import Follower, MirroredPartition, read_known, write_known
 from segmentlog.cluster.placement import TargetCluster
 from segmentlog.cluster.replicated import ReplicatedDirectory, open_replicas
-from segmentlog.dialects import one_dialect
 from segmentlog.errors import LogDirectoryError, OptionError
 from segmentlog.format.names import (
     CLEANER_OFFSET_CHECKPOINT,

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from segmentlog.arguments import class_of_one_dialect, one_dialect
 from segmentlog.cluster.copies import Copy, choose, refuse_two_clusters
-from segmentlog.dialects import class_of_one_dialect, one_dialect
 from segmentlog.errors import CorruptLogError, LogDirectoryError
 from segmentlog.format.kernels import layout
 from segmentlog.format.messages.reader import uuid_text

@@ -6,8 +6,13 @@ from dataclasses import dataclass, field, fields, replace
 from types import NoneType
 from typing import Any
 
-from segmentlog.arguments import LARGEST_INT, instance_of, whole_number
-from segmentlog.dialects import class_of_one_dialect, nearest
+from segmentlog.arguments import (
+    LARGEST_INT,
+    class_of_one_dialect,
+    instance_of,
+    nearest,
+    whole_number,
+)
 from segmentlog.errors import OptionError
 from segmentlog.model import (
     INDEX_INTERVAL_BYTES,

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from segmentlog.arguments import one_of
-from segmentlog.dialects import nearest, one_dialect
+from segmentlog.arguments import nearest, one_dialect, one_of
 from segmentlog.errors import OptionError
 from segmentlog.format.messages.records import look_at
 from segmentlog.format.newer import noting

@@ -39,8 +39,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from segmentlog.arguments import LARGEST_INT, refused
-from segmentlog.dialects import one_dialect
+from segmentlog.arguments import LARGEST_INT, one_dialect, refused
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.kafka_tables.columns import BOOL, INT, ORIGIN, TEXT, Cells, Column, Row, Table
 from segmentlog.kafka_tables.source import Source

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import crc32c
 
-from segmentlog.dialects import class_of_one_dialect
+from segmentlog.arguments import class_of_one_dialect
 from segmentlog.errors import (
     CorruptLogError,
     MalformedBatchError,

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from typing import NamedTuple
 
-from segmentlog.arguments import instance_of, refused, whole_number
+from segmentlog.arguments import instance_of, one_dialect, refused, whole_number
 from segmentlog.bucket.upkeep import (
     Swept,
     move_starts,
@@ -32,7 +32,6 @@ from segmentlog.bucket.upkeep import (
     sweep_objects,
 )
 from segmentlog.cluster.directory_settings import DirectorySettings, log_directory
-from segmentlog.dialects import one_dialect
 from segmentlog.errors import (
     CorruptLogError,
     LogDirectoryError,

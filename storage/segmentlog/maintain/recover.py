@@ -5,8 +5,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple
 
-from segmentlog.arguments import LARGEST_INT, one_of, whole_number
-from segmentlog.dialects import one_dialect
+from segmentlog.arguments import LARGEST_INT, one_dialect, one_of, whole_number
 from segmentlog.errors import LogDirectoryError
 from segmentlog.format.names import (
     CLEAN_SHUTDOWN_FILE,

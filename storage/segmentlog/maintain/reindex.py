@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import NamedTuple
 
-from segmentlog.arguments import LARGEST_INT, whole_number
-from segmentlog.dialects import one_dialect
+from segmentlog.arguments import LARGEST_INT, one_dialect, whole_number
 from segmentlog.errors import LogDirectoryError, SegmentLogError
 from segmentlog.format.names import parse_partition_directory
 from segmentlog.log.listing import list_segments

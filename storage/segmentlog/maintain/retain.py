@@ -24,7 +24,7 @@ from functools import cache, partial
 from itertools import pairwise, takewhile
 from typing import NamedTuple
 
-from segmentlog.arguments import topic_names
+from segmentlog.arguments import one_dialect, topic_names
 from segmentlog.bucket.upkeep import move_starts, newest_times, place_in_store
 from segmentlog.cluster.directory_settings import (
     DirectorySettings,
@@ -32,7 +32,6 @@ from segmentlog.cluster.directory_settings import (
     log_directory,
     partitions_for_upkeep,
 )
-from segmentlog.dialects import one_dialect
 from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.segment import Segment

@@ -10,8 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from segmentlog.arguments import one_of, refuse_two, scan_policy, whole_number
-from segmentlog.dialects import class_of_one_dialect
+from segmentlog.arguments import (
+    class_of_one_dialect,
+    one_of,
+    refuse_two,
+    scan_policy,
+    whole_number,
+)
 from segmentlog.errors import (
     CorruptCheckpointError,
     CorruptLogError,

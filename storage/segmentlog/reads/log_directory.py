@@ -6,8 +6,13 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 
-from segmentlog.arguments import instance_of, whole_number
-from segmentlog.dialects import class_of_one_dialect, nearest, one_dialect
+from segmentlog.arguments import (
+    class_of_one_dialect,
+    instance_of,
+    nearest,
+    one_dialect,
+    whole_number,
+)
 from segmentlog.errors import (
     CorruptCheckpointError,
     LogDirectoryError,

@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
-from segmentlog.dialects import one_dialect
+from segmentlog.arguments import one_dialect
 from segmentlog.errors import CorruptCheckpointError, LogDirectoryError, OptionError
 from segmentlog.model import LARGEST_LONG, TopicPartition
 from segmentlog.store.paths import readable_path, why_not_there

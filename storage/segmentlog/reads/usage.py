@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from segmentlog.dialects import one_dialect
+from segmentlog.arguments import one_dialect
 from segmentlog.errors import SegmentLogError
 from segmentlog.format.names import (
     LEADER_EPOCH_CHECKPOINT,

@@ -14,8 +14,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from segmentlog.arguments import whole_number
-from segmentlog.dialects import class_of_one_dialect
+from segmentlog.arguments import class_of_one_dialect, whole_number
 from segmentlog.errors import OptionError, UnknownTopicOrPartitionError
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.encode import N_BATCH_COLUMNS

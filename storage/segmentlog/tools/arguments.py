@@ -10,8 +10,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias, get_args
 import typer
 from typer.core import TyperCommand
 
-from segmentlog.arguments import LARGEST_INT
-from segmentlog.dialects import nearest, right_word
+from segmentlog.arguments import LARGEST_INT, nearest, right_word
 from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.model import OnCorruptBatch, ReadUpTo, RemoteStorageLayout
 from segmentlog.reads.log_directory import open_log_dir

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 import segmentlog
-from segmentlog.dialects import nearest, rename
+from segmentlog.arguments import nearest, rename
 from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.tools.analyze import analyze
 from segmentlog.tools.audit import audit

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import pyarrow as pa
 import typer
 
-from segmentlog.dialects import nearest
+from segmentlog.arguments import nearest
 from segmentlog.errors import CorruptLogError, MalformedRecordError, OptionError, SegmentLogError
 from segmentlog.kafka_tables import table as read_table
 from segmentlog.kafka_tables.cluster_metadata import (

@@ -7,8 +7,7 @@ write leaves out: legal, and easily overlooked.
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 
-from segmentlog.arguments import instance_of, whole_number
-from segmentlog.dialects import class_of_one_dialect
+from segmentlog.arguments import class_of_one_dialect, instance_of, whole_number
 from segmentlog.errors import OptionError
 from segmentlog.format.names import check_topic_name
 from segmentlog.format.topic_config import TopicConfig

@@ -9,8 +9,13 @@ from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, Self, TypeAlias
 
-from segmentlog.arguments import instance_of, path_text, whole_number
-from segmentlog.dialects import class_of_one_dialect, one_dialect
+from segmentlog.arguments import (
+    class_of_one_dialect,
+    instance_of,
+    one_dialect,
+    path_text,
+    whole_number,
+)
 from segmentlog.errors import OptionError
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.store.paths import is_bucket

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, TypeAlias
 
-from segmentlog.arguments import keywords_of, path_text
+from segmentlog.arguments import keywords_of, one_dialect, path_text
 from segmentlog.cluster.replicated import open_replicas
-from segmentlog.dialects import one_dialect
 from segmentlog.maintain.cloning.settings import Clone, CloneHereSettings
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.store.durable import OutputFile

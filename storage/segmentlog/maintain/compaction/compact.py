@@ -39,13 +39,12 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import NamedTuple
 
-from segmentlog.arguments import instance_of, keywords_of, whole_number
+from segmentlog.arguments import instance_of, keywords_of, one_dialect, whole_number
 from segmentlog.cluster.directory_settings import (
     DirectorySettings,
     log_directory,
     partitions_for_upkeep,
 )
-from segmentlog.dialects import one_dialect
 from segmentlog.errors import LogDirectoryError, OptionError, SegmentLogError
 from segmentlog.format.names import partition_path
 from segmentlog.format.topic_config import TopicConfig

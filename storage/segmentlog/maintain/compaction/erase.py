@@ -29,12 +29,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from segmentlog.arguments import (
     LARGEST_INT,
     instance_of,
+    one_dialect,
     refused,
     topic_names,
     whole_number,
 )
 from segmentlog.cluster.directory_settings import DirectorySettings, log_directory
-from segmentlog.dialects import one_dialect
 from segmentlog.errors import SegmentLogError
 from segmentlog.format.names import (
     STAGE_SUFFIX,

@@ -13,11 +13,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from segmentlog.arguments import topic_names, whole_number
+from segmentlog.arguments import one_dialect, topic_names, whole_number
 from segmentlog.cluster.directory_settings import DirectorySettings
 from segmentlog.cluster.placement import NextInt, Placement, TargetCluster, place_replicas
 from segmentlog.cluster.replicated import open_replicas
-from segmentlog.dialects import one_dialect
 from segmentlog.errors import LogDirectoryError
 from segmentlog.format.names import partition_path
 from segmentlog.log.checkpoint import known_topic_id

@@ -26,10 +26,9 @@ from contextlib import ExitStack, nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from segmentlog.arguments import one_of, topic_names
+from segmentlog.arguments import one_dialect, one_of, topic_names
 from segmentlog.cluster.placement import TargetCluster, node_of
 from segmentlog.cluster.replicated import open_replicas
-from segmentlog.dialects import one_dialect
 from segmentlog.errors import LogDirectoryError, OptionError
 from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT, partition_path
 from segmentlog.log.checkpoint import read_leader_epochs, write_leader_epochs

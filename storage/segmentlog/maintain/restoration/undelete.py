@@ -23,9 +23,8 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from segmentlog.arguments import instance_of, one_of, texts
+from segmentlog.arguments import instance_of, one_dialect, one_of, texts
 from segmentlog.cluster.directory_settings import DirectorySettings, Source, is_of_a_broker
-from segmentlog.dialects import one_dialect
 from segmentlog.errors import (
     CorruptCheckpointError,
     LogDirectoryError,

@@ -9,9 +9,8 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 
-from segmentlog.arguments import topic_names
+from segmentlog.arguments import one_dialect, topic_names
 from segmentlog.cluster.directory_settings import DirectorySettings
-from segmentlog.dialects import one_dialect
 from segmentlog.errors import LogDirectoryError, OptionError, SegmentLogError
 from segmentlog.format.names import DirectoryState
 from segmentlog.log.checkpoint import read_properties

@@ -17,8 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from segmentlog.arguments import one_of, topic_names
-from segmentlog.dialects import one_dialect
+from segmentlog.arguments import one_dialect, one_of, topic_names
 from segmentlog.errors import SegmentLogError
 from segmentlog.model import (
     INTERNAL_TOPICS,

@@ -6,9 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
 from typing import SupportsIndex
 
-from segmentlog.arguments import instance_of, topic_names, whole_number
+from segmentlog.arguments import instance_of, one_dialect, topic_names, whole_number
 from segmentlog.cluster.replicated import ReplicatedDirectory
-from segmentlog.dialects import one_dialect
 from segmentlog.errors import (
     CorruptCheckpointError,
     LogChangedError,
