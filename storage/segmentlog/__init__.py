@@ -90,8 +90,7 @@ from segmentlog.format.topic_config import TopicConfig
 from segmentlog.kafka_tables.open_table import table, tables
 from segmentlog.kafka_tables.registry import message_indexes, payload, schema_guid, schema_id
 from segmentlog.log.segment import LogEnd, Segment
-from segmentlog.maintain.cloning.clone import clone
-from segmentlog.maintain.cloning.settings import Clone, ClonedGroup, ClonedPartition
+from segmentlog.maintain.cloning.clone import Clone, ClonedGroup, ClonedPartition, clone
 from segmentlog.maintain.compaction.compact import CompactedPartition, compact
 from segmentlog.maintain.compaction.erase import CopyKind, ErasedPartition, RemainingCopy, erase
 from segmentlog.maintain.deletes import (
@@ -101,8 +100,13 @@ from segmentlog.maintain.deletes import (
     delete_topic,
     sweep,
 )
-from segmentlog.maintain.recover import RecoveryKind, RecoveryStep, recover
-from segmentlog.maintain.reindex import IndexedSegment, reindex
+from segmentlog.maintain.recover import (
+    IndexedSegment,
+    RecoveryKind,
+    RecoveryStep,
+    recover,
+    reindex,
+)
 from segmentlog.maintain.restoration.plan import (
     GroupOffset,
     OpenTransactions,

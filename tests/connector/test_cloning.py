@@ -15,6 +15,8 @@ import segmentlog
 from pyspark_segmentlog import cloning
 from segmentlog.errors import ColumnError, SplitKeyError
 from segmentlog.maintain.cloning import job
+from segmentlog.maintain.cloning.clone import CloneSettings
+from segmentlog.maintain.cloning.task import time_windows
 
 pytestmark = pytest.mark.linux
 
@@ -48,8 +50,8 @@ def test_the_clone_is_that_of_one_process(
     monkeypatch.setattr(job, "_committed", lambda *_: committed)
     monkeypatch.setattr(cloning, "_TASK_BYTES", 12_000)
     source = write(tmp_path / "s")
-    snapshot = job._snapshot_of(segmentlog.open_log_dir(source), job.CloneSettings("t", "u"))
-    assert 3 < len(job.time_windows(snapshot, 12_000))
+    snapshot = job._snapshot_of(segmentlog.open_log_dir(source), CloneSettings("t", "u"))
+    assert 3 < len(time_windows(snapshot, 12_000))
 
     def mask(rows: pa.RecordBatch) -> pa.RecordBatch:
         at = rows.schema.get_field_index("key")

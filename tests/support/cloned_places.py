@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from segmentlog.maintain.cloning.cloned_offsets import CLONED_MAP_SCHEMA
+from segmentlog.maintain.offset_map import CLONED_MAP_SCHEMA
 
 __all__ = ["places_of"]
 

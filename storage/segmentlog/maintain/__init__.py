@@ -8,11 +8,11 @@ A clone is made in the same way: one process begins a `CloneJob` with `CloneSett
 a `CloneTask` each, and the job commits what they have staged.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from segmentlog.arguments import keywords_of
-from segmentlog.maintain.cloning.clone import open_source
-from segmentlog.maintain.cloning.settings import Clone, CloneSettings
+from segmentlog.maintain.cloning.clone import Clone, CloneSettings, open_source
 from segmentlog.maintain.compaction.compact import (
     CompactedPartition,
     CompactionJob,
@@ -23,15 +23,10 @@ from segmentlog.maintain.compaction.compact import (
 )
 
 if TYPE_CHECKING:
-    from segmentlog.maintain.cloning.cloned_offsets import MapPieces
-    from segmentlog.maintain.cloning.job import (
-        CloneJob,
-        CloneTask,
-        TaskOutcome,
-        keys_of,
-        run_task,
-    )
+    from segmentlog.maintain.cloning.job import CloneJob
     from segmentlog.maintain.cloning.split_keys import SplitKeys
+    from segmentlog.maintain.cloning.task import CloneTask, TaskOutcome, keys_of, run_task
+    from segmentlog.maintain.offset_map import MapPieces
 
 __all__ = [
     "Clone",
@@ -54,19 +49,16 @@ __all__ = [
 ]
 
 
+#: The modules of names that load the kernels, when first asked for.
+_LAZY = {
+    "CloneJob": "cloning.job", "CloneTask": "cloning.task", "MapPieces": "offset_map",
+    "SplitKeys": "cloning.split_keys", "TaskOutcome": "cloning.task", "keys_of": "cloning.task",
+    "run_task": "cloning.task",
+}  # fmt: skip
+
+
 def __getattr__(name: str) -> object:
-    """The names that load the kernels, when first asked for."""
-    if name == "SplitKeys":
-        from segmentlog.maintain.cloning.split_keys import SplitKeys
-
-        return SplitKeys
-    if name == "MapPieces":
-        from segmentlog.maintain.cloning.cloned_offsets import MapPieces
-
-        return MapPieces
-    if name not in ("CloneJob", "CloneTask", "TaskOutcome", "keys_of", "run_task"):
+    if name not in _LAZY:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
-    from segmentlog.maintain.cloning import job
-
-    return getattr(job, name)
+    return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)

@@ -42,7 +42,7 @@ from segmentlog.log.swaps import finish_swaps, has_swaps, is_zeros, keep_segment
 from segmentlog.maintain.recover import RecoveryKind, RecoveryStep
 from segmentlog.maintain.salvage import plan_salvages, salvage
 from segmentlog.maintain.start.directories import BrokerStart
-from segmentlog.maintain.start.metadata import METADATA_TOPIC_ID
+from segmentlog.maintain.start.steps import METADATA_TOPIC_ID
 from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.reads.cluster_image import RECORDS, fold
 from segmentlog.reads.metadata_log import (

@@ -12,7 +12,7 @@ import typer
 
 import segmentlog
 from segmentlog.errors import OptionError
-from segmentlog.maintain.cloning.settings import (
+from segmentlog.maintain.cloning.clone import (
     Clone,
     ClonedTransactions,
     NullKeys,

@@ -10,8 +10,7 @@ from typing import Annotated
 import typer
 
 import segmentlog
-from segmentlog.maintain.recover import RecoveryKind, RecoveryStep
-from segmentlog.maintain.reindex import IndexedSegment
+from segmentlog.maintain.recover import IndexedSegment, RecoveryKind, RecoveryStep
 from segmentlog.model import INDEX_INTERVAL_BYTES, RecoverAt
 from segmentlog.store.partitions import list_partitions
 from segmentlog.store.paths import local_path

@@ -4,17 +4,14 @@ One process begins a `CloneJob`.  Each task reads some windows of the source and
 the clone, perhaps in another process.  The job commits the rows of all tasks, in their order.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
-import pyarrow as pa
 
 from segmentlog.arrow_dataset.bounds import DatasetBounds, find_dataset_bounds
-from segmentlog.arrow_dataset.log_dataset import LogDataset
 from segmentlog.cluster.directory_settings import DirectorySettings, Source, is_of_a_broker
 from segmentlog.errors import (
     LogDirectoryError,
@@ -23,27 +20,27 @@ from segmentlog.errors import (
     UnknownTopicOrPartitionError,
 )
 from segmentlog.format.kernels.memory import Int64s
-from segmentlog.format.records.encoder import cast_column
 from segmentlog.format.topic_config import TopicConfig
-from segmentlog.maintain.cloning.cloned_offsets import MapPieces, map_piece
-from segmentlog.maintain.cloning.cloned_rows import COLUMNS, Cloned, RowMaker, RowRules
-from segmentlog.maintain.cloning.group_places import (
-    GroupPlaces,
-    GroupsOfTask,
-    group_table,
-    places_of_groups,
-)
-from segmentlog.maintain.cloning.settings import (
+from segmentlog.maintain.cloning.clone import (
     Clone,
+    ClonedGroup,
     ClonedPartition,
     ClonedTransactions,
     CloneSettings,
     NullKeys,
     Order,
 )
+from segmentlog.maintain.cloning.cloned_rows import RowRules
 from segmentlog.maintain.cloning.split_keys import Keys, SplitKeys, find_split_keys
-from segmentlog.maintain.cloning.time_windows import time_windows
-from segmentlog.maintain.restoration.plan import GroupOffset
+from segmentlog.maintain.cloning.task import (
+    CloneTask,
+    GroupPlaces,
+    TaskOutcome,
+    keys_of,
+    time_windows,
+)
+from segmentlog.maintain.offset_map import MapPieces
+from segmentlog.maintain.restoration.plan import GroupOffset, committed_offsets
 from segmentlog.model import (
     LARGEST_LONG,
     Codec,
@@ -54,7 +51,6 @@ from segmentlog.model import (
 )
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.metadata_log import metadata_path
-from segmentlog.reads.ordered_reads import n_threads_of, read_in_order
 from segmentlog.store.partitions import refuse_partition
 from segmentlog.store.paths import identity_of, is_bucket, refuse_overlap, writable_path
 from segmentlog.store.readable import exists, is_url
@@ -66,138 +62,7 @@ from segmentlog.writes.job import WriteJob
 if TYPE_CHECKING:
     from segmentlog.writes.staged_files import TaskExtents
 
-_OFFSETS = "__consumer_offsets"
 _WINDOW_BYTES = 32 << 20  #: of log, in a window that a thread merges
-
-
-class CloneTask(NamedTuple):
-    """Some rows of a clone, which one process stages.  It is picklable if the transform is.
-
-    `number`: the place of its rows among those of all tasks.  `windows`: which it reads, in their
-    order.  `job`: None in a dry run.  `group_offsets`: of the groups, as `group_table` has them.
-    `map_directory`: where the task writes its piece of the offset map; None without a map.
-    """
-
-    number: int
-    windows: tuple[DatasetBounds, ...]
-    rules: RowRules
-    job: WriteJob | None
-    group_offsets: Int64s
-    map_directory: str | None = None
-
-
-class TaskOutcome(NamedTuple):
-    """What a task has staged, and what it has met.
-
-    `starts`, `ends`: the old offset of the first record of each partition, and that after the
-    last, if partitions are kept; shape (n_target,).
-    """
-
-    number: int
-    extents: "TaskExtents | None"
-    groups: GroupsOfTask
-    starts: Int64s
-    ends: Int64s
-    n_left_out: int
-    unknown_ids: tuple[int, ...]
-    is_misplaced: bool
-
-
-def run_task(
-    task: CloneTask,
-    *,
-    commits_here: bool = False,
-    on_records: Callable[[int], object] = lambda _: None,
-    on_misplaced: Callable[[], object] = lambda: None,
-    on_cloned: Callable[[Cloned, Int64s], object] | None = None,
-) -> TaskOutcome:
-    """Stage the rows of a task; one that fails leaves no file.
-
-    `commits_here`: see `WriteJob.stager`.  `on_records`: called with the number of records of each
-    batch that is read.  `on_misplaced`: called once, as soon as a key may be in two partitions.
-    `on_cloned`: called with the rows, and their numbers in their new partitions.
-    """
-    if task.map_directory is not None:
-        with map_piece(task.map_directory, task.number, task.rules.topic) as piece:
-            keeps_offsets = task.job is not None and task.job.config.use_offsets
-
-            def note(made: Cloned, numbers: Int64s) -> None:
-                offsets = made.offsets if keeps_offsets else numbers
-                piece.add(made.partitions, made.offsets, made.targets, offsets)
-
-            return run_task(task._replace(map_directory=None), on_cloned=note)
-    rules = task.rules
-    maker = RowMaker(rules, task.number)
-    places = GroupPlaces(task.group_offsets, rules.n_target)
-    starts: Int64s = np.full(rules.n_target, LARGEST_LONG)
-    ends: Int64s = np.zeros(rules.n_target, np.int64)
-    stager = None
-    if task.job is not None:
-        stager = task.job.stager(task.number, commits_here=commits_here)
-    was_misplaced = False
-    try:
-        for batch in _batches(task.windows, merges=not rules.keeps_partitions):
-            made = maker.make(batch)
-            if maker.is_misplaced and not was_misplaced:
-                was_misplaced = True
-                on_misplaced()
-            numbers = places.numbers(made.targets)
-            places.add(made.partitions, made.offsets, made.targets, numbers)
-            if rules.keeps_partitions and len(made.offsets):
-                # Without a merge, the rows of a batch are of one partition.
-                partition = made.targets[0]
-                starts[partition] = min(starts[partition], made.offsets[0])
-                ends[partition] = made.offsets[-1] + 1
-            if on_cloned is not None:
-                on_cloned(made, numbers)
-            if stager is not None:
-                at = made.rows.schema.get_field_index("partition")
-                stager.add(made.rows.set_column(at, "partition", pa.array(made.targets)))
-            on_records(batch.num_rows)
-        extents = None if stager is None else stager.finish()
-        if task.job is not None:
-            task.job.check_begun()
-    except BaseException:
-        if stager is not None:
-            stager.discard()
-        raise
-    return TaskOutcome(
-        task.number, extents, GroupsOfTask(places.counts, places.first, places.n_read),
-        starts, ends, maker.n_left_out, tuple(sorted(maker.unknown_ids)), maker.is_misplaced,
-    )  # fmt: skip
-
-
-def keys_of(windows: Sequence[DatasetBounds], rules: RowRules) -> Iterator[pa.RecordBatch]:
-    """The keys of the clone, with the old partition and offset; each batch is of one partition."""
-    maker = RowMaker(rules)
-    needs_all = rules.transform is not None or rules.key_schema_ids
-    columns = COLUMNS if needs_all else ("key", "partition", "offset")
-    for window in windows:
-        for batch in LogDataset(window, include_headers=True).scanner(columns).to_batches():
-            rows = maker.changed(batch) if needs_all else batch
-            yield pa.RecordBatch.from_pydict(
-                {
-                    "key": cast_column("key", rows["key"], pa.binary()),
-                    "partition": rows["partition"],
-                    "offset": rows["offset"],
-                }
-            )
-
-
-def _batches(windows: Sequence[DatasetBounds], *, merges: bool) -> Iterator[pa.RecordBatch]:
-    """The rows of windows, one after the other; each by time, or by partition and offset."""
-
-    def read(window: DatasetBounds) -> Iterator[pa.RecordBatch]:
-        rows = LogDataset(window, include_headers=True)
-        return rows.scanner(COLUMNS, order="timestamp", use_threads=False).to_batches()
-
-    if merges and any(len(each.partitions) > 1 for each in windows):
-        yield from read_in_order(
-            [partial(read, each) for each in windows], n_threads_of(use_threads=True)
-        )
-        return
-    for each in windows:
-        yield from LogDataset(each, include_headers=True).scanner(COLUMNS).to_batches()
 
 
 class CloneJob:
@@ -512,15 +377,10 @@ def _log_ends(directory: str, topic: str) -> dict[int, int]:
 
 def _committed(source: LogDirectory, topic: str) -> list[tuple[str, int, int]]:
     """Group, partition and offset of all that groups have committed in a topic."""
-    if _OFFSETS not in source.topics(internal=True):
-        return []
-    from segmentlog.kafka_tables.open_table import table
-
-    rows = table(source, "group_offsets").select(["group", "topic", "partition", "offset"])
     return [
         (group, partition, offset)
-        for group, name, partition, offset in zip(*rows.to_pydict().values(), strict=True)
-        if name == topic and offset is not None
+        for group, name, partition, offset in committed_offsets(source)
+        if name == topic
     ]
 
 
@@ -543,3 +403,44 @@ def _codec_of(snapshot: DatasetBounds) -> Codec:
             if header is not None and header.codec in {*map(int, Codec)}:
                 return Codec(header.codec)
     return Codec.NONE
+
+
+def places_of_groups(
+    tasks: Sequence[GroupPlaces], groups: Collection[str]
+) -> tuple[Int64s, list[ClonedGroup]]:
+    """The place of each group in each partition, and what the groups repeat.
+
+    `tasks`: in the order in which their rows follow each other.  Returns the number of the row in
+    its partition; int64 array, shape (n_groups, n_target).
+    """
+    counts = np.cumsum([each.counts for each in tasks], axis=0)
+    ends = counts[-1]
+    places: Int64s = np.broadcast_to(ends, (len(groups), len(ends))).copy()
+    for task, end in zip(reversed(tasks), reversed(counts), strict=True):
+        begins = end - task.counts
+        places = np.where(task.first >= 0, begins + task.first, places)
+    n_read = np.sum([each.n_read for each in tasks], axis=0)
+    # A group has read every record before its place.
+    repeated = (n_read - places).sum(axis=1)
+    found = zip(groups, n_read.sum(axis=1).tolist(), repeated.tolist(), strict=True)
+    return places, [ClonedGroup(*each) for each in found]
+
+
+def group_table(
+    committed: Collection[tuple[str, int, int]], starts: Mapping[int, int], n_source: int
+) -> tuple[list[str], Int64s]:
+    """Names of groups, and the offset of each in each partition of the source.
+
+    A group that has committed nothing in a partition has read nothing there: wherever it would
+    begin by itself, it skips no record so.
+
+    `committed`: group, partition and offset.  `starts`: log start of each partition.
+    """
+    names = sorted({group for group, _, _ in committed})
+    numbers = {name: number for number, name in enumerate(names)}
+    first = [starts.get(partition, 0) for partition in range(n_source)]
+    offsets: Int64s = np.tile(np.array(first, np.int64), (len(names), 1))
+    for group, partition, offset in committed:
+        if partition < n_source:
+            offsets[numbers[group], partition] = offset
+    return names, offsets

@@ -174,6 +174,17 @@ class GroupOffset(NamedTuple):
     offset: int
 
 
+def committed_offsets(source: LogDirectory) -> list[GroupOffset]:
+    """What groups have committed, if the sources have ``__consumer_offsets``."""
+    if "__consumer_offsets" not in source.topics(internal=True):
+        return []
+    from segmentlog.kafka_tables.open_table import table
+
+    rows = table(source, "group_offsets").select(["group", "topic", "partition", "offset"])
+    found = zip(*rows.to_pydict().values(), strict=True)
+    return [GroupOffset(*each) for each in found if each[3] is not None]
+
+
 class Restoration(NamedTuple):
     """The result of `restore`.
 

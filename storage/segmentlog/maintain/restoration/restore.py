@@ -26,6 +26,8 @@ from contextlib import ExitStack, nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from segmentlog.arguments import one_dialect, one_of, topic_names
 from segmentlog.cluster.placement import TargetCluster, node_of
 from segmentlog.cluster.replicated import open_replicas
@@ -40,6 +42,7 @@ from segmentlog.maintain.restoration.plan import (
     Restoration,
     RestoredPartition,
     RestoredRecords,
+    committed_offsets,
 )
 from segmentlog.model import (
     LARGEST_LONG,
@@ -58,12 +61,11 @@ from segmentlog.txn.change import HeldDirectory, hold, take
 from segmentlog.txn.topics import create_replica
 
 if TYPE_CHECKING:
-    from segmentlog.maintain.restoration.restored_offsets import OffsetMap
+    from segmentlog.maintain.offset_map import OffsetMap
     from segmentlog.writes.writer import LogWriter
 
 logger = logging.getLogger(__name__)
 
-_OFFSETS = "__consumer_offsets"
 _MOST_NAMED = 100  #: partitions of a topic that an error names
 
 
@@ -116,7 +118,7 @@ def restore(
     on_corrupt_batch : ``skip`` leaves out corrupt batches of the sources, and logs their offsets;
         all other records keep theirs.
     offset_map : a Parquet file that shows where each record is
-        (`segmentlog.maintain.restoration.restored_offsets`).  It gets its name, and replaces the
+        (`segmentlog.maintain.offset_map`).  It gets its name, and replaces the
         file of an earlier run, after the last commit; a run that fails leaves the earlier file.
     dry_run : whether nothing is changed, and the result has the problems.
     on_records : called with the number of records of each piece once it is read.
@@ -313,7 +315,7 @@ def _write(
     on_phase: Callable[[str], object],
 ) -> Restoration:
     """Write all replicas, and commit one log directory after the other."""
-    from segmentlog.maintain.restoration.restored_offsets import OffsetMap
+    from segmentlog.maintain.offset_map import OffsetMap
 
     directories = dict.fromkeys(
         each for partition in plan.partitions for each in partition.directories
@@ -381,6 +383,7 @@ def append_to(
     on_records: Callable[[int], object],
 ) -> RestoredPartition:
     """Append the records of a partition to its replicas, and note their offsets."""
+    topic, number = partition.topic_partition
     n_records, end = 0, 0
     for batch in records.of(partition.topic_partition, partition.offsets, on_records):
         for writer in writers:
@@ -389,9 +392,11 @@ def append_to(
         if batch.num_rows:
             end = batch["offset"][-1].as_py() + 1
         if offset_map is not None:
-            offset_map.add(partition.topic_partition, batch["offset"].to_numpy())
+            offsets = batch["offset"].to_numpy()
+            places = np.full(len(offsets), number, np.int32)
+            offset_map.add(topic, places, offsets, places, offsets)  # each keeps its offset
     if offset_map is not None:
-        offset_map.end(partition.topic_partition, partition.log_end_offset, end)
+        offset_map.end(topic, {number: partition.log_end_offset}, {number: end})
     return partition._replace(n_records=n_records)
 
 
@@ -416,21 +421,12 @@ def _group_offsets(
     source: LogDirectory, partitions: Collection[RestoredPartition]
 ) -> tuple[GroupOffset, ...]:
     """The places of groups in these partitions, within the offsets that are restored."""
-    if _OFFSETS not in source.topics(internal=True):
-        return ()
-    from segmentlog.kafka_tables.open_table import table
-
-    ranges = {
-        TopicPartition(each.topic, each.partition): (each.log_start_offset, each.log_end_offset)
-        for each in partitions
-    }
-    rows = table(source, "group_offsets").select(["group", "topic", "partition", "offset"])
-    found = [
-        GroupOffset(group, topic, partition, min(max(offset, start), end))
-        for group, topic, partition, offset in zip(*rows.to_pydict().values(), strict=True)
-        if (topic, partition) in ranges and offset is not None
-        for start, end in [ranges[TopicPartition(topic, partition)]]
-    ]
+    ranges = {each.topic_partition: each.offsets for each in partitions}
+    found = []
+    for each in committed_offsets(source):
+        if bounds := ranges.get(TopicPartition(each.topic, each.partition)):
+            offset = min(max(each.offset, bounds.start_offset), bounds.end_offset)
+            found.append(each._replace(offset=offset))
     return tuple(sorted(found))
 
 

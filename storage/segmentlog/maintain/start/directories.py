@@ -35,8 +35,8 @@ from segmentlog.format.names import (
 )
 from segmentlog.log.checkpoint import parse_properties, read_offsets
 from segmentlog.log.listing import list_segments
-from segmentlog.maintain.start.metadata import MetadataStart
 from segmentlog.maintain.start.steps import (
+    MetadataStart,
     StartAction,
     StartStep,
     has_words,

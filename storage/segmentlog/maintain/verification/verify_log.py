@@ -29,10 +29,13 @@ from segmentlog.log.damage import GoodBatch, good_batch_after
 from segmentlog.log.leader_epochs import EpochStarts
 from segmentlog.log.listing import indexes_without_log
 from segmentlog.log.segment import Segment
+from segmentlog.maintain.verification.checks import (
+    IndexCheck,
+    ProducerCheck,
+    TransactionCheck,
+)
 from segmentlog.maintain.verification.commits import ExtentCheck
 from segmentlog.maintain.verification.findings import Finding, FindingKind, MakeFinding, Severity
-from segmentlog.maintain.verification.indexes import IndexCheck
-from segmentlog.maintain.verification.transactions import ProducerCheck, TransactionCheck
 from segmentlog.model import LARGEST_LONG
 from segmentlog.reads.listed import LostSegments
 from segmentlog.reads.log import Log

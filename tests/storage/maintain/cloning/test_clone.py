@@ -17,13 +17,10 @@ import segmentlog
 from segmentlog import Codec, GroupOffset, LogDirectoryError, OptionError, SplitKeyError
 from segmentlog.errors import ColumnError
 from segmentlog.maintain.cloning import job as module
-from segmentlog.maintain.cloning.group_places import (
-    GroupPlaces,
-    GroupsOfTask,
-    group_table,
-    places_of_groups,
-)
+from segmentlog.maintain.cloning.clone import CloneSettings
+from segmentlog.maintain.cloning.job import group_table, places_of_groups
 from segmentlog.maintain.cloning.split_keys import find_split_keys
+from segmentlog.maintain.cloning.task import GroupPlaces, run_task
 
 EPOCH_US = 1_700_000_000_000_000
 
@@ -106,7 +103,7 @@ def test_time_rises_in_a_clone_of_many_windows_if_it_rises_in_the_source(
     )  # fmt: skip
     monkeypatch.setattr(module, "_WINDOW_BYTES", 4_000)
     opened = segmentlog.open_log_dir(source)
-    job = module.CloneJob(opened, module.CloneSettings("t", "u", num_partitions=1, dry_run=True))
+    job = module.CloneJob(opened, CloneSettings("t", "u", num_partitions=1, dry_run=True))
     (task,) = job.tasks(1)
     assert 10 < len(task.windows)
     segmentlog.clone(
@@ -545,7 +542,7 @@ def test_places_of_several_tasks_are_those_of_one() -> None:
                 part = slice(at, min(at + 50, end))
                 found = task.numbers(targets[part])
                 task.add(partitions[part], offsets[part], targets[part], found)
-            outcomes.append(GroupsOfTask(task.counts, task.first, task.n_read))
+            outcomes.append(task)
         places, groups = places_of_groups(outcomes, names)
         return places.tolist(), groups
 
@@ -595,9 +592,9 @@ def test_a_destination_lies_apart_from_the_source(source: Path, tmp_path: Path) 
 
 def test_a_clone_that_was_killed_ends_when_it_is_run_again(source: Path, tmp_path: Path) -> None:
     """Its files go at once, and it cannot commit beside the other one any more."""
-    given = module.CloneSettings("t", "u", to=tmp_path / "c", num_partitions=2)
+    given = CloneSettings("t", "u", to=tmp_path / "c", num_partitions=2)
     killed = module.CloneJob(segmentlog.open_log_dir(source), given)
-    outcomes = [module.run_task(each) for each in killed.tasks(1)]
+    outcomes = [run_task(each) for each in killed.tasks(1)]
     assert {} == segmentlog.open_log_dir(tmp_path / "c").topics()
     assert 2 <= len(list((tmp_path / "c").glob("segmentlog.*")))
     segmentlog.clone(source, "t", "u", to=tmp_path / "c", num_partitions=2)

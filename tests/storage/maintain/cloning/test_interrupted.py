@@ -15,9 +15,11 @@ from cloned_places import places_of
 
 import segmentlog
 from segmentlog.errors import LogDirectoryError, OptionError, StorageError
-from segmentlog.maintain.cloning import cloned_offsets
+from segmentlog.maintain import offset_map
 from segmentlog.maintain.cloning import job as module
-from segmentlog.maintain.cloning.cloned_offsets import MapPieces
+from segmentlog.maintain.cloning.clone import CloneSettings
+from segmentlog.maintain.cloning.task import run_task
+from segmentlog.maintain.offset_map import MapPieces
 
 pytestmark = pytest.mark.linux
 
@@ -98,11 +100,11 @@ def test_a_map_of_several_tasks_is_that_of_one(
     tmp_path: Path, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the order in which they end; and a piece that is missing is named."""
-    monkeypatch.setattr(cloned_offsets, "_MOST_ROWS", 20)
+    monkeypatch.setattr(offset_map, "_MOST_ROWS", 20)
     source, whole = write(tmp_path / "s", 300), tmp_path / "whole.parquet"
     segmentlog.clone(source, "t", "u", to=tmp_path / "one", offset_map=whole, **given)
 
-    settings = module.CloneSettings("t", "u", to=tmp_path / "several", **given)
+    settings = CloneSettings("t", "u", to=tmp_path / "several", **given)
     path = tmp_path / "pieces.parquet"
     with (
         MapPieces(path) as pieces,
@@ -110,7 +112,7 @@ def test_a_map_of_several_tasks_is_that_of_one(
     ):
         tasks = job.tasks(3, pieces.directory)
         assert 3 == len(tasks)
-        outcomes = [module.run_task(each) for each in reversed(tasks)]
+        outcomes = [run_task(each) for each in reversed(tasks)]
         job.join_map(pieces, outcomes)
         job.commit(outcomes)
         pieces.publish()

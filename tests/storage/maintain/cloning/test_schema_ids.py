@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import segmentlog
-from segmentlog.maintain.cloning.schema_ids import NewIds
+from segmentlog.maintain.cloning.cloned_rows import NewIds
 
 HEADERS = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
 OLD, NEW = (str(uuid.UUID(int=each)) for each in (2**100 + 7, 2**90 + 9))

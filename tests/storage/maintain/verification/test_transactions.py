@@ -11,8 +11,8 @@ from segmentlog.format.records.decoder import BatchScanner
 from segmentlog.log.indexes import AbortedTransaction, encode_transactions
 from segmentlog.log.listing import SegmentFiles
 from segmentlog.log.segment import Segment
+from segmentlog.maintain.verification.checks import TransactionCheck
 from segmentlog.maintain.verification.findings import Finding, FindingKind, MakeFinding
-from segmentlog.maintain.verification.transactions import TransactionCheck
 from segmentlog.model import TopicPartition
 from segmentlog.testing.reference import Record, encode_batch
 
