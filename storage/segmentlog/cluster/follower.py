@@ -18,13 +18,13 @@ without them has them built again.
 since are not read again.
 """
 
-import contextlib
 import errno
 import hashlib
 import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import numpy as np
@@ -672,11 +672,9 @@ def _up_to_the_end(log: Log) -> list[tuple[Segment, int]]:
     return segments
 
 
-@contextlib.contextmanager
-def _opened(segment: Segment) -> Iterator[int]:
+def _opened(segment: Segment) -> AbstractContextManager[int]:
     """A descriptor of a segment's log, if the file is that which was listed."""
-    with opened_source(segment.path, segment.inode) as descriptor:
-        yield descriptor
+    return opened_source(segment.path, segment.inode)
 
 
 def _log_name(segment: Segment) -> str:

@@ -308,16 +308,8 @@ class _Mirror:
             state = state.cut(cuts)
         copied = {each.log.topic_partition: each.end for each in self._followers}
         known = read_offsets(self._held.directory, HIGH_WATERMARK_CHECKPOINT)
-        for parent in dict.fromkeys(os.path.dirname(each.log.path) for each in self._followers):
-            topics = {
-                each.log.topic_partition.topic
-                for each in self._followers
-                if os.path.dirname(each.log.path) == parent
-            }
-            state = state.with_writes_of(
-                self._source._state_of(parent), topics, {**known, **copied}
-            )
-        return state
+        logs = [each.log for each in self._followers]
+        return self._source._writes_of(logs, state, {**known, **copied})
 
 
 def _writes_of(state: State) -> tuple[object, ...]:

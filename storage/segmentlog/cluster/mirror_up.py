@@ -17,7 +17,6 @@ import copy
 import errno
 import json
 import logging
-import os
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -392,12 +391,7 @@ class _Attempt:
         """Numbered writes and batches of streams that count in the store from now on."""
         ends = {at: log.end for at, log in state.logs.items()}
         ends |= {each.at: each.end for each in self._ups}
-        found = State()
-        for parent in dict.fromkeys(os.path.dirname(each.log.path) for each in self._ups):
-            topics = {
-                each.at.topic for each in self._ups if os.path.dirname(each.log.path) == parent
-            }
-            found = found.with_writes_of(self._source._state_of(parent), topics, ends)
+        found = self._source._writes_of([each.log for each in self._ups], State(), ends)
         return (
             {key: each for key, each in found.versions.items() if state.versions.get(key) != each},
             {key: each for key, each in found.streams.items() if state.streams.get(key) != each},

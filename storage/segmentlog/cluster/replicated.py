@@ -23,6 +23,7 @@ from segmentlog.reads.snapshot import without_collector
 from segmentlog.store.paths import opened_path
 from segmentlog.store.readable import survey
 from segmentlog.store.system_errors import storage_errors
+from segmentlog.txn.state import State
 
 logger = logging.getLogger(__name__)
 
@@ -257,6 +258,18 @@ class ReplicatedDirectory(LogDirectory):
     def refresh(self, *, log_ends: bool = False) -> "ReplicatedDirectory":
         """The directories as they are now; all copies are looked at again."""
         return _open(self.paths, self.include_deleted_topics, told=self._deleted)
+
+    def _writes_of(self, logs: Iterable[Log], state: State, ends: Mapping[Any, int]) -> State:
+        """A state with the numbered writes and batches of streams of the directories of logs.
+
+        `ends`: up to which offsets a follower has each log.
+        """
+        topics: dict[str, set[str]] = {}
+        for log in logs:
+            topics.setdefault(os.path.dirname(log.path), set()).add(log.topic_partition.topic)
+        for parent, names in topics.items():
+            state = state.with_writes_of(self._state_of(parent), names, ends)
+        return state
 
     @storage_errors()
     def replicated(self, topic: str, partition: int) -> ReplicatedPartition:

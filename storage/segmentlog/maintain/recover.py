@@ -287,7 +287,6 @@ def reindex(
 
 
 def _wanted(path: str) -> list[_Wanted]:
-    """The partitions to index at a path."""
     parsed = parse_partition_directory(os.path.basename(path))
     if is_file(path) and path.endswith(".log"):
         directory = os.path.dirname(path)

@@ -102,7 +102,6 @@ class NewIds:
 
 
 def _with_values(headers: pa.Array, values: pa.Array) -> pa.Array:
-    """Lists of headers with other values."""
     pairs = pa.StructArray.from_arrays(
         [headers.values.flatten()[0], values], fields=list(headers.type.value_type)
     )

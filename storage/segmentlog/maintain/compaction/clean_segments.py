@@ -211,7 +211,6 @@ class BatchFates:
             row[compaction.EPOCH], row[compaction.IS_ACTIVE] = each.producer_epoch, 1
 
     def __call__(self, batches: ScannedBatches) -> tuple[Bytes, list[AbortedTransaction]]:
-        """Judge the next batches."""
         is_aborted = self._transactions.find_aborted(batches, batches.next_offset)
         headers = batches.headers
         ids = headers[:, layout.PRODUCER_ID]

@@ -49,6 +49,7 @@ from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.indexes import read_transaction_index
 from segmentlog.log.listing import SegmentFiles
 from segmentlog.log.segment import Segment
+from segmentlog.log.swaps import swap_in
 from segmentlog.model import INTERNAL_TOPICS, LARGEST_LONG, LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.reads.choose import partitions_of
 from segmentlog.reads.log import Log
@@ -319,7 +320,6 @@ def _bytes_of(keys: bytes | str | Collection[bytes | str]) -> list[bytes]:
 
 
 def _cleaner_of(log: Log, config: TopicConfig, keys: "OffsetMap") -> "SegmentCleaner":
-    """Cleans segments of a log of these keys."""
     from segmentlog.maintain.compaction.clean_segments import SegmentCleaner, keep_headers
 
     indexed = [
@@ -367,7 +367,6 @@ def _carry_out(
     held: HeldDirectory, found: Sequence[ErasedPartition], keys: "OffsetMap"
 ) -> list[ErasedPartition]:
     """Remove what was found; the results with the bytes after it."""
-    from segmentlog.log.swaps import swap_in
     from segmentlog.maintain.move_log_starts import LogStartMove
 
     opened = open_log_dir(held.directory)

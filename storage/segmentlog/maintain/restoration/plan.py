@@ -22,6 +22,8 @@ from segmentlog.format.names import partition_path
 from segmentlog.log.checkpoint import known_topic_id
 from segmentlog.model import (
     INTERNAL_TOPICS,
+    LARGEST_LONG,
+    LEAST_LONG,
     IsolationLevel,
     OffsetRange,
     OnCorruptBatch,
@@ -37,7 +39,7 @@ from segmentlog.store.paths import local_path
 from segmentlog.store.readable import device_of
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.tiered.metadata import REMOTE_LOG_METADATA
-from segmentlog.times import Time
+from segmentlog.times import Time, epoch_milliseconds
 from segmentlog.txn.topics import MOST_PARTITIONS, check_partition_path
 
 if TYPE_CHECKING:
@@ -66,8 +68,8 @@ class RestoredRecords:
     """The records of the sources that are restored.
 
     `source`: the log directories of the lost cluster.  `times`: bounds, as `Log.scan` takes them;
-    None for none.  `on_corrupt_batch`: of the sources; a log without its corrupt batches keeps its
-    offsets.
+    None for none; `times_ms`: in epoch milliseconds.  `on_corrupt_batch`: of the sources; a log
+    without its corrupt batches keeps its offsets.
     """
 
     def __init__(
@@ -80,6 +82,10 @@ class RestoredRecords:
         self._source, self.treatment = source, treatment
         self.on_corrupt_batch = on_corrupt_batch
         self._since, self._until = times
+        self.times_ms = (
+            LEAST_LONG if times[0] is None else epoch_milliseconds("since", times[0]),
+            LARGEST_LONG if times[1] is None else epoch_milliseconds("until", times[1]),
+        )
 
     def of(
         self,
@@ -205,10 +211,9 @@ class Preflight:
 
     `source`: the log directories of the lost cluster.  `metadata`: the log directory that holds
     their metadata, if it is not one of them.  `server_properties`: the file with the static
-    settings of the targets' brokers.  `times_ms`: bounds of their times, in epoch milliseconds.
-    `leaves_out_replicas`: whether replicas without a directory are left out.
-    `leaves_out_partitions`: whether the target may have more partitions than the sources; None if
-    the caller has no such option.
+    settings of the targets' brokers.  `leaves_out_replicas`: whether replicas without a directory
+    are left out.  `leaves_out_partitions`: whether the target may have more partitions than the
+    sources; None if the caller has no such option.
     """
 
     def __init__(
@@ -219,13 +224,12 @@ class Preflight:
         metadata: str | os.PathLike[str] | None,
         server_properties: str | os.PathLike[str] | None,
         records: RestoredRecords,
-        times_ms: tuple[int, int],
         leaves_out_replicas: bool,
         leaves_out_partitions: bool | None = None,
     ) -> None:
         self._source, self._cluster, self._records = source, cluster, records
         self._leaves_out_partitions = leaves_out_partitions
-        self._times_ms, self._leaves_out_replicas = times_ms, leaves_out_replicas
+        self._leaves_out_replicas = leaves_out_replicas
         self._opened = {each: open_log_dir(each) for each in cluster.directories}
         self._settings = {
             each: DirectorySettings.read(
@@ -329,7 +333,7 @@ class Preflight:
         problems = []
         skips = self._records.on_corrupt_batch == OnCorruptBatch.SKIP
         times = [each.largest_timestamp(skips=skips) for each in log.untorn_segments]
-        since, until = self._times_ms
+        since, until = self._records.times_ms
         # A segment is as old as its newest record, within the records that are restored.
         ages = [min(each, until) for each in times if each >= max(since, 0)]
         topic = log.topic_partition.topic

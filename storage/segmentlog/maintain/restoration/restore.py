@@ -45,8 +45,6 @@ from segmentlog.maintain.restoration.plan import (
     committed_offsets,
 )
 from segmentlog.model import (
-    LARGEST_LONG,
-    LEAST_LONG,
     LOCK_TIMEOUT_SECONDS,
     OnCorruptBatch,
     TopicPartition,
@@ -56,7 +54,7 @@ from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.store.durable import OutputFile
 from segmentlog.store.paths import identity_of, local_path, refuse_overlap
 from segmentlog.store.system_errors import storage_errors
-from segmentlog.times import Time, epoch_milliseconds
+from segmentlog.times import Time
 from segmentlog.txn.change import HeldDirectory, hold, take
 from segmentlog.txn.topics import create_replica
 
@@ -155,20 +153,16 @@ def restore(
         if name in TOPICS_OF_BROKERS:
             accepted = "give topics of applications: brokers write their own topics by themselves"
             raise OptionError("topics", name, accepted)
-    times_ms = (
-        LEAST_LONG if since is None else epoch_milliseconds("since", since),
-        LARGEST_LONG if until is None else epoch_milliseconds("until", until),
-    )
     source = open_replicas(path, *more, include_deleted_topics=include_deleted_topics)
+    records = RestoredRecords(source, (since, until), treatment, on_corrupt)
     directories = _targets(to, source)
     chosen = [each for each in partitions_of(source, names) if each.topic not in TOPICS_OF_BROKERS]
     for partition, offsets in only_in_a_tier(source, chosen).items():
         logger.warning(
             "%s: offsets [%d, %d) are only in its tier, and are not restored", partition, *offsets
         )
-    records = RestoredRecords(source, (since, until), treatment, on_corrupt)
     return restore_chosen(
-        source, chosen, directories, records, times_ms=times_ms, target_metadata=target_metadata,
+        source, chosen, directories, records, target_metadata=target_metadata,
         server_properties=server_properties, leave_out_replicas=leave_out_replicas,
         offset_map=offset_map, dry_run=dry_run, on_records=on_records, on_phase=on_phase,
         lock_timeout_seconds=lock_timeout_seconds,
@@ -181,7 +175,6 @@ def restore_chosen(
     directories: Sequence[str],
     records: RestoredRecords,
     *,
-    times_ms: tuple[int, int],
     target_metadata: str | os.PathLike[str] | None,
     server_properties: str | os.PathLike[str] | None,
     leave_out_replicas: bool,
@@ -213,7 +206,7 @@ def restore_chosen(
         cluster = TargetCluster(directories, holders)
         plan = Preflight(
             source, cluster, metadata=target_metadata, server_properties=server_properties,
-            records=records, times_ms=times_ms,
+            records=records,
             leaves_out_replicas=leave_out_replicas, leaves_out_partitions=leave_out_partitions,
         ).plan(chosen)  # fmt: skip
         absent = () if leave_out_partitions else tuple(absent_partitions(source, chosen))
@@ -359,7 +352,6 @@ def writer_into(
 
 
 def _commit(writers: "dict[str, LogWriter]") -> None:
-    """Commit in each log directory."""
     committed: list[str] = []
     for directory, writer in writers.items():
         try:

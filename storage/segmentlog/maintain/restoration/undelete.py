@@ -24,7 +24,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from segmentlog.arguments import instance_of, one_dialect, one_of, texts
-from segmentlog.cluster.directory_settings import DirectorySettings, Source, is_of_a_broker
+from segmentlog.cluster.directory_settings import (
+    DirectorySettings,
+    Source,
+    is_of_a_broker,
+    log_directory,
+)
 from segmentlog.errors import (
     CorruptCheckpointError,
     LogDirectoryError,
@@ -52,8 +57,6 @@ from segmentlog.maintain.restoration.restore import (
     writer_into,
 )
 from segmentlog.model import (
-    LARGEST_LONG,
-    LEAST_LONG,
     LOCK_TIMEOUT_SECONDS,
     OnCorruptBatch,
     ReadUpTo,
@@ -153,15 +156,8 @@ def renamed_partitions(
     return [
         found
         for each in (path, *more)
-        for found in renamed_in(_log_directory(each), server_properties)
+        for found in renamed_in(log_directory(each), server_properties)
     ]
-
-
-def _log_directory(path: str | os.PathLike[str]) -> str:
-    directory = local_path(path)
-    refuse_partition(directory)
-    open_log_dir(directory)
-    return directory
 
 
 def renamed_in(
@@ -341,7 +337,7 @@ def undelete(
     given = [path] if isinstance(path, str | os.PathLike) else [*path]
     if not given:
         raise OptionError("path", "", "give a log directory")
-    sources = [_log_directory(each) for each in given]
+    sources = [log_directory(each) for each in given]
     found = [each for one in sources for each in renamed_in(one, server_properties)]
     chosen = _chosen(found, topic, wanted, before_ms, sources)
     if to is None:
@@ -365,10 +361,10 @@ def undelete(
     if any(exists(each) and is_of_a_broker(each) for each in targets):
         return restore_chosen(
             source, source.topic_partitions(), targets, records,
-            times_ms=(LEAST_LONG, LARGEST_LONG), target_metadata=target_metadata,
-            server_properties=server_properties, leave_out_replicas=leave_out_replicas,
-            leave_out_partitions=leave_out_partitions, offset_map=None, dry_run=dry_run,
-            on_records=on_records, on_phase=on_phase, lock_timeout_seconds=lock_timeout_seconds,
+            target_metadata=target_metadata, server_properties=server_properties,
+            leave_out_replicas=leave_out_replicas, leave_out_partitions=leave_out_partitions,
+            offset_map=None, dry_run=dry_run, on_records=on_records, on_phase=on_phase,
+            lock_timeout_seconds=lock_timeout_seconds,
         )  # fmt: skip
     if len(targets) != 1:
         accepted = "give one directory that belongs to no broker, or directories of brokers"

@@ -576,7 +576,6 @@ def _version_steps(
 
 
 def _log_steps(directory: str, topics: Collection[str]) -> Iterator[StartStep]:
-    """The loading of each log."""
     from segmentlog.maintain.recover_directory import plan_log  # the compiled kernels load here
 
     loading = LoadingDirectory(directory)

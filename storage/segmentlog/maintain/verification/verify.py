@@ -16,13 +16,8 @@ from segmentlog.errors import (
     SegmentLogError,
 )
 from segmentlog.format.names import (
-    CLEAN_SHUTDOWN_FILE,
-    HIGH_WATERMARK_CHECKPOINT,
-    LOG_START_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
     parse_partition_directory,
 )
-from segmentlog.log.checkpoint import read_offsets
 from segmentlog.log.listing import list_segments
 from segmentlog.maintain.start.directories import BrokerStart
 from segmentlog.maintain.start.preflight import LoadingDirectory, directory_steps
@@ -54,7 +49,7 @@ from segmentlog.store.paths import (
     parse_bucket,
     plain_path,
 )
-from segmentlog.store.readable import exists, is_directory, is_url
+from segmentlog.store.readable import is_directory, is_url
 from segmentlog.store.system_errors import storage_errors
 
 #: Batches at which a recovery cuts a log.
@@ -243,7 +238,14 @@ def _of_directories(
     paths = [
         each
         for each in map(plain_path, directory.paths)
-        if not is_url(each) and is_directory(each) and not _is_partition(each)
+        if not is_url(each)
+        and is_directory(each)
+        # A partition, and not a log directory with such a name.
+        and not (
+            parse_partition_directory(os.path.basename(each)) is not None
+            and not is_of_a_broker(each)
+            and list_segments(each)
+        )
     ]
     # The directories of several brokers are not those of one start.
     together = (
@@ -251,12 +253,6 @@ def _of_directories(
     )
     for each in filter(None, together):
         yield from map(as_finding, directory_steps(BrokerStart(each), topics, partitions))
-
-
-def _is_partition(path: str) -> bool:
-    """Whether a directory is that of a partition, and not a log directory with such a name."""
-    has_form = parse_partition_directory(os.path.basename(path)) is not None
-    return has_form and not is_of_a_broker(path) and bool(list_segments(path))
 
 
 def _of_start(log: Log, loading: Callable[[str], LoadingDirectory]) -> list[StartStep]:
@@ -340,27 +336,23 @@ def _of_log(
         )  # fmt: skip
         return
     if is_damaged:
-        yield from _would_lose(log)
+        yield from _would_lose(log, loading)
 
 
-def _would_lose(log: Log) -> Iterator[Finding]:
+def _would_lose(log: Log, loading: Callable[[str], LoadingDirectory]) -> Iterator[Finding]:
     """The whole batches that a recovery would cut off."""
     from segmentlog.maintain.recover_directory import plan_log  # the compiled kernels load here
 
     directory = os.path.dirname(log.path)
     if is_url(log.path) or not is_directory(log.path):
         return
-    is_clean = exists(os.path.join(directory, CLEAN_SHUTDOWN_FILE))
+    found = loading(directory)
     try:
-        point, log_start, committed_to = (
-            read_offsets(directory, name).get(log.topic_partition, otherwise)
-            for name, otherwise in (
-                (RECOVERY_POINT_CHECKPOINT, 0),
-                (LOG_START_CHECKPOINT, 0),
-                (HIGH_WATERMARK_CHECKPOINT, -1),
-            )
+        start = found.log(log.topic_partition, log.path)
+        committed_to = found.high_watermarks.get(log.topic_partition, -1)
+        plan = plan_log(
+            log.path, start.recovery_point, start.log_start, committed_to, is_clean=found.is_clean
         )
-        plan = plan_log(log.path, point, log_start, committed_to, is_clean=is_clean)
     except SegmentLogError:  # recovery leaves such a log as it is
         return
     if plan is None or plan.lost is None:

@@ -198,7 +198,7 @@ def test_settings_of_the_lost_cluster_come_from_its_metadata(
     found = plan.Preflight(
         source, placement.TargetCluster([to], [to]), metadata=None, server_properties=None,
         records=RestoredRecords(source, (None, None), segmentlog.OpenTransactions.END),
-        times_ms=(0, 1), leaves_out_replicas=False,
+        leaves_out_replicas=False,
     )  # fmt: skip
     assert [True, False] == [found._was_compacted(each) for each in ("again", "orders")]
     assert 1_048_588 == found._most_message_bytes("orders")
