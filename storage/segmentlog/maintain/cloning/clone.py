@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from segmentlog.format.kernels.memory import Int64s
     from segmentlog.maintain.cloning.cloned_rows import Cloned
 
+logger = logging.getLogger(__name__)
 
 #: Changes a record batch: rows may be left out.
 Transform: TypeAlias = Callable[["pa.RecordBatch"], "pa.RecordBatch | pa.Table"]
@@ -225,8 +226,6 @@ def _check_schema_ids(option: str, given: object) -> None:
             whole_number(option, old, 0, _LARGEST_ID, "ids")
             whole_number(option, new, 0, _LARGEST_ID, "ids")
 
-
-logger = logging.getLogger(__name__)
 
 SourcePath: TypeAlias = str | os.PathLike[str] | LogDirectory | Sequence[str | os.PathLike[str]]
 

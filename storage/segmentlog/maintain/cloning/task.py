@@ -41,66 +41,6 @@ if TYPE_CHECKING:
 _MOST_LOOKUPS = 4096  #: of a time in a partition
 
 
-class GroupPlaces:
-    """The places of groups in the rows of one task.
-
-    `offsets`: int64 array, shape (n_groups, n_source): the next offset of each group in each
-    partition of the source.  `n_target`: partitions of the clone.
-
-    `first`: int64 array, shape (n_groups, n_target): the number of the first row of a partition
-    that the group has not read, counted in the task; -1 for none.  `n_read`: number of rows that
-    it has read, of the same shape.  `counts`: int64 array, shape (n_target,): all rows.
-    """
-
-    def __init__(self, offsets: Int64s, n_target: int) -> None:
-        self._offsets = offsets
-        self._n_source = offsets.shape[1]
-        self.counts: Int64s = np.zeros(n_target, np.int64)
-        self.first: Int64s = np.full((len(offsets), n_target), -1, np.int64)
-        self.n_read: Int64s = np.zeros((len(offsets), n_target), np.int64)
-
-    def numbers(self, targets: Int32s) -> Int64s:
-        """The number of each row within its new partition; int64 array, shape (n_rows,).
-
-        The rows are counted by `add`.
-        """
-        order, starts = group_rows(targets, len(self.counts))
-        numbers: Int64s = np.empty(len(targets), np.int64)
-        lengths = np.diff(starts)
-        numbers[order] = np.arange(len(order)) + np.repeat(self.counts - starts[:-1], lengths)
-        return numbers
-
-    def add(self, partitions: Int32s, offsets: Int64s, targets: Int32s, numbers: Int64s) -> None:
-        """Take rows, in their order."""
-        counts = np.bincount(targets, minlength=len(self.counts))
-        self.counts += counts
-        if not len(self._offsets) or not len(targets):
-            return
-        order, starts = group_rows(partitions, self._n_source)
-        there = np.flatnonzero(np.diff(starts))
-        least, most = offsets[order[starts[there]]], offsets[order[starts[there + 1] - 1]]
-        of_groups = self._offsets[:, there]
-        has_read_all = (of_groups > most).all(axis=1)
-        has_read_none = (of_groups <= least).all(axis=1)
-        self.n_read[has_read_all] += counts
-        if has_read_none.any():
-            self._go_on(np.flatnonzero(has_read_none), targets, numbers)
-        for group in np.flatnonzero(~(has_read_all | has_read_none)).tolist():
-            is_read = offsets < self._offsets[group][partitions]
-            self.n_read[group] += np.bincount(targets[is_read], minlength=len(self.counts))
-            self._go_on(np.array([group]), targets[~is_read], numbers[~is_read])
-
-    def _go_on(self, groups: NDArray[np.int64], targets: Int32s, numbers: Int64s) -> None:
-        """Note the first of these rows in each partition, for groups that have no place there."""
-        known = self.first[groups]
-        if (known >= 0).all():
-            return
-        there, at = np.unique(targets, return_index=True)
-        found = known[:, there]
-        known[:, there] = np.where(found < 0, numbers[at], found)
-        self.first[groups] = known
-
-
 class CloneTask(NamedTuple):
     """Some rows of a clone, which one process stages.  It is picklable if the transform is.
 
@@ -126,7 +66,7 @@ class TaskOutcome(NamedTuple):
 
     number: int
     extents: "TaskExtents | None"
-    groups: GroupPlaces
+    groups: "GroupPlaces"
     starts: Int64s
     ends: Int64s
     n_left_out: int
@@ -230,6 +170,66 @@ def _batches(windows: Sequence[DatasetBounds], *, merges: bool) -> Iterator[pa.R
         return
     for each in windows:
         yield from LogDataset(each, include_headers=True).scanner(COLUMNS).to_batches()
+
+
+class GroupPlaces:
+    """The places of groups in the rows of one task.
+
+    `offsets`: int64 array, shape (n_groups, n_source): the next offset of each group in each
+    partition of the source.  `n_target`: partitions of the clone.
+
+    `first`: int64 array, shape (n_groups, n_target): the number of the first row of a partition
+    that the group has not read, counted in the task; -1 for none.  `n_read`: number of rows that
+    it has read, of the same shape.  `counts`: int64 array, shape (n_target,): all rows.
+    """
+
+    def __init__(self, offsets: Int64s, n_target: int) -> None:
+        self._offsets = offsets
+        self._n_source = offsets.shape[1]
+        self.counts: Int64s = np.zeros(n_target, np.int64)
+        self.first: Int64s = np.full((len(offsets), n_target), -1, np.int64)
+        self.n_read: Int64s = np.zeros((len(offsets), n_target), np.int64)
+
+    def numbers(self, targets: Int32s) -> Int64s:
+        """The number of each row within its new partition; int64 array, shape (n_rows,).
+
+        The rows are counted by `add`.
+        """
+        order, starts = group_rows(targets, len(self.counts))
+        numbers: Int64s = np.empty(len(targets), np.int64)
+        lengths = np.diff(starts)
+        numbers[order] = np.arange(len(order)) + np.repeat(self.counts - starts[:-1], lengths)
+        return numbers
+
+    def add(self, partitions: Int32s, offsets: Int64s, targets: Int32s, numbers: Int64s) -> None:
+        """Take rows, in their order."""
+        counts = np.bincount(targets, minlength=len(self.counts))
+        self.counts += counts
+        if not len(self._offsets) or not len(targets):
+            return
+        order, starts = group_rows(partitions, self._n_source)
+        there = np.flatnonzero(np.diff(starts))
+        least, most = offsets[order[starts[there]]], offsets[order[starts[there + 1] - 1]]
+        of_groups = self._offsets[:, there]
+        has_read_all = (of_groups > most).all(axis=1)
+        has_read_none = (of_groups <= least).all(axis=1)
+        self.n_read[has_read_all] += counts
+        if has_read_none.any():
+            self._go_on(np.flatnonzero(has_read_none), targets, numbers)
+        for group in np.flatnonzero(~(has_read_all | has_read_none)).tolist():
+            is_read = offsets < self._offsets[group][partitions]
+            self.n_read[group] += np.bincount(targets[is_read], minlength=len(self.counts))
+            self._go_on(np.array([group]), targets[~is_read], numbers[~is_read])
+
+    def _go_on(self, groups: NDArray[np.int64], targets: Int32s, numbers: Int64s) -> None:
+        """Note the first of these rows in each partition, for groups that have no place there."""
+        known = self.first[groups]
+        if (known >= 0).all():
+            return
+        there, at = np.unique(targets, return_index=True)
+        found = known[:, there]
+        known[:, there] = np.where(found < 0, numbers[at], found)
+        self.first[groups] = known
 
 
 def time_windows(snapshot: DatasetBounds, n_bytes: int) -> list[DatasetBounds]:

@@ -32,6 +32,10 @@ from segmentlog.maintain.verification.findings import Finding, FindingKind, Make
 from segmentlog.store.paths import is_bucket
 from segmentlog.store.readable import after_zeros, exists, open_file, status_of
 
+_PIECE_ENTRIES = 1 << 16
+_SEQUENCES = 2**31
+_DATA = -1  #: beside the types of markers
+
 
 def index_remedy(segment: Segment) -> str:
     """How a broker comes to rebuild all indexes of a segment: only if its offset index is missing.
@@ -44,9 +48,6 @@ def index_remedy(segment: Segment) -> str:
             "indexes"
         )
     return "a broker that starts rebuilds all indexes of the segment, as it has no .index file"
-
-
-_PIECE_ENTRIES = 1 << 16
 
 
 class _Entries:
@@ -229,9 +230,6 @@ class IndexCheck:
         )  # fmt: skip
 
 
-_SEQUENCES = 2**31
-
-
 class ProducerCheck:
     """Follows the producers of one log from its first batch to its last."""
 
@@ -310,9 +308,6 @@ class ProducerCheck:
                 position=self._first[0], offset=self._first[1], severity=Severity.NOTE,
             )  # fmt: skip
         self._n_explained = self._n_sequences = 0
-
-
-_DATA = -1  # beside the types of markers
 
 
 def _telling(producer_ids: Int64s, kinds: Int64s, epochs: Int64s) -> Int64s:
