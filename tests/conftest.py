@@ -64,7 +64,7 @@ NOT_FAST = (
     "storage/tools/test_going_on", "storage/tools/test_grep", "storage/tools/test_json_lines",
     "storage/tools/test_kafka_tables", "storage/tools/test_progress", "storage/tools/test_verify",
     "storage/txn/test_change", "storage/txn/test_network_mount", "storage/txn/test_recover_log",
-    "storage/txn/test_unfinished", "storage/writes/test_shared_values",
+    "storage/txn/test_guard", "storage/writes/test_shared_values",
     "storage/writes/test_writer",
 )  # fmt: skip
 

@@ -58,7 +58,7 @@ def calls_past_the_door(source: str) -> set[str]:
 
 
 def test_nothing_is_read_past_the_door() -> None:
-    """Another kind of disk is a module beside `store/local.py`, without a change above `store`."""
+    """Another kind of disk is a module beside `store/readable.py`, without a change above."""
     found = {
         str(path.relative_to(ENGINE)): calls_past_the_door(path.read_text()) for path in MODULES
     }

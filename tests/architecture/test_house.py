@@ -1,5 +1,6 @@
 """Floors, names, a light import, and documentation that agrees with the code."""
 
+import ast
 import importlib
 import pkgutil
 import re
@@ -37,6 +38,20 @@ def test_the_top_level_is_the_architecture() -> None:
     expected = ["README.md", "connector", "examples", "pyproject.toml", "storage", "tests"]
 
     assert expected == names(TOP)
+
+
+@pytest.mark.parametrize("name", ["FAST", "NOT_FAST"])
+def test_the_lists_of_fast_tests_name_files(name: str) -> None:
+    """The tests of a file that was renamed would join the fast ones in silence."""
+    tests = TOP / "tests"
+    tree = ast.parse((tests / "conftest.py").read_text())
+    (listed,) = (
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name
+    )
+
+    assert [] == [each for each in listed if not [*tests.glob(f"{each}*")]]
 
 
 def test_importing_the_connector_loads_nothing_heavy() -> None:

@@ -142,6 +142,8 @@ def scan_partitions(
             for each in partitions:
                 scan = _Scan(directory, each, now_ms, read_up_to, is_last=each is partitions[-1])
                 for number in range(len(scan.slices)):
+                    if scan.has_failed:
+                        break
                     read = partial(scan.read, number, memory)
                     yield scan, pool.submit(read) if n_threads > 1 else _at_once(read)
                 yield scan, None
@@ -192,6 +194,7 @@ class _Scan:
         self._problems: list[str] = []
         self._log: Log | None = None
         self._left = 0
+        self.has_failed = False
         self.slices: list[LogSlice] = []
         try:
             self._plan(directory.log(*topic_partition), read_up_to, is_last=is_last)
@@ -216,6 +219,7 @@ class _Scan:
         self._log, self._offsets = log, offsets
 
     def _fail(self, error: SegmentLogError | OSError) -> None:
+        self.has_failed = True
         self._log, self._whole, self._offsets = None, Part(self._now_ms), OffsetRange(0, 0)
         self._problems.append(told(error, self._topic_partition))
 
@@ -235,10 +239,10 @@ class _Scan:
         try:
             part, problem = read.result()
         except (SegmentLogError, OSError) as error:
-            if self._log is not None:
+            if not self.has_failed:
                 self._fail(error)
             return
-        if self._log is None:  # a slice before it has failed
+        if self.has_failed:  # a slice before it
             return
         self._whole.merge(part)
         if problem:

@@ -1,10 +1,12 @@
 """``segmentlog.analyze``: each figure of small logs, hostile ones, too."""
 
+import errno
 import json
 import pickle
 import shutil
 import struct
 from collections.abc import Sequence
+from os import cpu_count
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,14 @@ from segmentlog.analysis import scan_partition as scanning
 from segmentlog.analysis.analyze import analyze_plan
 from segmentlog.analysis.report import FindingCode, Urgency
 from segmentlog.analysis.retention import Forecast
-from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
+from segmentlog.errors import (
+    LogDirectoryError,
+    OptionError,
+    StorageError,
+    UnknownTopicOrPartitionError,
+)
 from segmentlog.model import LogSlice
+from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.testing import codecs
 from segmentlog.testing.legacy import encode_message, encode_wrapper
 from segmentlog.testing.reference import Record, encode_batch
@@ -439,6 +447,29 @@ def test_threads_and_slices_change_nothing(large: Path) -> None:
     assert abs(first.keys.distinct - 7_919) < 0.03 * 7_919
     assert first.batches.n_bytes == first.n_bytes
     assert 0 < first.formats.sampled_records < 20_000
+
+
+def test_a_partition_that_has_failed_is_not_read_to_its_end(
+    large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that fails is not asked for every slice."""
+    begun = list[int]()
+
+    def scan(log_slice: LogSlice, **_: Any) -> Any:
+        begun.append(log_slice.partition)
+        raise StorageError(errno.EIO, "the disk fails", "a file")
+
+    monkeypatch.setattr(scanning, "scan_slice", scan)
+    monkeypatch.setattr(
+        scanning, "cut_for_threads", lambda cut, offsets, **_: cut(*offsets, 1 << 18)
+    )
+    for use_threads in (False, True):
+        found = segmentlog.analyze(large, use_threads=use_threads)
+
+        assert [1, 1] == [len(each.problems) for each in found.topics[0].partitions]
+    assert {0, 1} == {*begun}
+    assert len(begun) <= 2 * 2 * ((cpu_count() or 1) + 2)  # those that are ahead of the failed one
+    assert len(open_log_dir(large).log("t", 0).slices(0, 10**6, 1 << 18)) > 30
 
 
 def test_partitions_add_up_to_the_topic(large: Path) -> None:
