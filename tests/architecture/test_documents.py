@@ -10,7 +10,7 @@ import pytest
 from segmentlog.cluster import follower
 from segmentlog.format.newer import KNOWN_KAFKA
 from segmentlog.txn import guard, state
-from segmentlog.txn.topics import SETTINGS_FORMAT
+from segmentlog.txn.settings_file import SETTINGS_FORMAT
 from segmentlog.writes.append import TABLE_FORMAT
 
 TOP = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ from segmentlog.format.names import SETTINGS_FILE, STAGE_SUFFIX
 from segmentlog.tools import arguments, cli, recover
 from segmentlog.txn.guard import GUARD_PREFIX
 from segmentlog.txn.state import STATE_FILE
-from segmentlog.writes import job
+from segmentlog.writes import job_files
 
 TOP = Path(__file__).parents[2]
 DOCS = TOP / "storage" / "docs"
@@ -43,7 +43,7 @@ def test_the_names_of_our_files_are_those_of_the_table() -> None:
     _, _, text = (DOCS / "commit.md").read_text().partition("## The versions of our own files")
     rows = re.findall(r"^\| `(segmentlog\.[^`]*)`", text.partition("\n- ")[0], re.MULTILINE)
     known = {STATE_FILE, SETTINGS_FILE, follower._MIRRORED_FILE, "segmentlog.*.broken"}
-    known |= {f"segmentlog.*{each}" for each in (STAGE_SUFFIX, job._MARK_SUFFIX)}
+    known |= {f"segmentlog.*{each}" for each in (STAGE_SUFFIX, job_files._MARK_SUFFIX)}
 
     assert known == {*rows} - {f"segmentlog.*.batches{STAGE_SUFFIX}"}
     assert f"`{GUARD_PREFIX}<token>`" in text

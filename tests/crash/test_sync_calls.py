@@ -111,21 +111,21 @@ REASONS: Mapping[str, str] = {
         ],
         "a reader that looked before the guard existed would read up to the log end": [
             (
-                "writes.commit.visible_ends > put > write > write_offsets > write > "
+                "writes.prepare.visible_ends > put > write > write_offsets > write > "
                 "replace_file > rename: rename replication-offset-checkpoint"
             ),
             (
-                "writes.commit.visible_ends > put > write > write_offsets > write > "
+                "writes.prepare.visible_ends > put > write > write_offsets > write > "
                 "replace_file > sync_directory > sync_file: fsync log directory"
             ),
         ],
         "with a recovery point that lags, the next recovery reads the records again": [
             (
-                "writes.commit.ready_to_append > put > write > write_offsets > write > "
+                "writes.prepare.ready_to_append > put > write > write_offsets > write > "
                 "replace_file > rename: rename recovery-point-offset-checkpoint"
             ),
             (
-                "writes.commit.ready_to_append > put > write > write_offsets > write > "
+                "writes.prepare.ready_to_append > put > write > write_offsets > write > "
                 "replace_file > sync_directory > sync_file: fsync log directory"
             ),
         ],
@@ -144,7 +144,7 @@ REASONS: Mapping[str, str] = {
         ],
         "a writer that has died while it made the topic may not have synced it": [
             "store.durable > sync_directory > sync_file: fsync partition",
-            "writes.commit.ready_to_append > sync_directory > sync_file: fsync log directory",
+            "writes.prepare.ready_to_append > sync_directory > sync_file: fsync log directory",
         ],
         "a reader may still need the segment that an earlier compaction has replaced": [
             "log.swaps.swap_in > put_file_aside > rename: rename *.log.*.deleted",

@@ -51,7 +51,7 @@ from segmentlog.store.readable import exists, is_url, list_names
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.change import hold
 from segmentlog.txn.guard import topics_taken_out
-from segmentlog.txn.topics import SettingsFile
+from segmentlog.txn.settings_file import SettingsFile
 
 _REMEDY = "give all settings in the call, or name a complete copy of the metadata"
 

@@ -52,9 +52,9 @@ from segmentlog.store.system_errors import storage_errors
 from segmentlog.times import Time, epoch_milliseconds
 from segmentlog.txn.change import Change, HeldDirectory, hold
 from segmentlog.txn.effects import PutAside, TakeOut
+from segmentlog.txn.settings_file import SettingsFile
 from segmentlog.txn.topics import (
     CHECKPOINTS,
-    SettingsFile,
     check_partition_path,
     is_known,
     partition_directories,

@@ -27,7 +27,7 @@ from segmentlog.txn.effects import MoveBounds, PutAside
 from segmentlog.txn.guard import PartitionIntent
 from segmentlog.txn.topics import check_partition_path
 from segmentlog.writes.append import LogAppender, create_segment
-from segmentlog.writes.commit import ReadyLog, as_they_are, ready_to_append, visible_ends
+from segmentlog.writes.prepare import ReadyLog, as_they_are, ready_to_append, visible_ends
 
 logger = logging.getLogger(__name__)
 

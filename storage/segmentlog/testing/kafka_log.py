@@ -44,7 +44,8 @@ from segmentlog.times import Time
 from segmentlog.txn.change import hold
 from segmentlog.txn.topics import create_replica
 from segmentlog.writes.config import ProducerConfig, WriteRequest
-from segmentlog.writes.job import WriteJob, mark_new
+from segmentlog.writes.job import WriteJob
+from segmentlog.writes.job_files import mark_new
 from segmentlog.writes.staged_files import TaskStage
 from segmentlog.writes.writer import open_writer
 

@@ -2,7 +2,8 @@
 
 A broker in KRaft mode knows its topics from the cluster's metadata, not from directories.  It
 moves an unknown topic aside as stray.  So topics for a broker are created with the broker.  In a
-directory without a broker, ``segmentlog.settings`` has the settings of topics (`SettingsFile`).
+directory without a broker, ``segmentlog.settings`` has the settings of topics
+(`segmentlog.txn.settings_file`).
 
 Deleted topics and segments are renamed, and removed later.  A starting broker removes files and
 directories with such names.  No reader takes them for part of a log, but a reader that has planned
@@ -15,23 +16,15 @@ Each of these steps can be repeated: what is done already is passed over.
 
 import base64
 import contextlib
-import itertools
 import logging
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import TypeAlias
 
-from segmentlog.errors import (
-    CorruptCheckpointError,
-    LogDirectoryError,
-    OptionError,
-    SyncFailedError,
-    UnknownTopicOrPartitionError,
-)
+from segmentlog.errors import LogDirectoryError, SyncFailedError, UnknownTopicOrPartitionError
 from segmentlog.format.names import (
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -40,18 +33,15 @@ from segmentlog.format.names import (
     LOG_START_CHECKPOINT,
     PARTITION_METADATA_FILE,
     RECOVERY_POINT_CHECKPOINT,
-    SETTINGS_FILE,
     DirectoryState,
     FileKind,
     FileState,
-    check_topic_name,
     deleted_directory_name,
     is_deleted_directory,
     parse_segment_file,
     partition_path,
     segment_file_name,
 )
-from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.checkpoint import (
     known_topic_id,
     read_offsets,
@@ -77,9 +67,10 @@ from segmentlog.store.partitions import (
     put_file_aside,
     remove_deleted,
 )
-from segmentlog.store.readable import FileType, exists, is_url, list_names, status_of
+from segmentlog.store.readable import FileType, exists, list_names, status_of
 from segmentlog.store.system_errors import MAY_WRITE, may_write, why_not_written
-from segmentlog.txn.state import REMEDY, LazyState, State, check_types, read_json, to_json
+from segmentlog.txn.settings_file import SettingsFile
+from segmentlog.txn.state import State
 
 logger = logging.getLogger(__name__)
 
@@ -280,184 +271,6 @@ def remove_taken_out(directory: str, topic: str, renamed: Collection[str] | None
         logger.warning("files of the deleted topic %s could not be removed: %s", topic, error)
 
 
-#: Partitions of a new topic that rows may name by themselves: one wrong row makes no more.
-_MOST_NAMED = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class JobTopics:
-    """Topics as a job has found them, and as it may create them."""
-
-    place: str  # the log directory, or the place of a log in a store
-    topic: str | None  # of all rows, or None to take the column ``topic``
-    partitions: Mapping[str, int]  # number of partitions of each topic when the job began
-    num_partitions: int  # of topics that the job creates; 0 to create none
-    #: whether rows name the partitions of topics that the job creates, and no number was given:
-    #: each of these topics gets those that its own rows name
-    is_named: bool
-    #: by topic, when the job began: what shows that it is not a later topic of the same name (the
-    #: token of the last deletion; in a store, the topic id)
-    versions: Mapping[str, str]
-    in_cluster: Mapping[str, int] = field(default_factory=dict)  # `partitions`, of incomplete ones
-    #: the first missing partition of each incomplete topic
-    missing: Mapping[str, int] = field(default_factory=dict)
-    #: whether rows keep their partitions: an incomplete topic may be written to
-    keeps_partitions: bool = False
-    #: number of partitions of these topics, once all rows are staged
-    named: Mapping[str, int] = field(default_factory=dict)
-
-    @classmethod
-    def found(
-        cls,
-        directory: str,
-        topic: str | None,
-        *,
-        asked: int | None,
-        auto_create_topics: bool,
-        keeps_partitions: bool,
-        in_cluster: Mapping[str, int],
-        is_named: bool = False,
-    ) -> "JobTopics":
-        """The topics that a log directory has now; raises as `check` does.
-
-        `in_cluster` has the numbers of the cluster's metadata, if it is known.
-        """
-        partitions, missing = _count_partitions(directory, in_cluster)
-        # The job travels to every task, so it keeps only the numbers that directories do not show.
-        in_cluster = {each: partitions[each] for each in missing}
-        topics = cls(
-            directory, topic, partitions, (asked or 1) if auto_create_topics else 0,
-            is_named and asked is None, LazyState(directory).deletions, in_cluster, missing,
-            keeps_partitions,
-        )  # fmt: skip
-        topics.check(asked)
-        return topics
-
-    def check(self, asked: int | None) -> None:
-        """Refuse to begin a job.
-
-        Raises `OptionError` if `topic` has another number of partitions than `asked` (one by
-        default for missing topics); as `n_partitions` does if it is not to be written to.
-        """
-        if self.topic is None:
-            return
-        if asked not in {None, self.partitions.get(self.topic, asked)}:
-            accepted = (
-                f"topic {self.topic!r} exists and has {self.partitions[self.topic]} partitions: "
-                "leave the option out to write to these, choose another topic, or delete this one "
-                "and its records: segmentlog delete-topic"
-            )
-            raise OptionError("num_partitions", str(asked), accepted)
-        self.n_partitions(self.topic)
-
-    def n_partitions(self, topic: str) -> int:
-        """Number of partitions of a topic, or the number that it will get.
-
-        Raises `UnknownTopicOrPartitionError` if it is missing and not to be created, or
-        incomplete.
-        """
-        if topic in self.missing and not self.keeps_partitions:
-            hint = (
-                "write a topic only where all its partitions are: the number of partitions "
-                "decides which partition a key gets"
-            )
-            raise UnknownTopicOrPartitionError(topic, self.missing[topic], self.place, hint)
-        if topic in self.partitions:
-            return self.partitions[topic]
-        check_topic_name(topic)
-        if not self.num_partitions:
-            hint = "allow its creation: auto_create_topics=True (in Spark autoCreateTopics=true)"
-            if not is_url(self.place):
-                hint = f"create the topic with the broker, or {hint}"
-            raise UnknownTopicOrPartitionError(topic, -1, self.place, hint)
-        return self.named.get(topic, _MOST_NAMED) if self.is_named else self.num_partitions
-
-    def named_by(self, staged: Collection[TopicPartition]) -> "JobTopics":
-        """The topics, with the partitions that all rows of the job name."""
-        named = {} if self.topic is None else {self.topic: 1}
-        for topic, partition in staged:
-            named[topic] = max(named.get(topic, 1), partition + 1)
-        return replace(self, named=named)
-
-    def new_among(self, topics: Collection[str]) -> list[str]:
-        """The topics that `make` would create, and of which nothing is there yet."""
-        return [
-            each
-            for each in topics
-            if each not in self.partitions and not is_known(self.place, each)
-        ]
-
-    def make(self, topics: Collection[str]) -> None:
-        """Create the topics that are missing when the job commits; the caller holds the lock.
-
-        It is an error if rows were spread over another number of partitions than a topic has:
-        another job may have created the topic meanwhile, or again.  Partitions that were added to
-        a topic are none: a producer does not know of new partitions at once, either.
-        """
-        if self.num_partitions:
-            for topic in topics:
-                create_partitions(self.place, topic, self.n_partitions(topic))
-        found, missing = _count_partitions(self.place, self.in_cluster)
-        deletions = LazyState(self.place).deletions
-        for topic in topics:
-            wanted, n_found = self.n_partitions(topic), found.get(topic, 0)
-            is_same = deletions.get(topic) == self.versions.get(topic)
-            may_grow = topic in self.partitions and is_same
-            is_other = n_found < wanted or (n_found > wanted and not may_grow)
-            if is_other or missing.get(topic) != self.missing.get(topic):
-                raise self.not_as_found(topic, wanted)
-
-    def not_as_found(self, topic: str, n_wanted: int) -> LogDirectoryError:
-        """The error for a topic that another job has created meanwhile, or again."""
-        reason = (
-            f"topic {topic!r} no longer has the {n_wanted} partitions over which the job has "
-            "spread its rows; run the job again"
-        )
-        return LogDirectoryError(self.place, reason)
-
-    def all_partitions(self) -> list[TopicPartition]:
-        """The partitions that `topic` has now."""
-        if self.topic is None:
-            return []
-        counts, _ = _count_partitions(self.place, self.in_cluster)
-        n_partitions = counts.get(self.topic, 0)
-        return [TopicPartition(self.topic, number) for number in range(n_partitions)]
-
-
-def complete_topics(directory: str, topic: str | None) -> None:
-    """Make the partitions that a crash has left out, of `topic` or of all topics."""
-    if topic is not None:
-        create_partitions(directory, topic, 0)
-        return
-    partitions, missing = _count_partitions(directory, {})
-    for each in missing:
-        # The partition had records, or a link is in its place: an error only if rows come for it.
-        with contextlib.suppress(UnknownTopicOrPartitionError, LogDirectoryError):
-            create_partitions(directory, each, partitions[each])
-
-
-def _count_partitions(
-    directory: str, in_cluster: Mapping[str, int]
-) -> tuple[dict[str, int], dict[str, int]]:
-    """`JobTopics.partitions` and `JobTopics.missing`.
-
-    The directories alone do not show that the highest partitions are missing.
-    """
-    found: dict[str, set[int]] = {}
-    for each in current_partitions(directory):
-        topic, partition = each.topic_partition
-        found.setdefault(topic, set()).add(partition)
-    counts = {
-        topic: max(max(numbers) + 1, in_cluster.get(topic, 0)) for topic, numbers in found.items()
-    }
-    missing = {
-        topic: next(number for number in itertools.count() if number not in numbers)
-        for topic, numbers in found.items()
-        if len(numbers) < counts[topic]
-    }
-    return counts, missing
-
-
 #: ``file.delete.delay.ms`` of a topic.
 DelayOf: TypeAlias = Callable[[str], int]
 
@@ -521,79 +334,3 @@ def _partitions(
         is_served = each.is_current and each.type is FileType.DIRECTORY and not each.is_metadata
         if is_served and (topics is None or each.topic_partition.topic in topics):
             yield each.topic_partition, each.path
-
-
-SETTINGS_FORMAT = 1
-
-_Settings = Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class SettingsFile:
-    """``segmentlog.settings``: names and values are Kafka's, as text; a missing file has none.
-
-    ::
-
-        {"format": 1,
-         "defaults": {"segment.bytes": "67108864"},
-         "topics": {"orders": {"retention.ms": "86400000"}}}
-
-    The file is replaced as a whole, under the lock of its directory.
-    """
-
-    defaults: _Settings = field(default_factory=dict)  # settings of all topics
-    #: settings of single topics, which come before `defaults`
-    topics: Mapping[str, _Settings] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, directory: str) -> "SettingsFile":
-        """The file of a log directory; no settings without one."""
-        path = os.path.join(directory, SETTINGS_FILE)
-        try:
-            found = read_json(path, (SETTINGS_FORMAT,))
-        except FileNotFoundError:
-            return cls()
-        try:
-            check_types((found["defaults"], found["topics"]), (dict, dict))
-            for settings in (found["defaults"], *found["topics"].values()):
-                check_types(tuple(settings.values()), (str,) * len(settings))
-                TopicConfig.parse(settings)
-            return cls(found["defaults"], found["topics"])
-        except (KeyError, TypeError, AttributeError, OptionError) as error:
-            what = str(error) if isinstance(error, OptionError) else repr(error)
-            raise CorruptCheckpointError(path, 1, f"cannot be read: {what}", REMEDY) from None
-
-    def of(self, topic: str | None) -> _Settings:
-        """The settings of one topic, or the defaults."""
-        return self.defaults if topic is None else self.topics.get(topic, {})
-
-    def altered(
-        self, topic: str | None, settings: _Settings, removed: Collection[str] = ()
-    ) -> "SettingsFile":
-        """The contents with other settings of a topic, or with other defaults."""
-        TopicConfig.parse(settings)
-        kept = {name: text for name, text in self.of(topic).items() if name not in removed}
-        kept |= {name: text.strip() for name, text in settings.items()}
-        if topic is None:
-            return SettingsFile(kept, self.topics)
-        others = {name: each for name, each in self.topics.items() if name != topic}
-        return SettingsFile(self.defaults, others | ({topic: kept} if kept else {}))
-
-    def without(self, topics: Collection[str]) -> "SettingsFile":
-        """The contents without the settings of these topics."""
-        kept = {name: each for name, each in self.topics.items() if name not in topics}
-        return SettingsFile(self.defaults, kept)
-
-    @classmethod
-    def forget(cls, directory: str, topic: str) -> None:
-        """Forget the settings of a deleted topic; it can be repeated."""
-        known = cls.read(directory)
-        if topic in known.topics:
-            known.without((topic,)).write(directory)
-
-    def write(self, directory: str) -> None:
-        """Replace the file, durably; the caller holds the lock."""
-        contents = to_json(
-            SETTINGS_FORMAT, {"defaults": dict(self.defaults), "topics": dict(self.topics)}
-        )
-        replace_file(os.path.join(directory, SETTINGS_FILE), contents)

@@ -23,9 +23,10 @@ from segmentlog.model import LARGEST_LONG, TopicPartition
 from segmentlog.store.paths import BucketLocation, parse_bucket
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.state import StreamBatch
-from segmentlog.txn.topics import JobTopics, new_topic_id
+from segmentlog.txn.topics import new_topic_id
 from segmentlog.writes.config import WriteRequest
 from segmentlog.writes.job import WriteJob
+from segmentlog.writes.job_topics import JobTopics
 
 if TYPE_CHECKING:
     from segmentlog.bucket.data_objects import ObjectStage, StagedExtent, StagedObjects

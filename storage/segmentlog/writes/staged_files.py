@@ -49,7 +49,6 @@ from segmentlog.log.batches import BatchWindows
 from segmentlog.log.checkpoint import read_leader_epochs, read_offsets
 from segmentlog.model import TopicPartition
 from segmentlog.store.beside_broker import Pace
-from segmentlog.store.durable import OpenFiles
 from segmentlog.store.readable import open_file
 from segmentlog.writes.append import (
     NO_FILE,
@@ -60,6 +59,7 @@ from segmentlog.writes.append import (
     least_moved_bytes,
     table_name,
 )
+from segmentlog.writes.open_files import OpenFiles
 
 # Without padding: the driver may hold eighty million of them.
 _FIELDS = [

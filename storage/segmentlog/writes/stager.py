@@ -38,7 +38,7 @@ from segmentlog.format.records.encoder import (
 from segmentlog.model import LARGEST_LONG, TimestampType, TopicPartition
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.writes.config import ProducerConfig
-from segmentlog.writes.leader_checks import SequenceNumbers
+from segmentlog.writes.sequences import SequenceNumbers
 from segmentlog.writes.staged_files import TaskExtents, TaskStage
 
 if TYPE_CHECKING:

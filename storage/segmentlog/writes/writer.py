@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from segmentlog.model import Appended
     from segmentlog.txn.change import HeldDirectory
     from segmentlog.writes.job import WriteJob
-    from segmentlog.writes.leader_checks import SequenceNumbers
+    from segmentlog.writes.sequences import SequenceNumbers
 
 _P = ParamSpec("_P")
 
@@ -212,7 +212,7 @@ class LogWriter:
         LogLockedError, LogDirectoryError
             If the job for the batches since the last `flush` cannot begin (`open_writer`).
         """
-        from segmentlog.writes.leader_checks import ready_batches
+        from segmentlog.writes.ready_batches import ready_batches
 
         self._need_job()
         job = self._job
@@ -418,7 +418,7 @@ def open_writer(
         If the disk is full or fails, or if this user lacks a permission.
     """
     from segmentlog.writes.job import WriteJob  # the compiled kernels load here
-    from segmentlog.writes.leader_checks import SequenceNumbers
+    from segmentlog.writes.sequences import SequenceNumbers
 
     numbered = _numbered(txn_app_id, txn_version)
     if producer is not None:

@@ -13,7 +13,7 @@ from segmentlog.cluster.directory_settings import (
     Source,
     topic_defaults,
 )
-from segmentlog.txn.topics import SettingsFile
+from segmentlog.txn.settings_file import SettingsFile
 
 
 def shown(known: DirectorySettings, name: str, topic: str | None = "t") -> tuple[str, Source]:

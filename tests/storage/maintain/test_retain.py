@@ -47,8 +47,8 @@ from segmentlog.store.lock import DirectoryLock
 from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.txn import change, effects
 from segmentlog.txn.guard import list_guards, recover_commits
+from segmentlog.txn.settings_file import SettingsFile
 from segmentlog.txn.state import State
-from segmentlog.txn.topics import SettingsFile
 
 DAY_MS = 24 * 3600 * 1000
 KEEP = {"retention.ms": "-1"}

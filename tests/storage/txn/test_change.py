@@ -35,10 +35,10 @@ from segmentlog.txn.effects import (
     encode_effects,
 )
 from segmentlog.txn.guard import PartitionIntent, list_guards, recover_commits
+from segmentlog.txn.settings_file import SettingsFile
 from segmentlog.txn.state import NumberedWrite, State
-from segmentlog.txn.topics import SettingsFile
 from segmentlog.writes.append import create_segment
-from segmentlog.writes.commit import ready_to_append, visible_ends
+from segmentlog.writes.prepare import ready_to_append, visible_ends
 
 ORDERS, ROWS = TopicPartition("orders", 0), [b"%d" % i for i in range(6)]
 

@@ -42,7 +42,7 @@ from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.txn import recover_log as recover_log_module
 from segmentlog.txn.change import HeldDirectory
 from segmentlog.txn.recover_log import RecoveryPlan, plan_recovery, recover_log
-from segmentlog.writes.commit import ready_to_append
+from segmentlog.writes.prepare import ready_to_append
 
 DATA, ABORT, COMMIT = -1, 0, 1
 T = TopicPartition("t", 0)

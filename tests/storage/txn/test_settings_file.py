@@ -9,7 +9,7 @@ from crashing import Crash, crash_at
 
 import segmentlog
 from segmentlog.errors import CorruptCheckpointError, LogLockedError, OptionError
-from segmentlog.txn.topics import SettingsFile
+from segmentlog.txn.settings_file import SettingsFile
 
 FILE = "segmentlog.settings"
 

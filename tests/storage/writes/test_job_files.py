@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from segmentlog.store.lock import DirectoryLock
-from segmentlog.writes.job import JobFiles, sweep_jobs
+from segmentlog.writes.job_files import JobFiles, sweep_jobs
 
 WEEK = 7 * 24 * 3600
 

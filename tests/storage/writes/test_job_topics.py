@@ -14,7 +14,7 @@ from segmentlog.model import TopicPartition
 from segmentlog.store.lock import DirectoryLock
 from segmentlog.txn.topics import create_partitions
 from segmentlog.writes.config import WriteRequest
-from segmentlog.writes.job import JobTopics, complete_topics
+from segmentlog.writes.job_topics import JobTopics, complete_topics
 
 CLUSTER = Path(__file__).parents[3] / "examples" / "cluster"
 

@@ -14,7 +14,7 @@ from segmentlog import Producer
 from segmentlog.errors import CommitInDoubtError, OptionError, OutOfOrderSequenceError
 from segmentlog.model import Codec
 from segmentlog.store import durable
-from segmentlog.writes import leader_checks
+from segmentlog.writes import sequences
 from segmentlog.writes.config import ProducerConfig
 
 
@@ -66,8 +66,8 @@ def test_the_logs_of_all_partitions_are_read_under_one_lock(
 ) -> None:
     """A lock and a view of the directory for each of 2,000 partitions took 40 seconds."""
     write(tmp_path, numbered_rows(0, 8, 4), num_partitions=4, producer=Producer(1))
-    n_holds, real = count(), leader_checks.hold
-    monkeypatch.setattr(leader_checks, "hold", lambda *how: (next(n_holds), real(*how))[1])
+    n_holds, real = count(), sequences.hold
+    monkeypatch.setattr(sequences, "hold", lambda *how: (next(n_holds), real(*how))[1])
     write(tmp_path, numbered_rows(8, 8, 4), producer=Producer(1))
 
     assert 1 == next(n_holds)

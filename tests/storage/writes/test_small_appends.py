@@ -13,7 +13,7 @@ import segmentlog
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log import segment
 from segmentlog.store import durable
-from segmentlog.writes import commit
+from segmentlog.writes import prepare
 from segmentlog.writes.config import ProducerConfig
 
 INTERVAL = 500
@@ -54,13 +54,13 @@ def another_boot(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 def checked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Partitions whose active segments have been checked from their first byte."""
     paths: list[str] = []
-    plan = commit.plan_recovery
+    plan = prepare.plan_recovery
 
     def noted(path: str, *rest: Any) -> Any:
         paths.append(path)
         return plan(path, *rest)
 
-    monkeypatch.setattr(commit, "plan_recovery", noted)
+    monkeypatch.setattr(prepare, "plan_recovery", noted)
     return paths
 
 

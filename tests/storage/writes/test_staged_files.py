@@ -10,7 +10,7 @@ from soundness import assert_tidy
 import segmentlog
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.store import durable
-from segmentlog.writes import WriteJob, WriteRequest
+from segmentlog.writes import WriteJob, WriteRequest, open_files
 from segmentlog.writes.config import ProducerConfig
 
 SEGMENT_BYTES = 1 << 20
@@ -66,13 +66,13 @@ def rows(first: int, n_rows: int) -> pa.Table:
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Paths of all staged files that are made."""
     found: list[str] = []
-    real = durable.OpenFiles.create
+    real = open_files.OpenFiles.create
 
-    def create(files: durable.OpenFiles, path: str) -> None:
+    def create(files: open_files.OpenFiles, path: str) -> None:
         found.append(path)
         real(files, path)
 
-    monkeypatch.setattr(durable.OpenFiles, "create", create)
+    monkeypatch.setattr(open_files.OpenFiles, "create", create)
     return found
 
 

@@ -11,7 +11,8 @@ from soundness import assert_tidy
 from segmentlog.errors import LogDirectoryError, StreamBatchError
 from segmentlog.txn.state import FORGOTTEN_AFTER_MS, CommittedBatch, State, StreamBatch
 from segmentlog.writes.config import WriteRequest
-from segmentlog.writes.job import WriteJob, end_stream
+from segmentlog.writes.job import WriteJob
+from segmentlog.writes.job_files import end_stream
 
 CHECKPOINT = "/checkpoints/orders"
 

@@ -55,7 +55,7 @@ from segmentlog.store.partitions import refuse_partition
 from segmentlog.store.paths import identity_of, is_bucket, refuse_overlap, writable_path
 from segmentlog.store.readable import exists, is_url
 from segmentlog.txn.change import hold
-from segmentlog.txn.topics import SettingsFile
+from segmentlog.txn.settings_file import SettingsFile
 from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.job import WriteJob
 

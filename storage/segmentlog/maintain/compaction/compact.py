@@ -305,7 +305,7 @@ class CompactionJob(NamedTuple):
 
     def begin(self, log: LogToClean) -> None:
         """Make a log ready, as for an append: nothing of it is lost or half written then."""
-        from segmentlog.writes.commit import ready_to_append
+        from segmentlog.writes.prepare import ready_to_append
 
         self.on_log(str(log.topic_partition))
         ready_to_append(self.held, [log.topic_partition], flush=True)

@@ -224,7 +224,7 @@ def erase(
         left_out = _left_out(directory, topics, numbers)
         chosen = _chosen(opened, topics, numbers, left_out)
         if held.may_write:
-            from segmentlog.writes.commit import ready_to_append  # the compiled kernels load here
+            from segmentlog.writes.prepare import ready_to_append  # the compiled kernels load here
 
             for each in chosen:
                 check_partition_path(partition_path(directory, each))

@@ -465,7 +465,7 @@ def _into_own(
     lock_timeout_seconds: float,
 ) -> Restoration:
     """Restore into a directory that belongs to no broker, in one commit."""
-    from segmentlog.writes.job import new_token, prepare_directory
+    from segmentlog.writes.job_files import new_token, prepare_directory
 
     chosen = source.topic_partitions()
     n_partitions = chosen[-1].partition + 1
