@@ -231,7 +231,10 @@ def _sizes(path: str, config: TopicConfig) -> SegmentSizes:
     active = Segment(list_segments(path)[-1], is_sealed=False)
     if not _are_trimmed(active):
         rebuild_indexes(active, config.index_interval_bytes)
-    return SegmentSizes.of(active)
+    # `SegmentSizes.of` takes a missing index for an empty one.  Here it shows that the rebuild has
+    # failed, and is an error.
+    index, times = map(status_of, (active.offset_index_path, active.time_index_path))
+    return SegmentSizes(active.base_offset, active.size, index.size, times.size)
 
 
 def _are_trimmed(segment: Segment) -> bool:

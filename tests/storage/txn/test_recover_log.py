@@ -42,6 +42,7 @@ from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.txn import recover_log as recover_log_module
 from segmentlog.txn.change import HeldDirectory
 from segmentlog.txn.recover_log import RecoveryPlan, plan_recovery, recover_log
+from segmentlog.writes import prepare
 from segmentlog.writes.prepare import ready_to_append
 
 DATA, ABORT, COMMIT = -1, 0, 1
@@ -660,6 +661,21 @@ def test_a_writer_recovers_what_was_never_synced(
     assert "t 0 22" in (tmp_path / "recovery-point-offset-checkpoint").read_text()
     assert "t 0 22" in (tmp_path / "replication-offset-checkpoint").read_text()
     assert (sizes, 22) == plan_of(tmp_path, is_clean=False)
+
+
+def test_a_writer_does_not_take_an_index_that_was_not_rebuilt_for_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An undo would cut the index of the log to 0 bytes."""
+    write(tmp_path, pa.table({"value": [b"a"]}))
+    (index,) = (tmp_path / "t-0").glob("*.timeindex")
+    index.unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(prepare, "rebuild_indexes", lambda *_: None)
+        with pytest.raises(FileNotFoundError, match=index.name):
+            plan_of(tmp_path, is_clean=True)
+    plan_of(tmp_path, is_clean=True)
+    assert index.exists()
 
 
 def recover_all(directory: Path) -> None:
