@@ -298,7 +298,7 @@ def read_range(
         at += len(piece)
 
 
-class _Growing:
+class _GrowingExtent:
     """An extent that batches are added to."""
 
     def __init__(self, begin: int, base_offset: int) -> None:
@@ -343,11 +343,11 @@ def _extents_of(
 ) -> Iterator[_Planned]:
     """A part as extents, each with its indexes."""
     path = part.segment.path
-    growing, position, next_offset = _Growing(part.begin, part.base_offset), part.begin, -1
+    growing, position, next_offset = _GrowingExtent(part.begin, part.base_offset), part.begin, -1
     for walked in walk_file(path, file, part.begin, part.end):
         if growing.size >= MOST_EXTENT_BYTES:
             yield growing.planned(at, part, next_offset)
-            growing = _Growing(position, next_offset)
+            growing = _GrowingExtent(position, next_offset)
         growing.add(walked, producers)
         position = walked.scanned.file_position + walked.scanned.end
         next_offset = walked.next_offset

@@ -130,6 +130,7 @@ class RebasedFile(ReadableFile):
     the offset index, of which there may be none.
     """
 
+    never_cut = True  # a data object is written once, and the file is not mapped
     never_overlaps = True
 
     def __init__(

@@ -106,7 +106,7 @@ def readable_path(path: str | os.PathLike[str]) -> str:
 def opened_path(path: str | os.PathLike[str]) -> str:
     """`readable_path` of a log directory that is about to be opened: its store may be asked."""
     # A URL of S3, Google Cloud Storage or Azure may lead to a log of another kind than a copy of a
-    # log directory (`segmentlog.store.paths`).
+    # log directory.
     text = path_text("path", path)
     for recognized in _recognizers if "://" in text and text[:5].lower() != "file:" else ():
         if found := recognized(text):

@@ -146,15 +146,17 @@ class Entry(NamedTuple):
 class ReadableFile(Closing):
     """An open file, for positioned reads; a context that closes it.
 
-    What is not overridden is that of bytes which nobody changes, such as those of an object.
+    What is not overridden is that of bytes which nobody changes, such as those of an object; but
+    that none is removed, a class has to promise (`never_cut`).
     """
 
     __slots__ = ()
 
     path: str
 
-    #: Whether no byte of the open file is ever removed: only then may it be mapped.
-    never_cut = True
+    #: Whether no byte of the open file is ever removed: only then may it be mapped.  A process
+    #: that touches a page after the end of a file that was cut dies of SIGBUS.
+    never_cut = False
 
     #: Whether its batches end where the next segment of the log begins: it is never a merged
     #: segment beside those that it replaces.
@@ -204,8 +206,7 @@ class ReadableFile(Closing):
     def map(self) -> mmap.mmap | bytes | None:
         """All of the file as memory, or None if it cannot be mapped; outlives the context.
 
-        Map only files that nobody writes to any more: a process that touches a page after the end
-        of a file that was cut dies of SIGBUS.
+        Map only files that nobody writes to any more, or that are `never_cut`.
         """
         return None
 
@@ -215,6 +216,8 @@ class ReadableFile(Closing):
 
 class MadeFile(ReadableFile):
     """A small file of a virtual disk that no disk has."""
+
+    never_cut = True  # it is memory
 
     def __init__(self, path: str, data: bytes, inode: int = 1) -> None:
         self.path = path
@@ -307,8 +310,6 @@ class LocalFile(ReadableFile):
     """A file that the system has opened."""
 
     __slots__ = ("_borrowed", "_descriptor", "path")
-
-    never_cut = False
 
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path

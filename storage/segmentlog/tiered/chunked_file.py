@@ -197,6 +197,8 @@ os.register_at_fork(after_in_child=_forget)
 class _RemoteFile(ReadableFile):
     """What the files have in common: the bytes of the object are not those of the file."""
 
+    never_cut = True  # objects of a tier are written once, and neither file is mapped
+
     def __init__(self, file: ReadableFile) -> None:
         self._file = file
         self.path = file.path

@@ -7,7 +7,7 @@ import pytest
 
 from segmentlog.log import indexes
 from segmentlog.log.indexes import SMALL_BYTES, IndexFile
-from segmentlog.store.readable import ReadableFile
+from segmentlog.store.readable import FileStatus, MadeFile, ReadableFile
 
 
 @pytest.mark.parametrize("mapped", [True, False])
@@ -64,3 +64,29 @@ def test_an_index_that_fails_after_it_was_opened_costs_a_scan(
         assert [bytes(8), bytes(8)] == [index.read(at, 8) for at in (0, 8)]
     (message,) = caplog.messages
     assert message.startswith(f"{path} cannot be read")
+
+
+class UnpromisedFile(ReadableFile):
+    """A file of a class that promises nothing: another process may cut it."""
+
+    def __init__(self, data: bytes) -> None:
+        self.path, self._data = "i", data
+
+    def status(self) -> FileStatus:
+        return FileStatus.made(len(self._data), 1)
+
+    def read(self, position: int, n_bytes: int) -> bytes:
+        return self._data[position : position + n_bytes]
+
+    def map(self) -> bytes:
+        raise AssertionError("a touch of a page after the new end would be SIGBUS")
+
+
+def test_only_a_file_that_is_never_cut_is_mapped_unasked() -> None:
+    """A class of files has to promise it."""
+    data = b"ab" + bytes(SMALL_BYTES - 2) + b"yz"
+    with IndexFile("i", mapped=False, file=UnpromisedFile(data)) as index:
+        assert (b"ab", b"yz\0\0") == (index.read(0, 2), index.read(SMALL_BYTES, 4))
+    made = MadeFile("i", data)
+    with IndexFile("i", mapped=False, file=made) as index:
+        assert (b"ab", b"yz\0\0") == (index.read(0, 2), index.read(SMALL_BYTES, 4))

@@ -223,6 +223,8 @@ class _Object:
 class RemoteFile(ReadableFile):
     """An object; see `ReadableFile`."""
 
+    never_cut = True  # its bytes are copies that were requested
+
     __slots__ = ("_ahead", "_object", "_opened", "path")
 
     def __init__(self, found: _Object) -> None:
