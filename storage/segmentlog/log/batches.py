@@ -1,12 +1,8 @@
-"""The batches of a log, many in a call: whole ones, headers alone, and the end markers among them.
-
-`BatchWindows` reads the whole batches of a file, a window of bytes at a time.  Data is read with
-``pread`` into one reused buffer, never mapped: a file that is cut under a map kills the process
-with SIGBUS.
+"""The batches of a log, many in a call: headers alone, and the end markers among them.
 
 `walk_batches` walks headers from an offset on, across segment boundaries.  Bodies of large batches
 are not read, and no body is checked: headers and end markers answer questions about transactions
-and producers.
+and producers.  `segmentlog.log.windows` reads whole batches.
 
 `EndMarkers` finds the batches of aborted transactions.  The log itself decides.  A broker keeps
 aborted transactions in ``.txnindex`` files (``CleanedTransactionMetadata``, ``TransactionIndex``).
@@ -15,18 +11,13 @@ it.  Batches are asked for in the order of the log.  If the marker of a batch ha
 yet, the log is walked ahead until it is found.  A log without transactions costs nothing.
 """
 
-import ctypes
-import functools
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from segmentlog.errors import TruncatedBatchError
-from segmentlog.format.kernels import layout, one_pass, status
-from segmentlog.format.kernels.memory import COPY_SLACK, Bytes, Int64s
+from segmentlog.format.kernels import layout, status
+from segmentlog.format.kernels.memory import Bytes, Int64s
 from segmentlog.format.kernels.transactions import (
     COMMIT,
     MARKER_OFFSET,
@@ -36,150 +27,11 @@ from segmentlog.format.kernels.transactions import (
     flag_aborted,
     walk_headers,
 )
-from segmentlog.format.records.decoder import BatchScanner
 from segmentlog.format.records.header import ScannedBatches, batch_error
-from segmentlog.format.records.one_pass import Workspace
 from segmentlog.log.damage import position_of
 from segmentlog.log.segment import Segment, from_offset
 from segmentlog.model import LARGEST_LONG
 from segmentlog.store.readable import ReadableFile, open_file
-
-
-@dataclass(slots=True)
-class Window:
-    """Bytes of a file in a buffer."""
-
-    buf: Bytes  # uint8 array that holds them, with `COPY_SLACK` bytes after them
-    begin: int  # of the bytes in `buf`; a reader moves it after the batches it has taken
-    #: int64 array, shape (`segmentlog.format.kernels.one_pass.N_WINDOW_COLUMNS`,); a kernel may
-    #: move the window over the file by it
-    state: Int64s
-
-    @property
-    def end(self) -> int:
-        """Byte of `buf` after the last one that was read."""
-        return int(self.state[one_pass.END])
-
-    @property
-    def file_position(self) -> int:
-        """Byte of the file that ``buf[0]`` is."""
-        return int(self.state[one_pass.FILE_POSITION])
-
-
-class BatchWindows:
-    """A window, moved over one file after the other.
-
-    `window_bytes`: bytes to hold at a time; a larger batch takes more.  It may be changed: the
-    next window has the new size.  `workspace`: has the window; by default, it is allocated.
-    """
-
-    def __init__(self, window_bytes: int, workspace: Workspace | None = None) -> None:
-        self.window_bytes = window_bytes
-        self._next_bytes = 0  # of the next batch, if it is larger than a window
-        self._workspace = workspace or Workspace()
-        self._state: Int64s = np.zeros(one_pass.N_WINDOW_COLUMNS, np.int64)
-
-    def batches(
-        self,
-        read_into: Callable[[memoryview, int], int],
-        scanner: BatchScanner,
-        start: int,
-        end: int,
-    ) -> Iterator[ScannedBatches]:
-        """Batches of the bytes ``[start, end)`` of a file, which begin at a batch, checked.
-
-        Raises `CorruptLogError` or `UnsupportedFormatError` at the first bad batch; a
-        `TruncatedBatchError` if `end`, or the end of the file, lies inside it.
-        """
-        for window in self.windows(read_into, scanner.path, start, end):
-            while window.begin < window.end:
-                batches = scanner.scan(window.buf, window.begin, window.end, window.file_position)
-                if not len(batches.headers):
-                    break
-                window.begin = batches.end
-                yield batches
-
-    def windows(
-        self,
-        read_into: Callable[[memoryview, int], int],
-        path: str,
-        start: int,
-        end: int,
-        *,
-        descriptor: int | None = None,
-    ) -> Iterator[Window]:
-        """The bytes ``[start, end)`` of a file, which begin at a batch.
-
-        `descriptor`: of the file, if a kernel may move a window over it.  Yields windows that are
-        valid until the next step.  The reader moves its ``begin`` after the last whole batch; the
-        bytes from there on come again in the next window.  Raises `TruncatedBatchError` if `end`,
-        or the end of the file, lies inside a batch.
-        """
-        state = self._state
-        state[one_pass.FILE_END] = end
-        if descriptor is not None:
-            state[one_pass.DESCRIPTOR] = descriptor
-        state[one_pass.PREAD] = 0 if descriptor is None else _address_of_pread()
-        position, held = start, 0
-        while position < end:
-            # A window, plus the next batch if that is larger than a window.
-            wanted = min(self.window_bytes + self._next_bytes, end - position)
-            held = self._fill(read_into, position, held, wanted)
-            has_ended = held < wanted
-            state[one_pass.END], state[one_pass.FILE_POSITION] = held, position
-            window = Window(self._workspace.window[: wanted + COPY_SLACK], 0, state)
-            if held:
-                yield window
-            begin, held = window.begin, window.end - window.begin
-            buffer = self._workspace.window
-            buffer[:held] = buffer[begin : begin + held].copy()
-            position = window.file_position + begin
-            if held or has_ended:
-                available = held if has_ended else end - position
-                needed = self._bytes_of_next(path, position, held, available)
-                self._next_bytes = needed if needed > self.window_bytes else 0
-
-    def _fill(
-        self, read_into: Callable[[memoryview, int], int], position: int, held: int, wanted: int
-    ) -> int:
-        """Fill the buffer, which holds `held` bytes from `position` on, up to `wanted` bytes."""
-        buffer = self._workspace.window
-        if buffer.size < wanted + COPY_SLACK:
-            buffer = np.empty(wanted + COPY_SLACK, np.uint8)
-            buffer[:held] = self._workspace.window[:held]
-            self._workspace.window = buffer
-        while held < wanted:
-            n_read = read_into(buffer[held:wanted].data, position + held)
-            if not n_read:
-                break
-            held += n_read
-        return held
-
-    def _bytes_of_next(self, path: str, position: int, held: int, available: int) -> int:
-        """Bytes of the next batch, as far as it is in the buffer.
-
-        `position`: of a batch that is not whole in the buffer.  `held`: number of its bytes in the
-        buffer.  `available`: number of bytes to read, including those held.
-        """
-        base_offset, needed = -1, layout.LOG_OVERHEAD
-        if held >= layout.LOG_OVERHEAD:
-            prefix = self._workspace.window[: layout.LOG_OVERHEAD].tobytes()
-            base_offset = int.from_bytes(prefix[: layout.BATCH_LENGTH_AT], "big", signed=True)
-            needed += int.from_bytes(prefix[layout.BATCH_LENGTH_AT :], "big", signed=True)
-        if needed > available or held == available:
-            if needed <= available:  # the bytes are too few to hold a magic number
-                needed = layout.MAGIC_PREFIX_BYTES
-            raise TruncatedBatchError(path, position, base_offset, needed, available)
-        return needed
-
-
-@functools.cache
-def _address_of_pread() -> int:
-    """The address of the system's ``pread``, or 0 where its words are not of 64 bits."""
-    if sys.maxsize < 2**32:
-        return 0
-    return ctypes.cast(ctypes.CDLL(None).pread, ctypes.c_void_p).value or 0
-
 
 _WINDOW_BYTES = 1 << 20
 _TABLE_ROWS = 1 << 14

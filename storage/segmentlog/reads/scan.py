@@ -31,10 +31,10 @@ from segmentlog.format.records.columns import TextColumns, record_schema
 from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.format.records.header import ScannedBatches, is_too_high, parse_header
 from segmentlog.format.records.one_pass import OnePassDecoder, ReadMemory, Stop, Workspace
-from segmentlog.log.batches import BatchWindows, Window
 from segmentlog.log.damage import first_offset, good_batch_after
 from segmentlog.log.listing import reach
 from segmentlog.log.segment import PlacedHeader
+from segmentlog.log.windows import BatchWindows, Window
 from segmentlog.model import (
     ALL_OFFSETS,
     IsolationLevel,
@@ -86,9 +86,6 @@ def open_planned(file: SliceFile) -> ReadableFile:
         raise missing[file.path]  # users know this name, not the renamed file's
     message = f"{file.path} is not the file that was planned"
     raise FileChangedError(message)
-
-
-logger = logging.getLogger(__name__)
 
 
 class PlannedFile(Closing):

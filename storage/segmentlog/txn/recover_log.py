@@ -28,7 +28,6 @@ from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.names import INDEXES, FileKind, FileState, segment_file_name
 from segmentlog.format.records.decoder import BatchScanner
 from segmentlog.format.records.header import parse_header
-from segmentlog.log.batches import BatchWindows
 from segmentlog.log.damage import (
     first_offset,
     good_batch_after,
@@ -42,6 +41,7 @@ from segmentlog.log.producer_snapshot import list_snapshots, read_snapshots, rem
 from segmentlog.log.producers import ProducerStates
 from segmentlog.log.segment import OffsetSpan, Segment, find_log_end
 from segmentlog.log.swaps import copy_bytes, is_zeros, keep_segment, keep_tail, swap_in
+from segmentlog.log.windows import BatchWindows
 from segmentlog.model import LARGEST_LONG
 from segmentlog.store.durable import (
     cut_file,

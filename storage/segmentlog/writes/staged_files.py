@@ -45,8 +45,8 @@ from segmentlog.format.names import (
 from segmentlog.format.records.decoder import BatchScanner
 from segmentlog.format.records.encoder import EncodedBatches, pooled_array
 from segmentlog.format.records.header import ScannedBatches
-from segmentlog.log.batches import BatchWindows
 from segmentlog.log.checkpoint import read_leader_epochs, read_offsets
+from segmentlog.log.windows import BatchWindows
 from segmentlog.model import TopicPartition
 from segmentlog.store.beside_broker import Pace
 from segmentlog.store.readable import open_file

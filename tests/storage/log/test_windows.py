@@ -12,7 +12,7 @@ from segmentlog.errors import (
 )
 from segmentlog.format.kernels import layout
 from segmentlog.format.records.decoder import BatchScanner
-from segmentlog.log.batches import BatchWindows
+from segmentlog.log.windows import BatchWindows
 from segmentlog.store.readable import open_file
 from segmentlog.testing.reference import Record, encode_batch
 

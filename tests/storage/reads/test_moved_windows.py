@@ -11,7 +11,7 @@ import segmentlog
 from segmentlog.errors import CorruptLogError, LogChangedError, StorageError
 from segmentlog.format.kernels.memory import COPY_SLACK
 from segmentlog.format.records.one_pass import ReadMemory, Workspace
-from segmentlog.log.batches import _address_of_pread
+from segmentlog.log.windows import _address_of_pread
 from segmentlog.model import Codec, ScanPolicy
 from segmentlog.reads import scan
 from segmentlog.store.readable import LocalFile

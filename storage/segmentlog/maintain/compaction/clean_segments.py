@@ -30,11 +30,12 @@ from segmentlog.format.records.compression import Deflater
 from segmentlog.format.records.decoder import BatchScanner, RecordFiller
 from segmentlog.format.records.header import ScannedBatches
 from segmentlog.format.topic_config import TopicConfig
-from segmentlog.log.batches import BatchWindows, EndMarkers, walk_batches
+from segmentlog.log.batches import EndMarkers, walk_batches
 from segmentlog.log.index_builder import IndexBuilder
 from segmentlog.log.indexes import AbortedTransaction, encode_transactions
 from segmentlog.log.producer_snapshot import ProducerSnapshot
 from segmentlog.log.segment import Segment
+from segmentlog.log.windows import BatchWindows
 from segmentlog.maintain.compaction.compact import ENTRY_BYTES, CleanerConfig
 from segmentlog.model import LARGEST_LONG, Codec
 from segmentlog.store.durable import create_file, remove_file, sync_file, write_all

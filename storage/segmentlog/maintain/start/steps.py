@@ -429,7 +429,7 @@ def _scan(path: str, base_offset: int, size: int) -> tuple[int, int, _Damage | N
     """The offset and the leader epoch after the last batch that is good, and the damage there."""
     from segmentlog.format.kernels import layout  # the compiled kernels load here
     from segmentlog.format.records.decoder import BatchScanner
-    from segmentlog.log.batches import BatchWindows
+    from segmentlog.log.windows import BatchWindows
 
     reached, epoch = base_offset, -1
     with open_file(path) as file:

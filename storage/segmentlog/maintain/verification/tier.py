@@ -35,10 +35,10 @@ from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_
 from segmentlog.format.records.columns import record_schema
 from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.format.records.header import ScannedBatches
-from segmentlog.log.batches import BatchWindows
 from segmentlog.log.checkpoint import read_leader_epochs
 from segmentlog.log.listing import Listing, list_segments
 from segmentlog.log.producer_snapshot import parse_snapshot
+from segmentlog.log.windows import BatchWindows
 from segmentlog.maintain.verification.findings import Finding, FindingKind, MakeFinding, Severity
 from segmentlog.maintain.verification.verify_log import (
     Damage,

@@ -24,11 +24,11 @@ from segmentlog.format.names import CLEAN_SHUTDOWN_FILE
 from segmentlog.format.records.columns import record_schema
 from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.format.records.header import ScannedBatches
-from segmentlog.log.batches import BatchWindows
 from segmentlog.log.damage import GoodBatch, good_batch_after
 from segmentlog.log.leader_epochs import EpochStarts
 from segmentlog.log.listing import indexes_without_log
 from segmentlog.log.segment import Segment
+from segmentlog.log.windows import BatchWindows
 from segmentlog.maintain.verification.checks import (
     IndexCheck,
     ProducerCheck,
