@@ -37,6 +37,10 @@ from segmentlog.store.readable import Closing, ReadableFile, after_zeros, open_f
 
 logger = logging.getLogger(__name__)
 
+#: Of warnings of torn tails alone, for callers that report torn tails in another way.
+TORN_TAIL_LOGGER = f"{__name__}.torn_tail"
+_torn_tail_logger = logging.getLogger(TORN_TAIL_LOGGER)
+
 _FIRST_WINDOW_BYTES = 4 << 10  # Kafka's default of index.interval.bytes
 _HEADER_WINDOW_BYTES = 64 << 10
 _PIECE_BYTES = 1 << 20
@@ -534,7 +538,7 @@ def _end_after_damage(
         position = end.position + header.size_in_bytes
         return LogEnd(header.base_offset + 1, position, damaged_from)
     if warns:
-        logger.warning(
+        _torn_tail_logger.warning(
             "%s ends in the middle of a batch: reading stops at byte %d (offset %d), and the %d "
             "bytes after that byte are left out",
             segment.path, end.position, end.offset, n_bytes,

@@ -18,7 +18,6 @@ changes the time of the directory, too.  So names and bytes are often read, and 
 
 import contextlib
 import gc
-import logging
 import os
 import time
 from bisect import bisect_right
@@ -61,8 +60,6 @@ from segmentlog.store.readable import (
 )
 from segmentlog.txn.guard import GUARD_PREFIX, PartitionIntent, list_guards
 from segmentlog.txn.state import STATE_FILE, LazyState, State, read_stamp
-
-logger = logging.getLogger(__name__)
 
 _CHECKPOINTS = (
     HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, CLEANER_OFFSET_CHECKPOINT,

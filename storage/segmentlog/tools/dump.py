@@ -1,6 +1,5 @@
 """``segmentlog dump``: every batch, record, index entry and line of files, also damaged ones."""
 
-import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -165,8 +164,6 @@ def _producer(producer: ProducerSnapshot) -> Entry:
         row |= {"timestamp": producer.timestamp_ms}
     return row
 
-
-logger = logging.getLogger(__name__)
 
 _PROGRESS_BYTES = 1 << 20  #: between two calls of `progress`
 

@@ -13,6 +13,7 @@ import typer
 
 import segmentlog
 from segmentlog.errors import CorruptCheckpointError, SegmentLogError
+from segmentlog.log.segment import TORN_TAIL_LOGGER
 from segmentlog.maintain.start.steps import StartAction, StartStep
 from segmentlog.maintain.verification.findings import Finding, FindingKind, Severity
 from segmentlog.model import METADATA_TOPIC, TopicPartition
@@ -79,9 +80,8 @@ _ADVICE: Mapping[str, Sequence[FindingKind]] = {
 _MIB = 1 << 20
 _MOST_AT_A_GLANCE = 20  #: lines
 
-#: Modules whose warnings are findings, too: torn tails, indexes that do not fit, and missing
-#: offsets of a tier.
-_REPEATED = ("log.segment", "tiered.plan")
+#: Loggers whose warnings are findings, too: of torn tails, and of missing offsets of a tier.
+_REPEATED = (TORN_TAIL_LOGGER, "segmentlog.tiered.plan")
 
 #: The place in the library's errors, after the path; a finding has fields of its own for it.
 _PLACE = re.compile(r"^batch at byte \d+(?: \(base offset -?\d+\))?(:?) ")
@@ -191,7 +191,7 @@ def _size_of(directory: LogDirectory, each: TopicPartition) -> tuple[int, int] |
 @contextmanager
 def _findings_instead_of_warnings() -> Iterator[None]:
     """Suppress the library's warnings that findings repeat, and those of records left out."""
-    loggers = [logging.getLogger(f"segmentlog.{name}") for name in _REPEATED]
+    loggers = [logging.getLogger(name) for name in _REPEATED]
     before = [each.disabled for each in loggers]
     for each in loggers:
         each.disabled = True

@@ -10,9 +10,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from damaged_starts import writable_copy
 from typer.testing import Result
 
+import segmentlog
 from segmentlog.format.names import CLEAN_SHUTDOWN_FILE
 from segmentlog.testing.reference import Record, crc32c, encode_batch
 
@@ -159,6 +162,26 @@ def test_each_damage_is_one_finding_at_its_place(
     )  # fmt: skip
     assert is_warning == (found["severity"] == "warning")
     assert ("", []) == (result.stderr, caplog.messages)
+
+
+def test_only_warnings_that_findings_repeat_are_left_out(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """That a look-up for gaps scans a log, because its index leads elsewhere, is still said."""
+    directory = writable_copy(Path("examples/cluster"), tmp_path / "kafka")
+    with segmentlog.open_writer(directory, "orders") as writer:
+        for _ in range(2):
+            at = pa.array([1] * 4, pa.int32())
+            writer.append(pa.table({"value": ["v"] * 4, "partition": at}))
+            writer.roll()
+    first, *_, last = sorted((directory / "orders-1").glob("*.log"))
+    first.with_suffix(".index").write_bytes(struct.pack(">ii", 1, 7))
+    torn(last)
+    result = run("verify", directory, "--topic", "orders", "--json", status=1)
+
+    assert {"offset-index", "torn-tail"} == {each["kind"] for each in findings(result)}
+    (told,) = caplog.messages
+    assert told.startswith(f"{first.with_suffix('.index')} does not fit its log at offset 1;")
 
 
 @pytest.mark.parametrize(
