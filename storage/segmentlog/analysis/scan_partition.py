@@ -12,7 +12,7 @@ from segmentlog.analysis.batch_stats import BatchStats
 from segmentlog.analysis.record_sketch import COLUMNS, RecordSketch
 from segmentlog.analysis.sample import Sample, Sampler
 from segmentlog.analysis.sketch_pass import SketchPass
-from segmentlog.cluster.directory_settings import known_losses
+from segmentlog.cluster.known_losses import known_losses
 from segmentlog.errors import CorruptLogError, SegmentLogError, UnsupportedFormatError
 from segmentlog.format.kernels import sketches
 from segmentlog.format.records.one_pass import ReadMemory

@@ -36,7 +36,8 @@ from segmentlog.model import (
     TimestampRange,
     TopicPartition,
 )
-from segmentlog.reads.choose import report_diskless, report_missing
+from segmentlog.reads.choose import report_missing
+from segmentlog.reads.diskless import report_diskless
 from segmentlog.reads.listed import cut_by_file
 from segmentlog.reads.log import Log, find_bounds, in_milliseconds
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
@@ -150,7 +151,7 @@ def _open_again(
 def reopened(
     directory: LogDirectory, topic_partition: TopicPartition, offsets: OffsetRange, topic_id: str
 ) -> PartitionBounds:
-    """A partition of a snapshot in another process; `LogChangedError` if its topic is new."""
+    """A partition with its bounds, in another process; `LogChangedError` if its topic is new."""
     log = directory.log(*topic_partition)
     log.known_topic_id = topic_id
     log.check_topic(offsets)

@@ -26,28 +26,25 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import lru_cache, partial
-from typing import Any, NamedTuple, cast
+from functools import partial
+from typing import Any, NamedTuple
 
 from segmentlog.arguments import instance_of, one_dialect, texts, topic_names
-from segmentlog.errors import LogDirectoryError, MalformedRecordError, OptionError, SegmentLogError
+from segmentlog.errors import LogDirectoryError, MalformedRecordError, OptionError
 from segmentlog.format.messages.reader import uuid_text
 from segmentlog.format.names import META_PROPERTIES_FILE, SETTINGS_FILE, check_topic_name
 from segmentlog.format.newer import KNOWN_KAFKA, LEFT, note, notes_of
 from segmentlog.format.topic_config import TopicConfig, setting_names, setting_text
 from segmentlog.log.checkpoint import read_meta_properties, read_properties
-from segmentlog.log.listing import list_segments
 from segmentlog.model import INTERNAL_TOPICS, LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.reads.choose import partitions_of
 from segmentlog.reads.cluster_image import BROKER, RECORDS, TOPIC, Image, Row
-from segmentlog.reads.listed import LostSegments
-from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.reads.metadata_log import metadata_path, read_metadata
 from segmentlog.store.durable import make_directory, sync_ancestors
 from segmentlog.store.partitions import refuse_partition
 from segmentlog.store.paths import local_path
-from segmentlog.store.readable import exists, is_url, list_names
+from segmentlog.store.readable import exists
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.change import hold
 from segmentlog.txn.guard import topics_taken_out
@@ -471,50 +468,3 @@ def alter_settings(
         known = SettingsFile.read(directory)
         known.altered(topic, settings or {}, removed).write(directory)
         sync_ancestors(directory)
-
-
-def known_losses(log: Log) -> tuple[LostSegments, ...]:
-    """Offsets in the middle of a log whose segments are gone, by its indexes or the metadata.
-
-    A gap between two segments of a log that was never compacted is a loss.  Bytes that a recovery
-    has put aside are not.
-    """
-    found = {each.end_offset: each for each in log.lost_segments}
-    path = None if is_url(log.path) else metadata_path(os.path.dirname(log.path))
-    if path is None or len(log.segments) < 2 or log.cleaned_to >= 0:
-        return tuple(found.values())
-    newest = max(list_segments(path), default=None)
-    try:
-        topics = _never_compacted(path, newest)
-    except (SegmentLogError, OSError):  # the findings about the metadata name its damage
-        topics = frozenset()
-    if log.topic_partition.topic not in topics:
-        return tuple(found.values())
-    aside = [
-        int(parts[1]) for name in list_names(log.path)
-        if name.endswith(".broken") and len(parts := name.split(".")) > 2 and parts[1].isdecimal()
-    ]  # fmt: skip
-    why = "the metadata of the cluster shows that the topic was never compacted"
-    for gap in log.segment_gaps:
-        if not any(gap.start_offset <= each < gap.end_offset for each in aside):
-            found.setdefault(gap.end_offset, LostSegments(*gap, why))
-    return tuple(found[each] for each in sorted(found))
-
-
-@lru_cache(maxsize=8)
-def _never_compacted(path: str, _: object) -> frozenset[str]:
-    """Topics whose ``cleanup.policy`` was delete all along, as far as the metadata goes back.
-
-    The second argument changes with the metadata.
-    """
-    image, compacted, is_default = Image(), set[str](), False
-    for record in read_metadata(path, RECORDS["configs"]):
-        for change in image.apply(record):
-            if change.table != "configs" or change.row is None:
-                continue
-            kind, resource, name = cast("tuple[int, str, str]", change.key)
-            if name.endswith("cleanup.policy") and "compact" in change.row["value"]:
-                compacted.add(resource)
-                is_default |= kind == BROKER
-    every = {row["topic"] for row in image.tables["topics"].values()}
-    return frozenset() if is_default else frozenset(every - compacted - INTERNAL_TOPICS)

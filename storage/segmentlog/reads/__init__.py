@@ -6,7 +6,8 @@ it lists and plans, and a `segmentlog.model.LogSlice` travels to a task, which s
 
 from typing import TYPE_CHECKING
 
-from segmentlog.reads.choose import report_diskless, report_missing
+from segmentlog.reads.choose import report_missing
+from segmentlog.reads.diskless import report_diskless
 from segmentlog.reads.log import Log, find_offset
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.snapshot import without_collector

@@ -59,14 +59,17 @@ _OF_A_BROKER = (
 )  # fmt: skip
 _MOST_SHOWN = 20  # partitions, in a notebook
 
+_BEYOND = "beyond the high watermark"
+_LOST = "whose segments are gone"
+_BETWEEN = "between two segments, or before the first,"
+_UNDECIDED = "after the first open transaction"
+
 #: Offsets that `LogDirectory.end_offsets` does not read, in words, and what one can do about it.
 _NOT_READ = {
-    "beyond the high watermark": "; readUpTo=logEnd reads them",
-    "whose segments are gone": "; data loss does not fail this read",
-    "between two segments, or before the first,": (
-        ": segments are gone whose indexes are there; put them back"
-    ),
-    "after the first open transaction": ": it was neither committed nor aborted",
+    _BEYOND: "; readUpTo=logEnd reads them",
+    _LOST: "; data loss does not fail this read",
+    _BETWEEN: ": segments are gone whose indexes are there; put them back",
+    _UNDECIDED: ": it was neither committed nor aborted",
 }
 
 
@@ -501,21 +504,20 @@ class LogDirectory:
         ends: dict[TopicPartition, int] = {}
         short: dict[TopicPartition, str] = {}
         not_read = {where: dict[TopicPartition, str]() for where in _NOT_READ}
-        beyond, lost, between, undecided = not_read.values()
         for topic_partition in chosen:
             log = self.log(*topic_partition)
             end = log.end_offset(read_up_to, fail_on_data_loss=fail_on_data_loss, warns=False)
             short[topic_partition] = log.short_of_high_watermark(read_up_to)
             gone = None if fail_on_data_loss else log.lost_offsets
             if gone and read_up_to != ReadUpTo.LOG_END:
-                lost[topic_partition] = f"[{gone.start_offset}, {gone.end_offset})"
+                not_read[_LOST][topic_partition] = f"[{gone.start_offset}, {gone.end_offset})"
             if not is_url(log.path):
                 gaps = [each for each in (log.lost_start, *log.lost_segments) if each]
-                between[topic_partition] = ", ".join(
+                not_read[_BETWEEN][topic_partition] = ", ".join(
                     f"[{each.start_offset}, {each.end_offset})" for each in gaps
                 )
             if end < log.log_end_offset and told is None:
-                beyond[topic_partition] = f"{log.log_end_offset - end} from {end}"
+                not_read[_BEYOND][topic_partition] = f"{log.log_end_offset - end} from {end}"
             ends[topic_partition] = end
             if isolation_level == IsolationLevel.READ_COMMITTED:
                 ends[topic_partition] = stable = log.last_stable_offset(
@@ -523,7 +525,7 @@ class LogDirectory:
                 )
                 if stable < end and _stays(told, topic_partition, stable):
                     held = f"{end - stable} " if told is None else ""
-                    undecided[topic_partition] = f"{held}from {stable}"
+                    not_read[_UNDECIDED][topic_partition] = f"{held}from {stable}"
 
         for where, offsets in not_read.items():
             if found := [f"{each}: {offsets[each]}" for each in news(where, offsets, told)]:

@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager
 
 import typer
 
-from segmentlog.cluster.directory_settings import known_losses
+from segmentlog.cluster.known_losses import known_losses
 from segmentlog.errors import CorruptCheckpointError
-from segmentlog.reads.choose import diskless_partitions, elsewhere
+from segmentlog.reads.diskless import diskless_partitions, elsewhere
 from segmentlog.reads.log import Log
 from segmentlog.store.readable import is_file
 from segmentlog.store.system_errors import Failures

@@ -17,7 +17,8 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from segmentlog.cluster.directory_settings import known_losses, read_partition_counts
+from segmentlog.cluster.directory_settings import read_partition_counts
+from segmentlog.cluster.known_losses import known_losses
 from segmentlog.errors import SegmentLogError
 from segmentlog.log.segment import Segment
 from segmentlog.model import INTERNAL_TOPICS, LARGEST_LONG, TopicPartition

@@ -7,7 +7,7 @@ import pytest
 from diskless_directory import SEAL, diskless_topics
 
 import segmentlog
-from segmentlog.reads.choose import diskless_partitions
+from segmentlog.reads.diskless import diskless_partitions
 
 ELSEWHERE = f"the topic is diskless: records from offset {SEAL} on are in its object store"
 

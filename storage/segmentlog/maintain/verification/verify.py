@@ -31,13 +31,8 @@ from segmentlog.maintain.verification.findings import (
     unfinished_commits,
 )
 from segmentlog.model import RemoteStorageLayout, TopicPartition
-from segmentlog.reads.choose import (
-    MissingPartition,
-    diskless_partitions,
-    elsewhere,
-    missing_of,
-    partitions_of,
-)
+from segmentlog.reads.choose import MissingPartition, missing_of, partitions_of
+from segmentlog.reads.diskless import diskless_partitions, elsewhere
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.usage import UsageKind, UsedSpace, large_leftovers

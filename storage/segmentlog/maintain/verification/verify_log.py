@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from segmentlog.cluster.directory_settings import known_losses
+from segmentlog.cluster.known_losses import known_losses
 from segmentlog.errors import (
     CorruptCheckpointError,
     CorruptLogError,
