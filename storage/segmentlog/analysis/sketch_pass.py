@@ -43,11 +43,11 @@ class SketchPass(OnePassDecoder):
         self.position, self.next_offset = start, next_offset
         if window is None:
             window = np.zeros(one_pass.N_WINDOW_COLUMNS, np.int64)
-            window[one_pass.END] = end
-        state, batches, pread = self._state, self._batches, window[one_pass.PREAD]
+            window[one_pass.WINDOW_END] = end
+        state, batches, pread = self._state, self._batches, window[one_pass.WINDOW_PREAD]
         while True:
             # While a sample is due, the window does not move before it is taken.
-            window[one_pass.PREAD] = 0 if batches.samples else pread
+            window[one_pass.WINDOW_PREAD] = 0 if batches.samples else pread
             before = batches.n_waiting
             state[sketch_windows.N_HEADERS], state[sketch_windows.N_CONTROL] = before, 0
             code, self.position, self.next_offset = sketch_windows.sketch_windows(
@@ -60,14 +60,14 @@ class SketchPass(OnePassDecoder):
             self.flushed_offset = self.next_offset
             n = int(state[sketch_windows.N_HEADERS]) - before
             batches.note(
-                self.path, buf, n, int(window[one_pass.FILE_POSITION]),
+                self.path, buf, n, int(window[one_pass.WINDOW_POSITION]),
                 looks_into=bool(state[sketch_windows.N_CONTROL]),
             )  # fmt: skip
             if code == status.TABLE_FULL:
                 batches.finish()
             elif not self._provide(code):
                 break
-        window[one_pass.PREAD] = pread
+        window[one_pass.WINDOW_PREAD] = pread
         in_vain = code in (status.OUTPUT_FULL, status.SCRATCH_FULL)
         self.stop = Stop.UNUSUAL if in_vain else Stop(code)
         return iter(())

@@ -189,7 +189,7 @@ class SparseIndex(IndexFile):
 
 
 def _last_slot(low: int, high: int, fits: Callable[[int], bool]) -> int:
-    """The last slot that fits: Kafka's binary search from `low`, which fits, to `high`."""
+    """The last slot after `low`, up to `high`, that fits, or `low`: Kafka's binary search."""
     while low < high:
         middle = (low + high + 1) // 2
         if fits(middle):

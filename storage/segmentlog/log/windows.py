@@ -33,12 +33,12 @@ class Window:
     @property
     def end(self) -> int:
         """Byte of `buf` after the last one that was read."""
-        return int(self.state[one_pass.END])
+        return int(self.state[one_pass.WINDOW_END])
 
     @property
     def file_position(self) -> int:
         """Byte of the file that ``buf[0]`` is."""
-        return int(self.state[one_pass.FILE_POSITION])
+        return int(self.state[one_pass.WINDOW_POSITION])
 
 
 class BatchWindows:
@@ -91,17 +91,17 @@ class BatchWindows:
         or the end of the file, lies inside a batch.
         """
         state = self._state
-        state[one_pass.FILE_END] = end
+        state[one_pass.WINDOW_FILE_END] = end
         if descriptor is not None:
-            state[one_pass.DESCRIPTOR] = descriptor
-        state[one_pass.PREAD] = 0 if descriptor is None else _address_of_pread()
+            state[one_pass.WINDOW_DESCRIPTOR] = descriptor
+        state[one_pass.WINDOW_PREAD] = 0 if descriptor is None else _address_of_pread()
         position, held = start, 0
         while position < end:
             # A window, plus the next batch if that is larger than a window.
             wanted = min(self.window_bytes + self._next_bytes, end - position)
             held = self._fill(read_into, position, held, wanted)
             has_ended = held < wanted
-            state[one_pass.END], state[one_pass.FILE_POSITION] = held, position
+            state[one_pass.WINDOW_END], state[one_pass.WINDOW_POSITION] = held, position
             window = Window(self._workspace.window[: wanted + COPY_SLACK], 0, state)
             if held:
                 yield window

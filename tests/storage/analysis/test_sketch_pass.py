@@ -131,8 +131,8 @@ def test_batches_are_counted_as_a_look_at_all_windows_counts_them(
 
         def decode_seen(buf: Any, start: int, end: int, *args: Any, **kwargs: Any) -> Any:
             window = kwargs["window"]
-            window[one_pass.PREAD] = 0  # it does not move
-            shown(made.path, buf, start, end, int(window[one_pass.FILE_POSITION]))
+            window[one_pass.WINDOW_PREAD] = 0  # it does not move
+            shown(made.path, buf, start, end, int(window[one_pass.WINDOW_POSITION]))
             return decode(buf, start, end, *args, **kwargs)
 
         monkeypatch.setattr(made, "decode", decode_seen)

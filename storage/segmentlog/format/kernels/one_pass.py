@@ -425,21 +425,21 @@ def decode_batches(
 
 
 # The int64 array of a window.
-END = 0  #: end of the bytes in the buffer
-FILE_POSITION = 1  #: byte of the file that the first byte of the buffer is
-FILE_END = 2  #: byte of the file at which reading ends
-DESCRIPTOR = 3  #: of the open file
-PREAD = 4  #: address of ``pread``; 0 if only the caller can read
+WINDOW_END = 0  #: end of the bytes in the buffer
+WINDOW_POSITION = 1  #: byte of the file that the first byte of the buffer is
+WINDOW_FILE_END = 2  #: byte of the file at which reading ends
+WINDOW_DESCRIPTOR = 3  #: of the open file
+WINDOW_PREAD = 4  #: address of ``pread``; 0 if only the caller can read
 N_WINDOW_COLUMNS = 5
 
 
 @internal
 def read_on(buf: Bytes, position: int, window: Int64s) -> bool:
     """Move the bytes from `position` on to the front, and read on; False if nothing was tried."""
-    held = window[END] - position
-    file_position = window[FILE_POSITION] + position
-    wanted = min(buf.shape[0] - COPY_SLACK, window[FILE_END] - file_position)
-    if window[PREAD] == 0 or position == 0 or held >= wanted:
+    held = window[WINDOW_END] - position
+    file_position = window[WINDOW_POSITION] + position
+    wanted = min(buf.shape[0] - COPY_SLACK, window[WINDOW_FILE_END] - file_position)
+    if window[WINDOW_PREAD] == 0 or position == 0 or held >= wanted:
         return False
     moved = 0
     while moved < held:  # in pieces, because source and target may overlap
@@ -447,11 +447,11 @@ def read_on(buf: Bytes, position: int, window: Int64s) -> bool:
         copy_bytes(buf, moved, buf, position + moved, n_bytes)
         moved += n_bytes
     n_read = call_5(
-        window[PREAD], window[DESCRIPTOR], buf.ctypes.data + held, wanted - held,
+        window[WINDOW_PREAD], window[WINDOW_DESCRIPTOR], buf.ctypes.data + held, wanted - held,
         file_position + held, 0,
     )  # fmt: skip
-    window[FILE_POSITION] = file_position
-    window[END] = held + max(n_read, 0)
+    window[WINDOW_POSITION] = file_position
+    window[WINDOW_END] = held + max(n_read, 0)
     return True
 
 
@@ -465,10 +465,10 @@ def decode_windows(
 
     Parameters
     ----------
-    buf : uint8 array, shape (n_bytes,); written if ``window[PREAD]`` is not 0
+    buf : uint8 array, shape (n_bytes,); written if ``window[WINDOW_PREAD]`` is not 0
     start : byte of `buf` at which a batch begins
     window : int64 array, shape (`N_WINDOW_COLUMNS`,); read, and written when the window moves;
-        `END` is not below `start`
+        `WINDOW_END` is not below `start`
     next_offset, range_start, range_end, first_ms, last_ms, scale, most_inflated, codecs, scratch,
     columns, state : see `decode_batches`
 
@@ -480,8 +480,8 @@ def decode_windows(
     position = start
     while True:
         status, position, next_offset = decode_batches(
-            buf, position, window[END], next_offset, range_start, range_end, first_ms, last_ms,
-            scale, most_inflated, codecs, scratch, columns, state,
+            buf, position, window[WINDOW_END], next_offset, range_start, range_end, first_ms,
+            last_ms, scale, most_inflated, codecs, scratch, columns, state,
         )  # fmt: skip
         is_empty = status == st.OK or status == st.NEED_MORE
         if not is_empty or not read_on(buf, position, window):

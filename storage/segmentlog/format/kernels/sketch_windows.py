@@ -16,8 +16,8 @@ from segmentlog.format.kernels.memory import (
     store_item,
 )
 from segmentlog.format.kernels.one_pass import (
-    END,
     LINE_BYTES,
+    WINDOW_END,
     distance,
     has_right_checksum,
     measure,
@@ -176,8 +176,8 @@ def sketch_windows(
     position = start
     while True:
         status, position, next_offset = _sketch_batches(
-            buf, position, window[END], next_offset, range_start, range_end, most_inflated, codecs,
-            scratch, partition, places, sketch, headers, state,
+            buf, position, window[WINDOW_END], next_offset, range_start, range_end, most_inflated,
+            codecs, scratch, partition, places, sketch, headers, state,
         )  # fmt: skip
         is_empty = status == st.OK or status == st.NEED_MORE
         if not is_empty or state[N_CONTROL] > 0 or not read_on(buf, position, window):

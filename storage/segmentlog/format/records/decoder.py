@@ -170,7 +170,7 @@ class RecordFiller:
         return batches.malformed(row, status.REASONS[code])
 
 
-# The size of an Arrow batch.
+# The size of an Arrow batch of a scan; `BatchReader` has smaller ones.
 FIRST_ROWS = 1_000  #: so that ``show()`` does not wait for a full batch
 MOST_ROWS = 50_000  #: the size that Spark's transport takes quickest
 MOST_BYTES = 32 << 20
@@ -358,8 +358,7 @@ RECORDS_SCHEMA: pa.Schema = record_schema(
 )
 
 _TIMESTAMPS = record_schema(["offset", "timestamp"], in_milliseconds=True)
-_MOST_ROWS = 10_000
-_MOST_BYTES = 8 << 20
+_READER_ROWS, _READER_BYTES = 10_000, 8 << 20  # of an Arrow batch of `BatchReader`
 
 #: Names of control records by their type (``org.apache.kafka.common.record.ControlRecordType``).
 _CONTROL_TYPES = {
@@ -420,10 +419,10 @@ class BatchReader:
             return
         self._filler.inflate(batches)
         n_records, most = measure_batches(batches.headers)
-        n_rows = max(1, min(_MOST_ROWS, n_records, most))
+        n_rows = max(1, min(_READER_ROWS, n_records, most))
 
         def make_room(_: Int64s, n_bytes: int, n_headers: int) -> Output:
-            n_bytes = max(n_bytes, min(_MOST_BYTES, most))
+            n_bytes = max(n_bytes, min(_READER_BYTES, most))
             n_headers = max(n_headers, min(4 * n_rows, most // 2))
             return Output(RECORDS_SCHEMA, n_rows, n_bytes, n_headers)
 
