@@ -50,8 +50,8 @@ def test_the_clone_is_that_of_one_process(
     monkeypatch.setattr(job, "_committed", lambda *_: committed)
     monkeypatch.setattr(cloning, "_TASK_BYTES", 12_000)
     source = write(tmp_path / "s")
-    snapshot = job._snapshot_of(segmentlog.open_log_dir(source), CloneSettings("t", "u"))
-    assert 3 < len(time_windows(snapshot, 12_000))
+    bounds = job._bounds_of(segmentlog.open_log_dir(source), CloneSettings("t", "u"))
+    assert 3 < len(time_windows(bounds, 12_000))
 
     def mask(rows: pa.RecordBatch) -> pa.RecordBatch:
         at = rows.schema.get_field_index("key")

@@ -170,11 +170,11 @@ class Audit(AuditResult):
         self,
         partitions: Sequence[AuditedPartition],
         counts: "RowCounts",
-        snapshot: "DatasetBounds",
+        bounds: "DatasetBounds",
         ranges: "Mapping[tuple[TopicPartition, str], RangeList]",
     ) -> None:
         super().__init__(partitions, counts)
-        self._snapshot, self._ranges = snapshot, ranges
+        self._bounds, self._ranges = bounds, ranges
 
     def ranges(self, findings: str | Collection[str] = FINDINGS) -> pa.RecordBatchReader:
         """All ranges of offsets, however many they are.
@@ -241,12 +241,12 @@ class Audit(AuditResult):
         from segmentlog.format.records.columns import record_schema
 
         text = BYTES_OR_TEXT if strings else ()
-        policy = self._snapshot.policy._replace(text=text)
+        policy = self._bounds.policy._replace(text=text)
         schema = record_schema(columns, include_headers=include_headers, text=text)
         names = [*dict.fromkeys([*schema.names, "offset"])]
 
         def batches() -> Iterator[pa.RecordBatch]:
-            for partition in self._snapshot.partitions:
+            for partition in self._bounds.partitions:
                 for ranges in self._ranges.get((partition.topic_partition, "missing"), ()):
                     for found in scan_ranges(partition.log, ranges, names, policy):
                         yield found.select(schema.names)
@@ -270,8 +270,8 @@ def check_findings(given: str | Collection[str]) -> Sequence[str]:
 class AuditPlan(NamedTuple):
     """The partitions of an audit with their bounds, which are fixed before the table is read."""
 
-    snapshot: "DatasetBounds"
-    codes: dict[TopicPartition, int]  # the place of each partition in the snapshot
+    bounds: "DatasetBounds"
+    codes: dict[TopicPartition, int]  # the place of each partition among the bounds
     others: set[TopicPartition]  # partitions of the same topics that are not audited
     most_ranges: int
 
@@ -294,12 +294,12 @@ def plan_audit(
     """Find the bounds of an audit now; see `audit` for parameters and errors."""
     options.setdefault("isolation_level", IsolationLevel.READ_COMMITTED)
     given = () if path is None else (path,)
-    snapshot = dataset(*given, topics=topics, since=since, until=until, **options)._bounds
+    bounds = dataset(*given, topics=topics, since=since, until=until, **options)._bounds
     most_ranges = whole_number("most_ranges", most_ranges)
-    chosen = _chosen(snapshot, partitions)
+    chosen = _chosen(bounds, partitions)
     codes = {each.topic_partition: code for code, each in enumerate(chosen)}
-    others = {each.topic_partition for each in snapshot.partitions} - {*codes}
-    return AuditPlan(snapshot._replace(partitions=tuple(chosen)), codes, others, most_ranges)
+    others = {each.topic_partition for each in bounds.partitions} - {*codes}
+    return AuditPlan(bounds._replace(partitions=tuple(chosen)), codes, others, most_ranges)
 
 
 @one_dialect("since", *DatasetOptions.__annotations__)
@@ -384,26 +384,26 @@ def audit(
         collector.add(batch)
         on_rows(batch.num_rows)
     offsets.finish()
-    comparison = Comparison(plan.snapshot, offsets, spill, plan.most_ranges)
+    comparison = Comparison(plan.bounds, offsets, spill, plan.most_ranges)
     found = []
-    for code, each in enumerate(plan.snapshot.partitions):
+    for code, each in enumerate(plan.bounds.partitions):
         found.append(comparison.of(each, code).result)
         on_partition(found[-1])
-    return Audit(found, collector.counts, plan.snapshot, comparison.ranges)
+    return Audit(found, collector.counts, plan.bounds, comparison.ranges)
 
 
-def _chosen(snapshot: "DatasetBounds", partitions: Collection[int]) -> "list[PartitionBounds]":
+def _chosen(bounds: "DatasetBounds", partitions: Collection[int]) -> "list[PartitionBounds]":
     """The partitions to audit.
 
     Raises `OptionError` if no topic has one of `partitions`.
     """
     numbers = {whole_number("partitions", each) for each in partitions}
-    known = {each.topic_partition.partition for each in snapshot.partitions}
+    known = {each.topic_partition.partition for each in bounds.partitions}
     if unknown := numbers - known:
         there = ", ".join(map(str, sorted(known)[:20]))
         raise OptionError("partitions", str(min(unknown)), f"the log has partitions {there}")
     return [
         each
-        for each in snapshot.partitions
+        for each in bounds.partitions
         if not numbers or each.topic_partition.partition in numbers
     ]

@@ -66,12 +66,12 @@ class Comparison:
 
     def __init__(
         self,
-        snapshot: DatasetBounds,
+        bounds: DatasetBounds,
         offsets: TableOffsets,
         spill: SpillFile,
         most_ranges: int,
     ) -> None:
-        self._snapshot, self._offsets = snapshot, offsets
+        self._bounds, self._offsets = bounds, offsets
         self._spill, self._most_ranges = spill, most_ranges
         #: All ranges of each finding.
         self.ranges: dict[tuple[TopicPartition, str], RangeList] = {}
@@ -79,7 +79,7 @@ class Comparison:
     @cached_property
     def _later(self) -> LogDirectory:
         """The directory as it is after the table was read."""
-        return self._snapshot.opens(*self._snapshot.paths)
+        return self._bounds.opens(*self._bounds.paths)
 
     def of(
         self, partition: PartitionBounds, code: int, within: OffsetRange = ALL_OFFSETS
@@ -134,7 +134,7 @@ class Comparison:
             later = self._later.log(log.topic_partition.topic, log.topic_partition.partition)
             log.check_topic(offsets)
             log_end = max(log_end, later.log_end_offset)
-        _walk(log, offsets, within, self._snapshot.policy, log_end, cursor.again, counter)
+        _walk(log, offsets, within, self._bounds.policy, log_end, cursor.again, counter)
         log.check_topic(offsets)
 
 

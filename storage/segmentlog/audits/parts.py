@@ -91,23 +91,23 @@ class AuditWork(NamedTuple):
     @classmethod
     def of(cls, plan: AuditPlan, columns: Columns, spill_directory: str | None) -> "AuditWork":
         """The parts of a plan."""
-        snapshot = plan.snapshot
+        bounds = plan.bounds
         partitions = tuple(
             _Partition(each.topic_partition, each.offsets, each.log.known_topic_id)
-            for each in snapshot.partitions
+            for each in bounds.partitions
         )
         n_offsets = sum(
-            each.offsets.end_offset - each.offsets.start_offset for each in snapshot.partitions
+            each.offsets.end_offset - each.offsets.start_offset for each in bounds.partitions
         )
         least_offsets = max(_PART_OFFSETS, n_offsets // _MOST_PARTS)
-        cuts = [_cuts(each, least_offsets) for each in snapshot.partitions]
+        cuts = [_cuts(each, least_offsets) for each in bounds.partitions]
         every = 1 + sum(map(len, cuts)) // _MOST_PARTS
         parts = []
         for code, found in enumerate(cuts):
-            bounds = [ALL_OFFSETS.start_offset, *found[::every], ALL_OFFSETS.end_offset]
-            parts += [Part(code, OffsetRange(*within)) for within in pairwise(bounds)]
+            edges = [ALL_OFFSETS.start_offset, *found[::every], ALL_OFFSETS.end_offset]
+            parts += [Part(code, OffsetRange(*within)) for within in pairwise(edges)]
         return cls(
-            snapshot.paths, snapshot.opens, snapshot.policy, partitions, tuple(parts), columns,
+            bounds.paths, bounds.opens, bounds.policy, partitions, tuple(parts), columns,
             frozenset(plan.others), plan.most_ranges, spill_directory,
         )  # fmt: skip
 
@@ -179,9 +179,9 @@ class AuditWork(NamedTuple):
         if not wanted:
             return
         directory = self.opens(*self.paths)
-        snapshot = DatasetBounds(self.paths, (), self.policy, self.opens)
+        bounds = DatasetBounds(self.paths, (), self.policy, self.opens)
         for part in sorted(wanted):
-            comparison = Comparison(snapshot, offsets, spill, self.most_ranges)
+            comparison = Comparison(bounds, offsets, spill, self.most_ranges)
             code, within = self.parts[part]
             try:
                 partition = reopened(directory, *self.partitions[code])

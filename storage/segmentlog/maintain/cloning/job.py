@@ -73,10 +73,10 @@ class CloneJob:
 
     def __init__(self, source: LogDirectory, given: CloneSettings) -> None:
         self._source, self._given = source, given
-        self._snapshot = _snapshot_of(source, given)
-        numbers = [each.topic_partition.partition for each in self._snapshot.partitions]
+        self._bounds = _bounds_of(source, given)
+        numbers = [each.topic_partition.partition for each in self._bounds.partitions]
         n_source = max(numbers) + 1
-        _refuse_open_transactions(self._snapshot, given)
+        _refuse_open_transactions(self._bounds, given)
         self.directory = _destination(source, given)
         keeps = given.num_partitions is None
         self._rules = RowRules(
@@ -99,7 +99,7 @@ class CloneJob:
         self._groups, self._group_offsets = group_table(
             _committed(source, given.topic),
             {each.topic_partition.partition: each.offsets.start_offset
-             for each in self._snapshot.partitions},
+             for each in self._bounds.partitions},
             n_source,
         )  # fmt: skip
         self._settings = _own_settings(source, given.topic) | dict(given.settings or {})
@@ -123,7 +123,7 @@ class CloneJob:
         topic_config = self._settings | {"message.timestamp.type": "CreateTime"}
         config = ProducerConfig(
             TopicConfig.parse(topic_config),
-            codec=_codec_of(self._snapshot) if given.codec is None else given.codec,
+            codec=_codec_of(self._bounds) if given.codec is None else given.codec,
             use_timestamps=True,
             # The partitions of a clone are merged by time.  Each append time is a batch of its
             # own, so a kept type would cut the batches of the clone at nearly every record.
@@ -141,18 +141,18 @@ class CloneJob:
     @property
     def n_bytes(self) -> int:
         """Bytes of log that are read."""
-        pieces = (each.log.slices(*each.offsets) for each in self._snapshot.partitions)
+        pieces = (each.log.slices(*each.offsets) for each in self._bounds.partitions)
         return sum(piece.n_bytes for found in pieces for piece in found)
 
     def tasks(self, n_tasks: int, map_directory: str | None = None) -> list[CloneTask]:
         """The work in so many tasks, or fewer; `map_directory` as of `CloneTask`."""
         if self._rules.keeps_partitions:
             windows = [
-                self._snapshot._replace(partitions=(each,)) for each in self._snapshot.partitions
+                self._bounds._replace(partitions=(each,)) for each in self._bounds.partitions
             ]
         else:
             least = self.n_bytes // max(n_tasks, 1)
-            windows = time_windows(self._snapshot, max(min(_WINDOW_BYTES, least), 1))
+            windows = time_windows(self._bounds, max(min(_WINDOW_BYTES, least), 1))
         n_tasks = min(n_tasks, len(windows))
         bounds = np.linspace(0, len(windows), n_tasks + 1).astype(int).tolist()
         return [
@@ -173,7 +173,7 @@ class CloneJob:
         Raises `SplitKeyError`.
         """
         n_records = sum(each.offsets.end_offset - each.offsets.start_offset
-                        for each in self._snapshot.partitions)  # fmt: skip
+                        for each in self._bounds.partitions)  # fmt: skip
         local = None if is_bucket(self.directory) or self._job is None else self.directory
         found = find_split_keys(self._keys, n_records, local)
         if not found.n_keys:
@@ -192,7 +192,7 @@ class CloneJob:
 
     def _keys(self) -> Iterator[Keys]:
         """The keys of the clone, by the partitions of the source."""
-        for rows in keys_of([self._snapshot], self._rules):
+        for rows in keys_of([self._bounds], self._rules):
             if len(rows):
                 yield rows["partition"][0].as_py(), rows["key"], rows["offset"].to_numpy()
 
@@ -200,7 +200,7 @@ class CloneJob:
         """The ends of the source, by partition, and of the clone; int64, shape (n_target,)."""
         ends = {
             each.topic_partition.partition: each.offsets.end_offset
-            for each in self._snapshot.partitions
+            for each in self._bounds.partitions
         }
         if self._given.keep_offsets:
             return ends, np.max([each.ends for each in outcomes], axis=0)
@@ -308,7 +308,7 @@ class CloneJob:
             self._job.abort()  # nothing is left to remove after a commit
 
 
-def _snapshot_of(source: LogDirectory, given: CloneSettings) -> DatasetBounds:
+def _bounds_of(source: LogDirectory, given: CloneSettings) -> DatasetBounds:
     """The partitions of the source, up to their last stable offsets."""
     policy = ScanPolicy(
         IsolationLevel.READ_COMMITTED,
@@ -322,12 +322,12 @@ def _snapshot_of(source: LogDirectory, given: CloneSettings) -> DatasetBounds:
     )  # fmt: skip
 
 
-def _refuse_open_transactions(snapshot: DatasetBounds, given: CloneSettings) -> None:
+def _refuse_open_transactions(bounds: DatasetBounds, given: CloneSettings) -> None:
     """Refuse a source of which the clone would lack records behind an open transaction."""
     if given.open_transactions != ClonedTransactions.REFUSE:
         return
     ends, on_corrupt = ReadUpTo(given.read_up_to), OnCorruptBatch(given.on_corrupt_batch)
-    for each in snapshot.partitions:
+    for each in bounds.partitions:
         opened = each.log.open_transactions(ends, on_corrupt)
         if not opened:
             continue
@@ -395,9 +395,9 @@ def _own_settings(source: LogDirectory, topic: str) -> dict[str, str]:
     return {name: each.value for name, each in found.items() if each.source in own}
 
 
-def _codec_of(snapshot: DatasetBounds) -> Codec:
+def _codec_of(bounds: DatasetBounds) -> Codec:
     """The codec of a newer batch of the source."""
-    for each in snapshot.partitions:
+    for each in bounds.partitions:
         for segment in reversed(each.log.untorn_segments):
             header = segment.header_at(0, up_to_offset=LARGEST_LONG)
             if header is not None and header.codec in {*map(int, Codec)}:

@@ -345,7 +345,7 @@ class SegmentCleaner:
                 keeps = modified_ms > self._old_tombstones_from_ms
                 self._rules[compaction.KEEPS_OLD_TOMBSTONES] = keeps
                 for data, lines in self._kept_of(segment, end_offset, aborted):
-                    target.append(*self._sealed(data, lines))
+                    target.append(*self._compressed(data, lines))
             target.finish(aborted, modified_ms)
         except BaseException:
             target.remove()
@@ -392,7 +392,7 @@ class SegmentCleaner:
             if n_lines:
                 yield self._out[:end], lines[:n_lines]
 
-    def _sealed(self, data: Bytes, lines: Int64s) -> tuple[Bytes, Int64s]:
+    def _compressed(self, data: Bytes, lines: Int64s) -> tuple[Bytes, Int64s]:
         """The batches of `_filtered`, compressed and sealed; each codec at Kafka's default level.
 
         `lines`: int64 array, shape (n_batches, `compaction.N_OUT_COLUMNS`).

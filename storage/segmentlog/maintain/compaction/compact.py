@@ -98,6 +98,124 @@ class CompactedPartition(NamedTuple):
     records_without_key: int = -1
 
 
+@dataclass(frozen=True, slots=True)
+class CompactionSettings:
+    """The arguments of `segmentlog.compact` after the path, which documents them."""
+
+    topics: str | Collection[str] = ()
+    _: KW_ONLY
+    settings: Mapping[str, str] | None = None
+    dry_run: bool = False
+    dedupe_buffer_bytes: int = 128 << 20
+    load_factor: float = 0.9
+    producer_expiration_ms: int = 24 * 3600 * 1000
+    now_ms: int | None = None
+    lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS
+    metadata: str | os.PathLike[str] | None = None
+    server_properties: str | os.PathLike[str] | None = None
+    roll: bool = False
+    purge: bool = False
+    on_log: Callable[[str], object] = lambda _: None
+    on_phase: Callable[[str], object] = lambda _: None
+    on_failure: OnFailure | None = None
+
+    def __post_init__(self) -> None:
+        memory, factor = self.dedupe_buffer_bytes, self.load_factor
+        whole_number("dedupe_buffer_bytes", memory)
+        accepted = "give the part of the map that is filled, above 0 and below 1"
+        instance_of("load_factor", factor, (float, int), accepted)
+        if not 0 < factor < 1:
+            raise OptionError("load_factor", str(factor), accepted)
+        if memory // ENTRY_BYTES * factor < 1:
+            accepted = f"give at least {int(ENTRY_BYTES * (1 / factor + 1))} bytes"
+            raise OptionError("dedupe_buffer_bytes", str(memory), accepted)
+        whole_number("producer_expiration_ms", self.producer_expiration_ms, what="milliseconds")
+        if self.now_ms is not None:
+            whole_number("now_ms", self.now_ms, what="epoch milliseconds")
+
+
+@one_dialect()
+@storage_errors()
+@keywords_of(CompactionSettings)
+def compact(path: str | os.PathLike[str], given: CompactionSettings) -> list[CompactedPartition]:
+    """Compact the logs of a directory on which no broker is running, as a broker would now.
+
+    Operations that a crash has interrupted are finished or undone first.  Each partition is
+    compacted by itself: a reader, or a broker after a crash, finds the partition either as it was
+    before a pass or as it is after the pass.
+
+    Parameters
+    ----------
+    path : the log directory.
+    topics : one name or several; by default all whose ``cleanup.policy`` has ``compact``, but none
+        of brokers' own if `settings` are given.
+    settings : of all these topics, by Kafka's names (``min.cleanable.dirty.ratio``); they override
+        the settings of the directory.
+    dry_run : whether nothing is changed, and the result is what would be compacted.
+    dedupe_buffer_bytes : memory for the keys of a pass (``log.cleaner.dedupe.buffer.size``), 24
+        bytes each; a log with more keys takes several passes.
+    load_factor : share of this memory that is used (``log.cleaner.io.buffer.load.factor``).
+    producer_expiration_ms : time after which an idle producer's last sequence is not kept any more
+        (``producer.id.expiration.ms``).
+    now_ms : the time by which ages are computed (epoch); by default now.
+    lock_timeout_seconds : how long to wait for a writer.
+    metadata, server_properties : see `segmentlog.topic_settings`.
+    roll : whether active segments with records are closed first, so that they are compacted, too.
+        A dry run closes none, and shows the logs as they are.
+    purge : whether deleted files of these logs are removed at once, and not
+        ``file.delete.delay.ms`` later. A reader that still needs one fails with `LogChangedError`.
+    on_log : called with the name of each log's directory before the log is compacted, such as
+        ``orders-0``; from Spark, before the job begins.
+    on_phase : called with a log and with what is done to it, such as ``orders-0: writes segment 2
+        of 7``; not from Spark.
+    on_failure : called with the name of each log that cannot be compacted, and its error; the
+        other logs are compacted.  Without it, the first of these errors is raised at the end.
+
+    Returns
+    -------
+    list of CompactedPartition
+        The partitions that were due, in their order.
+
+    Raises
+    ------
+    OptionError
+        If a setting is unknown, or has a value that is not accepted; if no file
+        contains the settings of a broker's topics; if the memory holds no key.
+    UnknownTopicOrPartitionError
+        If the directory does not hold a topic.
+    LogDirectoryError
+        If `path` is not a log directory; if a log is damaged, or may not be written to.
+    LogLockedError
+        If a broker or a writer holds the directory.
+    CorruptLogError, UnsupportedFormatError, CorruptCheckpointError
+        If a batch is damaged: the error names the batch, and this pass over the partition replaces
+        nothing; if a checkpoint or the settings cannot be read.  The other logs are compacted
+        before an error about one log is raised; notes name the other logs that failed.
+    CommitInDoubtError, SyncFailedError, StorageError
+        If the disk is full or fails, or if this user lacks a permission.
+    """
+    # The kernels load here.
+    from segmentlog.maintain.compaction.clean_partition import clean_partition
+
+    done: list[CompactedPartition] = []
+    with begin_compaction(path, given) as job:
+        if job.lock is None:
+            return [each.summary for each in job.due]
+        for each in job.due:
+            with job.failures.of(each.topic_partition):
+                job.begin(each)
+                found = clean_partition(
+                    job.held.directory,
+                    each,
+                    job.cleaner,
+                    on_pass=partial(job.reached, each),
+                    on_phase=given.on_phase,
+                )
+                done += [found] if found else []
+                job.end(each)
+    return done
+
+
 class CleanerConfig(NamedTuple):
     """What is the same for all logs of a compaction; it can be pickled."""
 
@@ -165,6 +283,140 @@ class LogToClean(NamedTuple):
             segments_before=self.n_segments,
             bytes_before=self.n_bytes,
         )
+
+
+class CompactionJob(NamedTuple):
+    """The logs that are due, and the steps before and after a log is cleaned."""
+
+    held: HeldDirectory  # the log directory
+    due: list[LogToClean]  # the logs to compact, in their order
+    cleaner: CleanerConfig  # of all logs
+    #: called with the name of each log's directory before the log is made ready
+    on_log: Callable[[str], object]
+    failures: Failures  # the logs that could not be compacted
+
+    @property
+    def lock(self) -> DirectoryLock | None:
+        """The lock of the directory; None in a dry run, which changes no file."""
+        return self.held.lock
+
+    def begin(self, log: LogToClean) -> None:
+        """Make a log ready, as for an append: nothing of it is lost or half written then."""
+        from segmentlog.writes.prepare import ready_to_append
+
+        self.on_log(str(log.topic_partition))
+        ready_to_append(self.held, [log.topic_partition], flush=True)
+
+    def reached(self, log: LogToClean, offset: int) -> None:
+        """Say where the compacted part of a log ends: durably, unless it is one of very many.
+
+        A crash before that is durable only has the log compacted again.
+        """
+        cleaned = self.held.checkpoints.cleaned
+        cleaned.put({log.topic_partition: offset})
+        if log.n_bytes >= _MANY_BYTES:
+            cleaned.write()
+
+    def end(self, log: LogToClean) -> None:
+        """Remove files that left the log ``file.delete.delay.ms`` ago."""
+        self.remove_deleted(log.topic_partition, log.config.file_delete_delay_ms)
+
+    def remove_deleted(self, topic_partition: TopicPartition, delay_ms: int) -> None:
+        """Remove files that left a log some time ago."""
+        where = partition_path(self.held.directory, topic_partition)
+        # Readers detect by one of the two that they were overtaken (`DirectorySnapshot`).
+        remove_deleted(where, delay_ms, self.held.checkpoints.cleaned.write)
+
+    def task(self, log: LogToClean, share: LockShare, number: int) -> "CompactionTask":
+        """The cleaning of one log, for another process; `number`: of the log, from 1 on."""
+        return CompactionTask(self.held.directory, share, number, log, self.cleaner)
+
+    def close(self) -> None:
+        """Make durable how far all logs are compacted."""
+        self.held.checkpoints.cleaned.write()
+        self.held.checkpoints.write()
+
+
+@contextlib.contextmanager
+def begin_compaction(
+    path: str | os.PathLike[str], given: CompactionSettings
+) -> Iterator[CompactionJob]:
+    """Hold the lock of a log directory, and plan its compaction.
+
+    The errors are those of `segmentlog.compact`.
+    """
+    settings, failures = given.settings, Failures(given.on_failure)
+    directory = log_directory(path)
+    with (
+        storage_errors(directory),
+        hold(directory, given.lock_timeout_seconds, dry_run=given.dry_run) as held,
+    ):
+        # Under the lock: its previous holder may have changed the settings.
+        known = DirectorySettings.read(
+            directory, settings, given.metadata, given.server_properties
+        )
+        held.config_of = known.config
+        cleaner = CleanerConfig(
+            given.dedupe_buffer_bytes,
+            given.load_factor,
+            given.producer_expiration_ms,
+            int(time.time() * 1000) if given.now_ms is None else given.now_ms,
+            keeps_last_batch=(known.metadata_level or 0) < _FIRST_LEVEL_OF_4_4,
+        )
+        partitions = partitions_for_upkeep(directory, given.topics, has_settings=bool(settings))
+        if held.may_write:
+            # Finish or undo interrupted compactions, and remove files that left the logs long ago.
+            for each in partitions:
+                config, where = known.config(each.topic), partition_path(directory, each)
+                if "compact" in config.cleanup_policy:
+                    with failures.of(each):
+                        check_partition_path(where)
+                        settle_swaps(where)
+                        remove_deleted(where, config.file_delete_delay_ms)
+            if given.roll:
+                _roll(held, partitions, failures)
+        cleaned = held.checkpoints.cleaned
+        logs = logs_to_clean(
+            directory, partitions, known.config, cleaned.offsets, cleaner.now_ms, failures
+        )
+        for log in logs if held.may_write else ():
+            if log.is_reset:  # a broker replaces such a checkpoint even if it cleans nothing
+                logger.warning(
+                    "%s: the compacted part ended at offset %s, outside of the log; compaction "
+                    "starts at offset %d",
+                    log.topic_partition, log.checkpoint, log.first_dirty_offset,
+                )  # fmt: skip
+                cleaned.put({log.topic_partition: log.first_dirty_offset})
+        due = [
+            log for log in logs if log.is_due and str(log.topic_partition) not in failures.errors
+        ]
+        job = CompactionJob(held, due, cleaner, given.on_log, failures)
+        try:
+            yield job
+            for each in partitions if held.may_write and given.purge else ():
+                job.remove_deleted(each, 0)
+        except BaseException:
+            with contextlib.suppress(SegmentLogError, OSError):  # the first error says more
+                job.close()
+            raise
+        job.close()
+    failures.end()
+
+
+def _roll(held: HeldDirectory, partitions: Iterable[TopicPartition], failures: Failures) -> None:
+    """Begin a new segment in logs that are compacted and whose active segment has records."""
+    from segmentlog.maintain.move_log_starts import LogStartMove  # the compiled kernels load here
+
+    opened = open_log_dir(held.directory)
+    rolls = []
+    for each in partitions:
+        if "compact" in held.config_of(each.topic).cleanup_policy:
+            with failures.of(each):
+                log = opened.log(*each)
+                rolls += [each] if log.segments and log.end.position else []
+    if rolls:
+        move = LogStartMove(held, rolls, failures)
+        move.commit({}, move.partitions)
 
 
 def logs_to_clean(
@@ -252,94 +504,6 @@ def _is_overdue(dirty: Sequence[Segment], before_ms: int) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionSettings:
-    """The arguments of `segmentlog.compact` after the path, which documents them."""
-
-    topics: str | Collection[str] = ()
-    _: KW_ONLY
-    settings: Mapping[str, str] | None = None
-    dry_run: bool = False
-    dedupe_buffer_bytes: int = 128 << 20
-    load_factor: float = 0.9
-    producer_expiration_ms: int = 24 * 3600 * 1000
-    now_ms: int | None = None
-    lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS
-    metadata: str | os.PathLike[str] | None = None
-    server_properties: str | os.PathLike[str] | None = None
-    roll: bool = False
-    purge: bool = False
-    on_log: Callable[[str], object] = lambda _: None
-    on_phase: Callable[[str], object] = lambda _: None
-    on_failure: OnFailure | None = None
-
-    def __post_init__(self) -> None:
-        memory, factor = self.dedupe_buffer_bytes, self.load_factor
-        whole_number("dedupe_buffer_bytes", memory)
-        accepted = "give the part of the map that is filled, above 0 and below 1"
-        instance_of("load_factor", factor, (float, int), accepted)
-        if not 0 < factor < 1:
-            raise OptionError("load_factor", str(factor), accepted)
-        if memory // ENTRY_BYTES * factor < 1:
-            accepted = f"give at least {int(ENTRY_BYTES * (1 / factor + 1))} bytes"
-            raise OptionError("dedupe_buffer_bytes", str(memory), accepted)
-        whole_number("producer_expiration_ms", self.producer_expiration_ms, what="milliseconds")
-        if self.now_ms is not None:
-            whole_number("now_ms", self.now_ms, what="epoch milliseconds")
-
-
-class CompactionJob(NamedTuple):
-    """The logs that are due, and the steps before and after a log is cleaned."""
-
-    held: HeldDirectory  # the log directory
-    due: list[LogToClean]  # the logs to compact, in their order
-    cleaner: CleanerConfig  # of all logs
-    #: called with the name of each log's directory before the log is made ready
-    on_log: Callable[[str], object]
-    failures: Failures  # the logs that could not be compacted
-
-    @property
-    def lock(self) -> DirectoryLock | None:
-        """The lock of the directory; None in a dry run, which changes no file."""
-        return self.held.lock
-
-    def begin(self, log: LogToClean) -> None:
-        """Make a log ready, as for an append: nothing of it is lost or half written then."""
-        from segmentlog.writes.prepare import ready_to_append
-
-        self.on_log(str(log.topic_partition))
-        ready_to_append(self.held, [log.topic_partition], flush=True)
-
-    def reached(self, log: LogToClean, offset: int) -> None:
-        """Say where the compacted part of a log ends: durably, unless it is one of very many.
-
-        A crash before that is durable only has the log compacted again.
-        """
-        cleaned = self.held.checkpoints.cleaned
-        cleaned.put({log.topic_partition: offset})
-        if log.n_bytes >= _MANY_BYTES:
-            cleaned.write()
-
-    def end(self, log: LogToClean) -> None:
-        """Remove files that left the log ``file.delete.delay.ms`` ago."""
-        self.remove_deleted(log.topic_partition, log.config.file_delete_delay_ms)
-
-    def remove_deleted(self, topic_partition: TopicPartition, delay_ms: int) -> None:
-        """Remove files that left a log some time ago."""
-        where = partition_path(self.held.directory, topic_partition)
-        # Readers detect by one of the two that they were overtaken (`DirectorySnapshot`).
-        remove_deleted(where, delay_ms, self.held.checkpoints.cleaned.write)
-
-    def task(self, log: LogToClean, share: LockShare, number: int) -> "CompactionTask":
-        """The cleaning of one log, for another process; `number`: of the log, from 1 on."""
-        return CompactionTask(self.held.directory, share, number, log, self.cleaner)
-
-    def close(self) -> None:
-        """Make durable how far all logs are compacted."""
-        self.held.checkpoints.cleaned.write()
-        self.held.checkpoints.write()
-
-
 class CompactionTask(NamedTuple):
     """A log to clean; it can be pickled."""
 
@@ -348,170 +512,6 @@ class CompactionTask(NamedTuple):
     number: int  # of the log among those of the leader, from 1 on
     log: LogToClean
     cleaner: CleanerConfig
-
-
-@contextlib.contextmanager
-def begin_compaction(
-    path: str | os.PathLike[str], given: CompactionSettings
-) -> Iterator[CompactionJob]:
-    """Hold the lock of a log directory, and plan its compaction.
-
-    The errors are those of `segmentlog.compact`.
-    """
-    settings, failures = given.settings, Failures(given.on_failure)
-    directory = log_directory(path)
-    with (
-        storage_errors(directory),
-        hold(directory, given.lock_timeout_seconds, dry_run=given.dry_run) as held,
-    ):
-        # Under the lock: its previous holder may have changed the settings.
-        known = DirectorySettings.read(
-            directory, settings, given.metadata, given.server_properties
-        )
-        held.config_of = known.config
-        cleaner = CleanerConfig(
-            given.dedupe_buffer_bytes,
-            given.load_factor,
-            given.producer_expiration_ms,
-            int(time.time() * 1000) if given.now_ms is None else given.now_ms,
-            keeps_last_batch=(known.metadata_level or 0) < _FIRST_LEVEL_OF_4_4,
-        )
-        partitions = partitions_for_upkeep(directory, given.topics, has_settings=bool(settings))
-        if held.may_write:
-            # Finish or undo interrupted compactions, and remove files that left the logs long ago.
-            for each in partitions:
-                config, where = known.config(each.topic), partition_path(directory, each)
-                if "compact" in config.cleanup_policy:
-                    with failures.of(each):
-                        check_partition_path(where)
-                        settle_swaps(where)
-                        remove_deleted(where, config.file_delete_delay_ms)
-            if given.roll:
-                _roll(held, partitions, failures)
-        cleaned = held.checkpoints.cleaned
-        logs = logs_to_clean(
-            directory, partitions, known.config, cleaned.offsets, cleaner.now_ms, failures
-        )
-        for log in logs if held.may_write else ():
-            if log.is_reset:  # a broker replaces such a checkpoint even if it cleans nothing
-                logger.warning(
-                    "%s: the compacted part ended at offset %s, outside of the log; compaction "
-                    "starts at offset %d",
-                    log.topic_partition, log.checkpoint, log.first_dirty_offset,
-                )  # fmt: skip
-                cleaned.put({log.topic_partition: log.first_dirty_offset})
-        due = [
-            log for log in logs if log.is_due and str(log.topic_partition) not in failures.errors
-        ]
-        job = CompactionJob(held, due, cleaner, given.on_log, failures)
-        try:
-            yield job
-            for each in partitions if held.may_write and given.purge else ():
-                job.remove_deleted(each, 0)
-        except BaseException:
-            with contextlib.suppress(SegmentLogError, OSError):  # the first error says more
-                job.close()
-            raise
-        job.close()
-    failures.end()
-
-
-def _roll(held: HeldDirectory, partitions: Iterable[TopicPartition], failures: Failures) -> None:
-    """Begin a new segment in logs that are compacted and whose active segment has records."""
-    from segmentlog.maintain.move_log_starts import LogStartMove  # the compiled kernels load here
-
-    opened = open_log_dir(held.directory)
-    rolls = []
-    for each in partitions:
-        if "compact" in held.config_of(each.topic).cleanup_policy:
-            with failures.of(each):
-                log = opened.log(*each)
-                rolls += [each] if log.segments and log.end.position else []
-    if rolls:
-        move = LogStartMove(held, rolls, failures)
-        move.commit({}, move.partitions)
-
-
-@one_dialect()
-@storage_errors()
-@keywords_of(CompactionSettings)
-def compact(path: str | os.PathLike[str], given: CompactionSettings) -> list[CompactedPartition]:
-    """Compact the logs of a directory on which no broker is running, as a broker would now.
-
-    Operations that a crash has interrupted are finished or undone first.  Each partition is
-    compacted by itself: a reader, or a broker after a crash, finds the partition either as it was
-    before a pass or as it is after the pass.
-
-    Parameters
-    ----------
-    path : the log directory.
-    topics : one name or several; by default all whose ``cleanup.policy`` has ``compact``, but none
-        of brokers' own if `settings` are given.
-    settings : of all these topics, by Kafka's names (``min.cleanable.dirty.ratio``); they override
-        the settings of the directory.
-    dry_run : whether nothing is changed, and the result is what would be compacted.
-    dedupe_buffer_bytes : memory for the keys of a pass (``log.cleaner.dedupe.buffer.size``), 24
-        bytes each; a log with more keys takes several passes.
-    load_factor : share of this memory that is used (``log.cleaner.io.buffer.load.factor``).
-    producer_expiration_ms : time after which an idle producer's last sequence is not kept any more
-        (``producer.id.expiration.ms``).
-    now_ms : the time by which ages are computed (epoch); by default now.
-    lock_timeout_seconds : how long to wait for a writer.
-    metadata, server_properties : see `segmentlog.topic_settings`.
-    roll : whether active segments with records are closed first, so that they are compacted, too.
-        A dry run closes none, and shows the logs as they are.
-    purge : whether deleted files of these logs are removed at once, and not
-        ``file.delete.delay.ms`` later. A reader that still needs one fails with `LogChangedError`.
-    on_log : called with the name of each log's directory before the log is compacted, such as
-        ``orders-0``; from Spark, before the job begins.
-    on_phase : called with a log and with what is done to it, such as ``orders-0: writes segment 2
-        of 7``; not from Spark.
-    on_failure : called with the name of each log that cannot be compacted, and its error; the
-        other logs are compacted.  Without it, the first of these errors is raised at the end.
-
-    Returns
-    -------
-    list of CompactedPartition
-        The partitions that were due, in their order.
-
-    Raises
-    ------
-    OptionError
-        If a setting is unknown, or has a value that is not accepted; if no file
-        contains the settings of a broker's topics; if the memory holds no key.
-    UnknownTopicOrPartitionError
-        If the directory does not hold a topic.
-    LogDirectoryError
-        If `path` is not a log directory; if a log is damaged, or may not be written to.
-    LogLockedError
-        If a broker or a writer holds the directory.
-    CorruptLogError, UnsupportedFormatError, CorruptCheckpointError
-        If a batch is damaged: the error names the batch, and this pass over the partition replaces
-        nothing; if a checkpoint or the settings cannot be read.  The other logs are compacted
-        before an error about one log is raised; notes name the other logs that failed.
-    CommitInDoubtError, SyncFailedError, StorageError
-        If the disk is full or fails, or if this user lacks a permission.
-    """
-    # The kernels load here.
-    from segmentlog.maintain.compaction.clean_partition import clean_partition
-
-    done: list[CompactedPartition] = []
-    with begin_compaction(path, given) as job:
-        if job.lock is None:
-            return [each.summary for each in job.due]
-        for each in job.due:
-            with job.failures.of(each.topic_partition):
-                job.begin(each)
-                found = clean_partition(
-                    job.held.directory,
-                    each,
-                    job.cleaner,
-                    on_pass=partial(job.reached, each),
-                    on_phase=given.on_phase,
-                )
-                done += [found] if found else []
-                job.end(each)
-    return done
 
 
 @storage_errors()

@@ -515,7 +515,7 @@ class CopySearch:
             announced = announced_segments(self._directory) or {}
         except SegmentLogError as error:
             reason = f"whether tiered storage has segments is unknown: {error}"
-            yield TopicPartition("", -1), RemainingCopy(CopyKind.TIER, "", -1, -1, reason)
+            yield _NO_PARTITION, RemainingCopy(CopyKind.TIER, "", -1, -1, reason)
             return
         for log, segments in announced.items():
             place = TopicPartition(log.topic, log.partition)
