@@ -67,7 +67,7 @@ def test_as_in_plain_python(
     found = pyspark_segmentlog.audit(any_spark, tmp_path, ["t", "u"], frame, most_ranges=3)
 
     assert expected.partitions == found.partitions
-    assert vars(expected).keys() - {"_snapshot", "_ranges"} <= vars(found).keys()
+    assert vars(expected).keys() - {"_bounds", "_ranges"} <= vars(found).keys()
     assert expected.unknown_partitions == found.unknown_partitions
     assert (expected.n_rows, expected.n_rows_without_offset, expected.n_rows_of_other_topics) == (
         found.n_rows, found.n_rows_without_offset, found.n_rows_of_other_topics,

@@ -185,7 +185,7 @@ class _Maker:
             producer = self.transactional[number] = Producer(number, producer.epoch + 1)
         end = marker(
             producer.id, producer.epoch, base_offset=self.offset, timestamp_ms=self._time(),
-            kind=self.rng.choice((ABORT, COMMIT)), leader_epoch=self.epoch,
+            kind=COMMIT if self.rng.random() < 0.5 else ABORT, leader_epoch=self.epoch,
         )  # fmt: skip
         self._put(end, 1)
         self.opened.remove(number)
