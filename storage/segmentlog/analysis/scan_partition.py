@@ -247,7 +247,7 @@ class _Scan:
         self._whole.merge(part)
         if problem:
             self._problems.append(problem)
-        done = min(part.batches.n_bytes, self._left)  # slices share the batches at their bounds
+        done = min(part.batches.n_bytes, self._left)  # the log may have grown since it was listed
         self._left -= done
         on_bytes(done)
 

@@ -56,8 +56,8 @@ HEAVY_PLACE_SIZE = 4
 HEAVY_SIZE = PLACES + HEAVY_PLACE_SIZE * HEAVY_ROWS
 
 #: Bytes of the filter in front of this table, and how many bits are set before it is cleared.
-# Of keys that all differ, every sixteenth enters the table.  When all did, a key took twice as
-# long, and the error was four times as large.
+# Of keys that all differ, every sixteenth enters the table.  When all did, one core analyzed four
+# million of them in 236 ms instead of 207, and the error was four times as large.
 SEEN_BYTES = 1 << 13
 MOST_SEEN = 1 << 13
 
