@@ -126,7 +126,7 @@ def test_a_wrong_key_of_azure_is_what_a_reader_hears_of(
     proxy.choose = _refused(403, "AuthenticationFailed")
     url = (
         f"{scheme}://container/logs?account_name=account&account_key=d3Jvbmc%3D&enable_tls=false"
-        f"&blob_storage_authority=127.0.0.1:{proxy.port}"
+        f"&blob_storage_authority=127.0.0.1:{proxy.port}&dfs_storage_authority=127.0.0.1:{proxy.port}"
     )
     for ask in (segmentlog.open_log_dir, segmentlog.sweep):
         with pytest.raises(StorageError) as found:
