@@ -13,7 +13,12 @@ from segmentlog.analysis.record_sketch import COLUMNS, RecordSketch
 from segmentlog.analysis.sample import Sample, Sampler
 from segmentlog.analysis.sketch_pass import SketchPass
 from segmentlog.cluster.known_losses import known_losses
-from segmentlog.errors import CorruptLogError, SegmentLogError, UnsupportedFormatError
+from segmentlog.errors import (
+    CorruptCheckpointError,
+    CorruptLogError,
+    SegmentLogError,
+    UnsupportedFormatError,
+)
 from segmentlog.format.kernels import sketches
 from segmentlog.format.records.one_pass import ReadMemory
 from segmentlog.model import (
@@ -197,7 +202,12 @@ class _Scan:
         self.has_failed = False
         self.slices: list[LogSlice] = []
         try:
-            self._plan(directory.log(*topic_partition), read_up_to, is_last=is_last)
+            try:
+                self._plan(directory.log(*topic_partition), read_up_to, is_last=is_last)
+            except CorruptCheckpointError as error:
+                self._problems.append(f"{error}; the whole log was analyzed")
+                log = directory.log_without_checkpoints(topic_partition)
+                self._plan(log, ReadUpTo.LOG_END, is_last=is_last)
         except (SegmentLogError, OSError) as error:
             self._fail(error)
 

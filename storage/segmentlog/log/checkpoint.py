@@ -188,6 +188,11 @@ def read_again(directory: str, name: str, before: OffsetsAsRead | None = None) -
         data = _data(path, remedy)
     except CorruptCheckpointError as error:
         return OffsetsAsRead((path, remedy), None, error)
+    except PermissionError as error:
+        reason = f"cannot be read: {error.strerror}"
+        remedy = "make it readable to this user, or run as its owner"
+        corrupt = CorruptCheckpointError(path, 1, reason, remedy)
+        return OffsetsAsRead((path, remedy), None, corrupt)
     if before is None:
         return OffsetsAsRead((path, remedy), data)
     return (
@@ -324,8 +329,14 @@ def _is_number(text: str) -> bool:
 
 def _data(path: str, remedy: str) -> bytes:
     """Bytes of a checkpoint; none if the file is missing."""
+
+    def refusal(reason: str) -> CorruptCheckpointError:
+        is_no_file = reason.startswith("is not a plain file")
+        way = "move it out of the way, and run segmentlog recover" if is_no_file else remedy
+        return CorruptCheckpointError(path, 1, reason, way)
+
     try:
-        return read_whole(path, lambda reason: CorruptCheckpointError(path, 1, reason, remedy))
+        return read_whole(path, refusal)
     except FileNotFoundError:
         return b""
 

@@ -32,6 +32,7 @@ from segmentlog.store.readable import (
     FileType,
     ReadableFile,
     is_url,
+    list_entries,
     list_names,
     measure,
     open_file,
@@ -228,10 +229,12 @@ def _measure(partition_path: str, names: Sequence[str], *, passes_over_gone: boo
     files = [*map(SegmentFiles, logs.values(), paths, found.sizes, are_swaps, found.inodes)]
     if found.types:
         for i, kind in found.types.items():
-            if kind is FileType.LINK:
-                logger.warning(
-                    "%s is a symbolic link to a file outside the log and is left out", paths[i]
-                )
+            what = (
+                "a symbolic link to a file outside the log"
+                if kind is FileType.LINK
+                else "not a file"
+            )
+            logger.warning("%s is %s and is left out", paths[i], what)
         files = [each for i, each in enumerate(files) if i not in found.types]
     if found.is_remembered:
         files = [*map(_asked, files)]
@@ -367,6 +370,16 @@ def indexes_without_log(path: str) -> list[tuple[int, str]]:
         if parsed and parsed.kind in INDEXES and parsed.state == FileState.LIVE:
             found.append((parsed.offset, os.path.join(path, name)))
     return found
+
+
+def not_files(path: str) -> list[tuple[int, str]]:
+    """Base offset and path of each entry that has the name of a segment and is no file."""
+    found = []
+    for name, kind in list_entries(path):
+        parsed = parse_segment_file(name) if kind is not FileType.FILE else None
+        if parsed and parsed.kind == FileKind.LOG and parsed.state == FileState.LIVE:
+            found.append((parsed.offset, os.path.join(path, name)))
+    return sorted(found)
 
 
 def remove_indexes_without_log(path: str) -> int:

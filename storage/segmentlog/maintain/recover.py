@@ -25,7 +25,7 @@ from segmentlog.model import INDEX_INTERVAL_BYTES, LOCK_TIMEOUT_SECONDS, Recover
 from segmentlog.store.partitions import list_partitions
 from segmentlog.store.paths import local_path, why_not_there
 from segmentlog.store.readable import exists, is_directory, is_file, list_names
-from segmentlog.store.system_errors import storage_errors
+from segmentlog.store.system_errors import is_of_one, storage_error, storage_errors
 from segmentlog.txn.change import take
 from segmentlog.txn.guard import list_guards
 from segmentlog.txn.state import STATE_FILE
@@ -334,3 +334,8 @@ def _reindex(wanted: _Wanted, interval_bytes: int) -> Iterator[IndexedSegment]:
             yield at._replace(changed=tuple(rebuild_indexes(segment, interval_bytes, producers)))
     except SegmentLogError as error:
         yield at._replace(error=error)
+    except OSError as error:
+        found = storage_error(error)
+        if not is_of_one(found):
+            raise
+        yield at._replace(error=found)

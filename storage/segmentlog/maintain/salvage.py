@@ -65,7 +65,7 @@ def plan_salvages(path: str, log_start: int, committed_to: int = -1) -> Iterator
     """
     files = list_segments(path)
     limits = [after.base_offset for _, after in pairwise(files)]
-    for each, limit in zip(files, [*limits, None], strict=True):
+    for each, limit in zip(files, [*limits, None], strict=False):  # a log may have none
         if limit is not None and limit <= log_start:
             continue
         segment = Segment(

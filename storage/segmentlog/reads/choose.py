@@ -10,7 +10,11 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from segmentlog.errors import LogDirectoryError, UnknownTopicOrPartitionError
+from segmentlog.errors import (
+    LogDirectoryError,
+    SegmentLogError,
+    UnknownTopicOrPartitionError,
+)
 from segmentlog.format.names import LOG_START_CHECKPOINT
 from segmentlog.log.checkpoint import read_offsets
 from segmentlog.model import OffsetRange, TopicPartition
@@ -35,17 +39,19 @@ class MissingPartition(NamedTuple):
     topic_partition : its topic and number.
     high_watermark : its entry in the checkpoint; above 0.
     checkpoint : path of the ``replication-offset-checkpoint`` that names it.
+    entry : what is there in place of its directory: a file or a link; empty if there is nothing.
     """
 
     topic_partition: TopicPartition
     high_watermark: int
     checkpoint: str
+    entry: str = ""
 
     @property
     def reason(self) -> str:
         """The promise that is broken, as messages word it."""
         promised = f"its high watermark is {self.high_watermark} in {self.checkpoint}"
-        return f"{promised}, but its log is gone"
+        return f"{promised}, but {self.entry or 'its log is gone'}"
 
 
 def report_missing(
@@ -125,14 +131,18 @@ def only_in_a_tier(
     found: dict[TopicPartition, OffsetRange] = {}
     known: dict[str, Mapping[TopicPartition, int]] = {}
     for each in () if is_tiered(directory.paths[0]) else chosen:
-        log = directory.log(*each)
+        try:
+            log = directory.log(*each)
+            first = log.log_start_offset
+        except (SegmentLogError, OSError):  # a read of the log reports that
+            continue
         parent = os.path.dirname(log.path)
         if parent not in known:
             known[parent] = read_offsets(parent, LOG_START_CHECKPOINT)
         # While the commit of a deletion is unfinished, the checkpoint has the start before it.
-        start = max(known[parent].get(each, log.log_start_offset), log.log_start_checkpoint)
-        if start < log.log_start_offset:
-            found[each] = OffsetRange(start, log.log_start_offset)
+        start = max(known[parent].get(each, first), log.log_start_checkpoint)
+        if start < first:
+            found[each] = OffsetRange(start, first)
     return found
 
 

@@ -43,7 +43,13 @@ from segmentlog.format.kernels import layout
 from segmentlog.format.records.header import BatchHeader
 from segmentlog.log.checkpoint import known_topic_id
 from segmentlog.log.indexes import OffsetPosition
-from segmentlog.log.listing import ListedFiles, Listing, indexes_without_log, list_segments
+from segmentlog.log.listing import (
+    ListedFiles,
+    Listing,
+    indexes_without_log,
+    list_segments,
+    not_files,
+)
 from segmentlog.log.segment import LogEnd, OpenSegment, Segment, find_log_end
 from segmentlog.model import (
     LARGEST_LONG,
@@ -110,6 +116,12 @@ class LostStart(LostSegments):
 
     __slots__ = ()
     _place = "before the first segment"
+
+
+def _why_gone(path: str, of_index: str) -> str:
+    """What an index, or an entry that has the name of a segment and is no file, shows."""
+    name = os.path.basename(path)
+    return f"{name} is a link, or no file" if path.endswith(".log") else f"{name} {of_index}"
 
 
 class ListedSegments:
@@ -202,8 +214,8 @@ class ListedSegments:
             return LostOffsets(end, promised, "it was cleanly stopped")
         for base_offset, path in self._orphans:
             if end <= base_offset < promised:
-                name = os.path.basename(path)
-                return LostOffsets(end, promised, f"{name} is the index of a later segment")
+                why = _why_gone(path, "is the index of a later segment")
+                return LostOffsets(end, promised, why)
         if self.snapshot is not None and self._topic_partition is not None:
             synced_to = self.snapshot.synced_to(self._topic_partition)
             if synced_to > end:
@@ -212,9 +224,13 @@ class ListedSegments:
 
     @cached_property
     def _orphans(self) -> list[tuple[int, str]]:
-        """Base offset and path of each index whose segment is gone."""
+        """Base offset and path of each index whose segment is gone, or that is no file itself."""
         try:
-            return indexes_without_log(self._path) if self._path else []
+            return (
+                sorted(indexes_without_log(self._path) + not_files(self._path))
+                if self._path
+                else []
+            )
         except (FileNotFoundError, NotADirectoryError):
             return []
 
@@ -231,9 +247,9 @@ class ListedSegments:
             if not is_between or i in found or base_offset < self._log_start:
                 continue
             end = self.end_of(i)
-            if end is not None and end <= base_offset and self.cleaned_to < 0:
-                name = os.path.basename(path)
-                found[i] = LostSegments(end, bases[i + 1], f"the segment of {name} is gone")
+            if end is not None and end <= base_offset and self._shows_loss(path):
+                why = _why_gone(path, "is there, and its segment is gone")
+                found[i] = LostSegments(end, bases[i + 1], why)
         return tuple(found.values())
 
     @cached_property
@@ -241,11 +257,15 @@ class ListedSegments:
         """Offsets before the first segment that are gone by an index that is there."""
         bases = self.files.paths.base_offsets
         for base_offset, path in self._orphans if bases else ():
-            if self._log_start <= base_offset < bases[0] and self.cleaned_to < 0:
-                name = os.path.basename(path)
-                why = f"{name} is there: its segment is gone, or retention was interrupted"
+            if self._log_start <= base_offset < bases[0] and self._shows_loss(path):
+                why = _why_gone(
+                    path, "is there: its segment is gone, or retention was interrupted"
+                )
                 return LostStart(base_offset, bases[0], why)
         return None
+
+    def _shows_loss(self, path: str) -> bool:
+        return self.cleaned_to < 0 or path.endswith(".log")
 
     @property
     def cleaned_to(self) -> int:

@@ -281,7 +281,7 @@ class DirectorySnapshot:
         return Bounds(self.log_starts.get(topic_partition, 0), end)
 
     def missing(self) -> dict[TopicPartition, int]:
-        """High watermarks of promised partitions that do not exist under any name."""
+        """High watermarks of promised partitions that have no directory under any name."""
         # A high watermark of 0 promises nothing: a writer sets it before it makes the partition. A
         # broker leaves the high watermarks of a directory as they are when its last partition goes
         # (``ReplicaManager.checkpointHighWatermarks``), but writes recovery points at each
@@ -291,7 +291,7 @@ class DirectorySnapshot:
         if isinstance(ends, CorruptCheckpointError):
             return {}  # a read that needs them reports that
         entries = [*self._names.named.values()]
-        named = {each.topic_partition for each in entries}
+        named = {each.topic_partition for each in entries if each.type is FileType.DIRECTORY}
         absent = {each: end for each, end in ends.items() if end > 0 and each not in named}
         if absent and exists(os.path.join(self.path, META_PROPERTIES_FILE)):
             points = self._offsets_in(RECOVERY_POINT_CHECKPOINT)
@@ -302,8 +302,17 @@ class DirectorySnapshot:
             for each, end in absent.items()
             if each.topic not in self._commits.gone
             and not any(entry.is_deleted_of(each) for entry in entries)
-            and not exists(partition_path(self.path, each))  # a broker may have just made it
-        }
+            and (self.in_place_of(each)  # a broker may have just made it
+                 or not exists(partition_path(self.path, each)))
+        }  # fmt: skip
+
+    def in_place_of(self, topic_partition: TopicPartition) -> str:
+        """The entry with the name of a partition that is no directory, in words; or empty."""
+        found = self._names.named.get(str(topic_partition))
+        if found is None or found.type is FileType.DIRECTORY:
+            return ""
+        what = "a symbolic link" if found.type is FileType.LINK else "not a directory"
+        return f"{found.path} is {what}"
 
     def renamed(self) -> list[NamedPartition]:
         """Directories of partitions that are not in use: deleted, stray, or being moved here."""

@@ -242,7 +242,7 @@ class _Sums:
 
     def fail(self, kind: UsageKind, error: Exception) -> None:
         self._sums.setdefault(kind, [0, 0, 0, -1])
-        self._problem.setdefault(kind, str(error))
+        self._problem.setdefault(kind, getattr(error, "strerror", None) or str(error))
 
     def below(self, kind: UsageKind, path: str) -> None:
         """Count a directory and everything below it as of one kind."""

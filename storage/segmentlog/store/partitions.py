@@ -161,6 +161,9 @@ def remove_deleted(
         names = sorted(list_names(path))
     except FileNotFoundError:  # its topic is gone
         return True
+    except OSError as error:
+        logger.warning("%s: its deleted files are not removed: %s", path, error.strerror)
+        return False
     is_done = True
     for name in names:
         parsed = parse_segment_file(name)

@@ -123,6 +123,11 @@ def storage_error(error: OSError, path: str = "") -> StorageError:
     return StorageError(error.errno or 0, said, text)
 
 
+def in_words(error: SegmentLogError | OSError) -> str:
+    """An error as messages word it, with the remedy for an error of the system."""
+    return str(error if isinstance(error, SegmentLogError) else storage_error(error))
+
+
 def is_gone(error: OSError) -> bool:
     """Whether a file is gone; an open file is gone only if a server has removed it."""
     return error.errno in {errno.ENOENT, errno.ESTALE}
@@ -144,6 +149,12 @@ OnFailure: TypeAlias = Callable[[str, SegmentLogError], object]
 
 _OF_ALL = (LogLockedError, CommitInDoubtError, OptionError, SyncFailedError)
 _ERRNOS_OF_ALL = FULL | {errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+
+
+def is_of_one(error: SegmentLogError) -> bool:
+    """Whether an error is about one thing alone, so that others need not fail as well."""
+    is_of_all = isinstance(error, OSError) and error.errno in _ERRNOS_OF_ALL
+    return not (is_of_all or isinstance(error, _OF_ALL))
 
 
 class Failures:
@@ -174,8 +185,7 @@ class Failures:
 
     def add(self, name: object, error: SegmentLogError) -> None:
         """Note a failure; one thing fails once.  Raises it if the other things would fail, too."""
-        is_of_all = isinstance(error, OSError) and error.errno in _ERRNOS_OF_ALL
-        if is_of_all or isinstance(error, _OF_ALL):
+        if not is_of_one(error):
             raise error
         if str(name) not in self.errors:
             self.errors[str(name)] = error

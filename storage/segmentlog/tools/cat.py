@@ -30,10 +30,10 @@ from segmentlog.store.paths import readable_path
 from segmentlog.store.readable import exists
 from segmentlog.times import epoch_milliseconds
 from segmentlog.tools import arguments
-from segmentlog.tools.failures import Failed, missing_offsets
+from segmentlog.tools.failures import Failed, log_of, missing_offsets
 from segmentlog.tools.message_format import JsonFormat, MessageFormat, TextFormat, unescaped
 from segmentlog.tools.output import printable
-from segmentlog.tools.records import cut, scan
+from segmentlog.tools.records import cut, note_damage, scan
 from segmentlog.tools.usage import write_not_in_use
 
 _LOOK_SECONDS = 0.2  #: between two looks at a directory that is followed
@@ -77,6 +77,7 @@ class Bounds(NamedTuple):
 
     def of(self, log: Log, read: "_Read") -> OffsetRange:
         """The offsets of a log; a bound beyond the log is its start or its end."""
+        note_damage(log, self.since_ms, read.failed)
         start, end = find_bounds(
             log, None, None, since_ms=self.since_ms, until_ms=None,
             last=self.last if self.since_ms is None else None, read_up_to=read.read_up_to,
@@ -301,7 +302,7 @@ class _Read:
         logs = []
         for each in partitions_of(directory, [topic], partitions, missing):
             with self.failed.of(each):
-                logs.append(directory.log(*each))
+                logs.append(log_of(directory, each, self.failed))
         is_first = not self._next
         for log in logs:
             each = log.topic_partition

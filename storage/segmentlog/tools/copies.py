@@ -1,5 +1,6 @@
 """``segmentlog replicas``, ``compare`` and ``mirror``: copies of logs in several directories."""
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -11,11 +12,11 @@ from segmentlog.cluster.follower import MirroredPartition
 from segmentlog.cluster.replicated import Replica, ReplicatedPartition, open_replicas
 from segmentlog.maintain.verification.compare import ComparedPartition, Comparison
 from segmentlog.model import OnCorruptBatch
-from segmentlog.reads.choose import partitions_of
+from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.times import iso_time
 from segmentlog.tools import arguments
-from segmentlog.tools.failures import Failed
+from segmentlog.tools.failures import Failed, missing_offsets
 from segmentlog.tools.output import (
     aligned,
     as_given,
@@ -54,8 +55,12 @@ def replicas(
     a copy diverges, or if the best copy may not be the log.
     """
     directory = open_replicas(*paths, include_deleted_topics=include_deleted_topics)
-    chosen = partitions_of(directory, topic or (), partition or ())
-    found = [directory.replicated(*each) for each in chosen]
+    missing = missing_of(directory, topic or (), partition or ())
+    chosen = partitions_of(directory, topic or (), partition or (), missing)
+    found, failed = list[ReplicatedPartition](), Failed()
+    for topic_partition in chosen:
+        with failed.of(topic_partition):
+            found.append(directory.replicated(*topic_partition))
     if as_json:
         for each in found:
             row = each._asdict() | {"replicas": [copy._asdict() for copy in each.replicas]}
@@ -68,6 +73,9 @@ def replicas(
                 complain(f"{name}: {each.warning}")
             for path in each.others:
                 complain(f"{name}: {path} is not a copy of it now")
+    for lost in missing:
+        failed.add(lost.topic_partition, lost.reason)
+    failed.end()
     if any(
         each.warning or any(copy.diverges_at is not None for copy in each.replicas)
         for each in found
@@ -222,6 +230,15 @@ def mirror(
             on_partition=show, on_bytes=bar.advance,
             on_phase=bar.name, on_failure=failed.add,
         )  # fmt: skip
+    source = open_replicas(*sources, include_deleted_topics=include_deleted_topics)
+    for lost in missing_of(source, topic or (), partition or ()):
+        failed.add(lost.topic_partition, f"it is not copied: {lost.reason}")
+    for each in found:  # the log of several brokers does not show what one of them has lost
+        name = f"{each.topic}-{each.partition}"
+        with failed.of(name):
+            own = open_log_dir(os.path.dirname(each.source))
+            for reason in missing_offsets(own.log(each.topic, each.partition)):
+                failed.add(name, reason)
     if not (found or failed.names or as_json):
         reason = (
             f"the metadata assigns no partition of the sources to {destination}"

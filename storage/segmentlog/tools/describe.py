@@ -4,12 +4,13 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from segmentlog.cluster.directory_settings import DirectorySettings, log_directory
-from segmentlog.errors import SegmentLogError
+from segmentlog.errors import CorruptCheckpointError, SegmentLogError
 from segmentlog.format.records.header import BatchHeader
 from segmentlog.log.segment import Segment
 from segmentlog.maintain.verification.findings import unfinished_commits
@@ -17,8 +18,9 @@ from segmentlog.model import LARGEST_LONG, TopicPartition
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import open_log_dir
+from segmentlog.store.system_errors import in_words
 from segmentlog.tools import arguments
-from segmentlog.tools.failures import damaged_end, missing_offsets
+from segmentlog.tools.failures import WITHOUT_LOG_START, damaged_end, missing_offsets
 from segmentlog.tools.output import aligned, as_given, cell, escape, time_cell, to_json, write_json
 from segmentlog.tools.restore import write_renamed
 from segmentlog.tools.sinks import codec_name
@@ -128,36 +130,43 @@ def describe_paths(
                 problem=f"{n_there} of {n_there + n_lost} partitions exist: {lost.reason}",
             )
             continue
+        problem = ""
         try:
             log = directory.log(*topic_partition)
+        except CorruptCheckpointError as error:
+            problem = f"{error}; {WITHOUT_LOG_START}"
+            log = directory.log_without_checkpoints(topic_partition)
         except SegmentLogError as error:
             yield Description(*topic_partition, problem=str(error))
             continue
         try:
-            yield _describe(log, all_headers=all_headers)
+            yield _describe(log, problem, all_headers=all_headers)
         except (SegmentLogError, OSError) as error:
             yield _unreadable(topic_partition, log, error)
 
 
-def _unreadable(topic_partition: TopicPartition, log: Log, error: Exception) -> Description:
+def _unreadable(
+    topic_partition: TopicPartition, log: Log, error: SegmentLogError | OSError
+) -> Description:
     """A description from names alone."""
     try:
         n_segments, n_bytes = len(log.segments), log.size_bytes
     except (SegmentLogError, OSError):
-        return Description(*topic_partition, problem=str(error))
-    return Description(*topic_partition, segments=n_segments, bytes=n_bytes, problem=str(error))
+        return Description(*topic_partition, problem=in_words(error))
+    problem = in_words(error)
+    return Description(*topic_partition, segments=n_segments, bytes=n_bytes, problem=problem)
 
 
-def _describe(log: Log, *, all_headers: bool) -> Description:
+def _describe(log: Log, problem: str, *, all_headers: bool) -> Description:
     seen = _every_header(log) if all_headers else _outer_headers(log)
-    problems = [*missing_offsets(log)]
+    problems = [*filter(None, [problem]), *missing_offsets(log)]
     if log.end.damaged_from is not None:
         problems.append(damaged_end(log.end.damaged_from))
     return Description(
         *log.topic_partition,
         topicId=log.topic_id,
         logStartOffset=log.log_start_offset,
-        highWatermark=log.high_watermark,
+        highWatermark=_high_watermark(log),
         logEndOffset=log.log_end_offset,
         segments=len(log.segments),
         bytes=log.size_bytes,
@@ -168,6 +177,12 @@ def _describe(log: Log, *, all_headers: bool) -> Description:
         lastTimestamp=seen.last_ms,
         problem="; ".join(problems) or None,
     )
+
+
+def _high_watermark(log: Log) -> int | None:
+    with suppress(CorruptCheckpointError):  # which is among the problems
+        return log.high_watermark
+    return None
 
 
 class _Seen:

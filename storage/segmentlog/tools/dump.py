@@ -252,7 +252,7 @@ def dump(
     bounds = (start_offset, end_offset, since, until)
     selection = Selection.of(*bounds)._replace(last=last, key=wanted_key)
     topics, partitions = topic or (), partition or ()
-    is_valid, failed = True, Failed()
+    failed = Failed()
     with ExitStack() as stack:
         bar = total = None
         if output is not None and sys.stderr.isatty():
@@ -263,7 +263,7 @@ def dump(
         opened = open_sink(output_format, output, text, with_records=records)
         count = CountingSink(stack.enter_context(opened), limit, with_records=records)
         with suppress(EnoughError):
-            is_valid = dump_paths(
+            dump_paths(
                 paths, count, selection, topics=topics, partitions=partitions,
                 with_records=records, as_topic=as_topic,
                 progress=bar.advance if bar else lambda _: None, failed=failed,
@@ -273,10 +273,12 @@ def dump(
         found |= {"entries": count.entries} if count.entries else {}
         size = counted(**found, bytes=os.path.getsize(output))
         sys.stdout.write(f"{escape(output)}: {size}\n")
-    elif is_valid and not (failed.names or count.batches or count.n_records or count.entries):
+    elif not (
+        failed.names or count.is_damaged or count.batches or count.n_records or count.entries
+    ):
         sys.stderr.write("nothing is selected: no batch is within the given bounds\n")
     failed.end()
-    if not is_valid:
+    if count.is_damaged:
         raise typer.Exit(arguments.PROBLEM)
 
 
@@ -299,8 +301,8 @@ def dump_paths(
     as_topic: str | None = None,
     progress: Callable[[int], object] = lambda _: None,
     failed: Failed | None = None,
-) -> bool:
-    """Dump files and directories to `sink`; return whether everything that was read is valid.
+) -> None:
+    """Dump files and directories to `sink`.
 
     `paths`: log directories, partition directories, or files of a partition.  `selection`: offsets
     and times to dump.  `topics`, `partitions`: to dump from a directory; all if empty.
@@ -309,22 +311,21 @@ def dump_paths(
     that are done.  `failed`: gets what cannot be read, and partitions that lack offsets.  Raises
     `SegmentLogError` if a path is none of these, or holds no such topic.
     """
-    is_valid, failed = True, failed or Failed()
+    failed = failed or Failed()
     for given in paths:
-        path = opened_path(given)
-        survey(path)
-        if is_file(path) and is_index_file(path):
-            for row in entries(path):
-                sink.entry(given, row)
-                is_valid &= "problem" not in row
-            continue
-        for source in _sources(path, topics, partitions, selection, failed):
-            file = as_given(source.segment.path, [given])
-            shown = source._replace(place=source.place._replace(file=file))
-            topic = as_topic or shown.place.topic
-            with failed.of(file):
-                is_valid &= _dump_segment(shown, sink, progress, topic if with_records else None)
-    return is_valid
+        with failed.of(given) if len(paths) > 1 else nullcontext():
+            path = opened_path(given)
+            survey(path)
+            if is_file(path) and is_index_file(path):
+                for row in entries(path):
+                    sink.entry(given, row)
+                continue
+            for source in _sources(path, topics, partitions, selection, failed):
+                file = as_given(source.segment.path, [given])
+                shown = source._replace(place=source.place._replace(file=file))
+                topic = as_topic or shown.place.topic
+                with failed.of(file):
+                    _dump_segment(shown, sink, progress, topic if with_records else None)
 
 
 def _size_of(
@@ -403,28 +404,26 @@ def _lone_segment(path: str) -> tuple[Place, Segment]:
 
 def _dump_segment(
     source: _Source, sink: Sink, progress: Callable[[int], object], topic: str | None
-) -> bool:
-    """Dump one file from the first selected batch; return whether all batches are valid.
+) -> None:
+    """Dump one file from the first selected batch.
 
     `topic`: the topic whose records are dumped; None for batches alone.
     """
     place, segment, selection = source
     begin = segment.floor_position(selection.from_offset) if selection.from_offset > 0 else 0
     wanted = selection.matches if topic is None else selection.may_hold
-    is_valid, done = True, 0
+    done = 0
     with open_file(segment.path) as file:
         records = None if topic is None else _RecordDump(place, file, sink, selection, topic)
         for found in walk(segment, file, begin, wanted):
             if records is None or found.problem or found.header is None:
                 sink.batch(place, found)
             else:
-                is_valid &= records.dump(found, found.header)
-            is_valid &= not found.problem
+                records.dump(found, found.header)
             if found.position - done >= _PROGRESS_BYTES:
                 progress(found.position - done)
                 done = found.position
     progress(segment.size - done)
-    return is_valid
 
 
 class _RecordDump:
@@ -444,8 +443,8 @@ class _RecordDump:
         # A snapshot of the metadata may lie anywhere.
         self._is_metadata = topic == METADATA_TOPIC or place.file.endswith(".checkpoint")
 
-    def dump(self, found: Found, header: BatchHeader) -> bool:
-        """Dump a batch if one of its records is selected; return whether they can be read."""
+    def dump(self, found: Found, header: BatchHeader) -> None:
+        """Dump a batch if one of its records is selected."""
         batch = self._file.read(found.position, header.size_in_bytes)
         is_shown = False  # it is shown once its first records are read, which may be damaged
         try:
@@ -463,8 +462,6 @@ class _RecordDump:
         except SegmentLogError as error:
             reason = getattr(error, "reason", "") or str(error)
             self._sink.batch(self._place, found._replace(problem=reason))
-            return False
-        return True
 
 
 def _without_secrets(records: pa.RecordBatch, *, is_metadata: bool) -> pa.RecordBatch:

@@ -10,16 +10,21 @@ from contextlib import AbstractContextManager
 
 import typer
 
-from segmentlog.cluster.known_losses import known_losses
+from segmentlog.cluster.known_losses import known_losses, log_start_beyond
 from segmentlog.errors import CorruptCheckpointError
+from segmentlog.model import TopicPartition
 from segmentlog.reads.diskless import diskless_partitions, elsewhere
 from segmentlog.reads.log import Log
+from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.store.readable import is_file
 from segmentlog.store.system_errors import Failures
 from segmentlog.tools.arguments import PROBLEM
 from segmentlog.tools.output import complain, counted
 
 _MOST_NAMED = 10
+
+#: What a command shows of a log whose start is not known.
+WITHOUT_LOG_START = "records below the log start are shown, too"
 
 
 class Failed:
@@ -44,7 +49,7 @@ class Failed:
         self.names[str(name)] = None
         if reason:
             told = str(reason)
-            line = told if str(name) in told else f"{name}: {told}"
+            line = told if str(name) in told.partition(" ")[0] else f"{name}: {told}"
             if line not in self._told:
                 self._told.add(line)
                 complain(line)
@@ -57,6 +62,15 @@ class Failed:
             more = ", …" if len(self.names) > _MOST_NAMED else ""
             complain(f"{n}: {named}{more}; all else was done")
             raise typer.Exit(self._status)
+
+
+def log_of(directory: LogDirectory, topic_partition: TopicPartition, failed: Failed) -> Log:
+    """A log; if the checkpoint of log starts is damaged, from its first segment on."""
+    try:
+        return directory.log(*topic_partition)
+    except CorruptCheckpointError as error:
+        failed.add(topic_partition, f"{error}; {WITHOUT_LOG_START}")
+        return directory.log_without_checkpoints(topic_partition)
 
 
 def damaged_end(offset: int) -> str:
@@ -72,6 +86,7 @@ def missing_offsets(log: Log) -> Iterator[str]:
         yield elsewhere(found[log.topic_partition], log.log_end_offset)
     for lost in known_losses(log):
         yield f"{lost}; {remedy}"
+    yield from log_start_beyond(log)
     if lost_end := log.lost_offsets:
         yield f"{lost_end}; {remedy}"
         return

@@ -30,10 +30,10 @@ from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log import find_bounds
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.tools import arguments
-from segmentlog.tools.failures import Failed, missing_offsets
+from segmentlog.tools.failures import Failed, log_of, missing_offsets
 from segmentlog.tools.output import as_text, escape, escape_in_quotes, to_json
 from segmentlog.tools.progress import progress
-from segmentlog.tools.records import cut, row_as_json, row_as_text, scan
+from segmentlog.tools.records import cut, note_damage, row_as_json, row_as_text, scan
 from segmentlog.tools.usage import write_not_in_use
 
 _NOTHING, _FAILED = 1, 2  # exit statuses, as grep's
@@ -264,11 +264,12 @@ class _Search:
         for each in partitions_of(directory, topics, partitions, missing):
             if topics or each.topic not in INTERNAL_TOPICS:
                 with self.failed.of(each):
-                    logs.append(directory.log(*each))
+                    logs.append(log_of(directory, each, self.failed))
         found: list[LogSlice] = []
         for log in logs:
             with self.failed.of(log.topic_partition):
                 # A record that is old enough may follow a newer one, so the end is the log's.
+                note_damage(log, since_ms, self.failed)
                 offsets = find_bounds(
                     log, None, None, since_ms=since_ms, until_ms=None, last=None,
                     read_up_to=self._read_up_to, isolation_level=IsolationLevel.READ_UNCOMMITTED,

@@ -4,13 +4,15 @@ Control records have their meaning, and not their bytes.  Kafka's own records ar
 alone has other forms, those of kcat: see `message_format`.
 """
 
+import errno
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from segmentlog.errors import CorruptLogError
+from segmentlog.errors import CorruptLogError, StorageError, UnsupportedFormatError
+from segmentlog.format.kernels import layout
 from segmentlog.format.messages.records import KAFKAS_TOPICS, record_as_json
 from segmentlog.format.records.header import BatchHeader
 from segmentlog.model import (
@@ -18,10 +20,14 @@ from segmentlog.model import (
     LogSlice,
     OffsetRange,
     OnCorruptBatch,
+    ReadUpTo,
     ScanPolicy,
+    SliceFile,
     TimestampType,
 )
-from segmentlog.reads.log import Log
+from segmentlog.reads.listed import UNCHECKED
+from segmentlog.reads.log import Log, find_offset
+from segmentlog.store.readable import open_file
 from segmentlog.times import iso_time
 from segmentlog.tools.failures import Failed
 from segmentlog.tools.output import (
@@ -52,6 +58,9 @@ _TIMESTAMP_TYPES = {
 }
 
 
+_OF_ONE_FILE = {errno.EACCES, errno.EPERM, errno.EIO}
+
+
 def cut(log: Log, offsets: OffsetRange, *, is_last: bool = True) -> list[LogSlice]:
     """The slices of a range of offsets, small enough for threads to read side by side."""
     from segmentlog.reads.ordered_reads import cut_for_threads
@@ -61,29 +70,79 @@ def cut(log: Log, offsets: OffsetRange, *, is_last: bool = True) -> list[LogSlic
     return cut_for_threads(log.slices, offsets, is_last=is_last)
 
 
+def note_damage(log: Log, since_ms: int | None, failed: Failed) -> None:
+    """Note a log in which damage may hold the first record at or after a time.
+
+    A look-up that skips damage begins at the next record, and a read from there meets no damage.
+    """
+    try:
+        if since_ms is not None:
+            find_offset(log, since_ms, ReadUpTo.LOG_END)
+    except CorruptLogError:  # the look-up that skips it warns
+        failed.add(log.topic_partition)
+
+
 def scan(
     log_slice: LogSlice, columns: Sequence[str], policy: ScanPolicy, failed: Failed
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of a slice; damaged batches are left out, and a warning names their offsets.
+    """Rows of a slice; what cannot be read is left out, and named.
 
     A read that skips damage checks each batch twice, so it begins at the first damaged batch.
 
-    `columns`: names of columns, with ``offset`` among them.  `failed`: gets the partition if it
-    has damage.
+    `columns`: names of columns, with ``offset`` among them.  `failed`: gets the partition if
+    something is left out.
     """
     from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
 
-    next_offset = log_slice.start_offset
-    try:
-        for rows in scan_slice(log_slice, columns=columns, policy=policy):
-            if rows.num_rows:
-                next_offset = rows.column("offset")[-1].as_py() + 1
-            yield rows
-    except CorruptLogError:
-        failed.add(log_slice.topic_partition)
-        rest = log_slice._replace(start_offset=max(next_offset, log_slice.start_offset))
-        skips = policy._replace(on_corrupt_batch=OnCorruptBatch.SKIP)
-        yield from scan_slice(rest, columns=columns, policy=skips)
+    while log_slice.files:
+        next_offset = log_slice.start_offset
+        try:
+            for rows in scan_slice(log_slice, columns=columns, policy=policy):
+                if rows.num_rows:
+                    next_offset = rows.column("offset")[-1].as_py() + 1
+                yield rows
+            return
+        except CorruptLogError:
+            if policy.on_corrupt_batch is OnCorruptBatch.SKIP:
+                raise
+            failed.add(log_slice.topic_partition)
+            policy = policy._replace(on_corrupt_batch=OnCorruptBatch.SKIP)
+        except (UnsupportedFormatError, StorageError) as error:
+            log_slice = log_slice._replace(files=_files_after(log_slice, error))
+            failed.add(log_slice.topic_partition, f"{error}; the read goes on after it")
+        log_slice = log_slice._replace(start_offset=max(next_offset, log_slice.start_offset))
+
+
+def _files_after(
+    log_slice: LogSlice, error: UnsupportedFormatError | StorageError
+) -> Sequence[SliceFile]:
+    """The bytes of a slice after a batch, or a file, that cannot be read.
+
+    Raises `error` if it is about something else.
+    """
+    path = error.path if isinstance(error, UnsupportedFormatError) else error.filename
+    files = [*log_slice.files]
+    at = next((i for i, each in enumerate(files) if each.path == path), len(files))
+    if at == len(files):
+        raise error
+    rest, failed = files[at + 1 :], files[at]
+    if isinstance(error, StorageError):
+        if error.errno not in _OF_ONE_FILE:
+            raise error
+        return rest
+    if not failed.start <= error.position < failed.end:
+        raise error
+    with open_file(path) as file:  # every format has the length at the same place
+        head = file.read(error.position, layout.LOG_OVERHEAD)
+        length = int.from_bytes(head[layout.BATCH_LENGTH_AT :], "big", signed=True)
+        start = error.position + layout.LOG_OVERHEAD + length
+        after = file.read(start, layout.MAGIC_PREFIX_BYTES) if length > 0 else b""
+    if start >= failed.end or len(after) < layout.MAGIC_PREFIX_BYTES:
+        return rest
+    first_offset = failed.first_offset
+    if after[layout.MAGIC_AT] >= layout.FIRST_BATCH_MAGIC:
+        first_offset = int.from_bytes(after[: layout.BATCH_LENGTH_AT], "big", signed=True)
+    return [failed._replace(start=start, first_offset=first_offset, first_crc=UNCHECKED), *rest]
 
 
 class Place(NamedTuple):

@@ -155,6 +155,7 @@ class CountingSink:
     """Hands on everything and counts it, until there is enough.
 
     `most`: the number of entries and batches, or of records, that are handed on; None for all.
+    `is_damaged`: whether one of them has a fault.
     """
 
     def __init__(self, sink: Sink, most: int | None, *, with_records: bool) -> None:
@@ -162,12 +163,14 @@ class CountingSink:
         self._left = float("inf") if most is None else most
         self._with_records = with_records
         self.batches = self.n_records = self.entries = 0
+        self.is_damaged = False
 
     def batch(self, place: Place, found: Found) -> None:
         """One batch; with records, its records come next."""
         self._take(not self._with_records)
         self._sink.batch(place, found)
         self.batches += found.header is not None
+        self.is_damaged |= bool(found.problem)
 
     def records(self, place: Place, header: BatchHeader, records: pa.RecordBatch) -> None:
         """Hand on records, up to the number that is still wanted."""
@@ -180,6 +183,7 @@ class CountingSink:
         self._take(1)
         self._sink.entry(file, row)
         self.entries += 1
+        self.is_damaged |= "problem" in row
 
     def close(self) -> None:
         self._sink.close()

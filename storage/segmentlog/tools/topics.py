@@ -19,15 +19,16 @@ from numpy.typing import NDArray
 
 from segmentlog.cluster.directory_settings import read_partition_counts
 from segmentlog.cluster.known_losses import known_losses
-from segmentlog.errors import SegmentLogError
+from segmentlog.errors import CorruptCheckpointError, SegmentLogError
 from segmentlog.log.segment import Segment
 from segmentlog.model import INTERNAL_TOPICS, LARGEST_LONG, TopicPartition
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.metadata_log import newest_metadata
+from segmentlog.store.system_errors import in_words
 from segmentlog.tools import arguments
-from segmentlog.tools.failures import damaged_end, missing_offsets
+from segmentlog.tools.failures import WITHOUT_LOG_START, damaged_end, missing_offsets
 from segmentlog.tools.output import aligned, escape, time_cell, write_json
 from segmentlog.tools.restore import write_renamed
 from segmentlog.tools.usage import write_leftovers
@@ -168,6 +169,10 @@ def summarize(
         for partition in there.get(topic, ()):
             try:
                 logs.append(directory.log(topic, partition))
+            except CorruptCheckpointError as error:
+                place = TopicPartition(topic, partition)
+                problems.append(f"{place}: {error}; {WITHOUT_LOG_START}")
+                logs.append(directory.log_without_checkpoints(place))
             except SegmentLogError as error:
                 problems.append(f"{TopicPartition(topic, partition)}: {error}")
         n_here = len(there.get(topic, ()))
@@ -199,7 +204,7 @@ def _summary(
                 problems.append(f"{log.topic_partition}: {damaged_end(log.end.damaged_from)}")
             found = _points(log)
         except (SegmentLogError, OSError) as error:
-            problems.append(f"{log.topic_partition}: {error}")
+            problems.append(f"{log.topic_partition}: {in_words(error)}")
             continue
         if found is not None:
             pairs, start, end = found

@@ -88,7 +88,8 @@ def _write_places(found: Sequence[UsedSpace], paths: Sequence[str]) -> None:
         return
     cells = [
         [
-            str(used.kind), f"{used.n_files:,}", f"{used.n_bytes:,}", f"{used.n_allocated:,}",
+            str(used.kind), _at_least(used, used.n_files), _at_least(used, used.n_bytes),
+            _at_least(used, used.n_allocated),
             iso_time(used.changed_ms), escape(as_given(used.path, paths)),
         ]
         for used in found
@@ -96,6 +97,11 @@ def _write_places(found: Sequence[UsedSpace], paths: Sequence[str]) -> None:
     names = ["kind", "files", "bytes", "allocated", "changed", "place"]
     right = [False, True, True, True, False, False]
     sys.stdout.write("\n" + aligned(names, cells, right))
+
+
+def _at_least(used: UsedSpace, number: int) -> str:
+    """A number of a place, of which some files may not be counted."""
+    return f"≥ {number:,}" if used.problem else f"{number:,}"
 
 
 def write_not_in_use(directory: LogDirectory, topics: Collection[str] = ()) -> None:

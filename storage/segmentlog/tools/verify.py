@@ -182,7 +182,7 @@ def verify(
 def _size_of(directory: LogDirectory, each: TopicPartition) -> tuple[int, int] | None:
     """Numbers of segments and bytes of a log; None if it cannot be listed."""
     try:
-        log = directory.log(*each)
+        log = directory.log_without_checkpoints(each)
         return len(log.segments), log.size_bytes
     except (SegmentLogError, OSError):  # a finding or an error says why
         return None
@@ -252,7 +252,7 @@ def preflight(
     recover, rebuild, drop, delete, missing or keep; with the file that decides it, the reason, the
     loss and the remedy. The lines "unknown" name what the disks of one broker do not tell. The
     exit status is 1 if the broker would end, would not serve a log, or would lose offsets in a way
-    that nobody has set.
+    that nobody has set, and if a log cannot be read.
     """
     remedies: set[str] = set()
 
@@ -279,6 +279,7 @@ def preflight(
         or (step.action == StartAction.TRUNCATE
             and (step.end_offset > step.offset or step.topic == METADATA_TOPIC))
     ]  # fmt: skip
+    undecided = [step for step in steps if step.action == StartAction.UNKNOWN and step.topic]
     if as_json:
         write_json({each: counts[each] for each in StartAction})
     else:
@@ -286,6 +287,8 @@ def preflight(
         ends = any(step.action == StartAction.REFUSE for step in steps)
         verdict = "a broker would not start" if ends else (
             "a broker would start, and not keep everything" if harm
+            else "nothing here keeps a broker from its start, as far as the logs can be read"
+            if undecided
             else "nothing here keeps a broker from its start"
         )  # fmt: skip
         sys.stdout.write(f"{verdict}: {told}\n")
@@ -294,5 +297,5 @@ def preflight(
                 sys.stdout.write(f"  {step.action}: {escape(as_given(step.path, directories))}\n")
             if len(harm) > _MOST_AT_A_GLANCE:
                 sys.stdout.write(f"  and {len(harm) - _MOST_AT_A_GLANCE} more\n")
-    if harm:
+    if harm or undecided:
         raise typer.Exit(arguments.PROBLEM)

@@ -2,17 +2,20 @@
 
 import errno
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import crc32c
 import pyarrow as pa
 import pytest
 from typer.testing import Result
 
 import segmentlog
 from segmentlog.errors import SegmentLogError
-from segmentlog.log import listing
+from segmentlog.log import checkpoint, listing
+from segmentlog.reads import scan
 
 Run = Callable[..., Result]
 
@@ -93,6 +96,11 @@ def test_retention_goes_on(run: Run, compacted: Path) -> None:
     assert listed == sorted(each.name for each in (compacted / "b-0").glob("*.log"))
 
 
+LIMITS = (
+    "-s", "retention.bytes=1", "-s", "retention.ms=-1", "-s", "cleanup.policy=delete",
+)  # fmt: skip
+
+
 @pytest.fixture
 def unlistable(example_data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory of which one partition belongs to another user, and another one is damaged."""
@@ -114,7 +122,9 @@ def unlistable(example_data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ("command", "status"),
     [
         (("verify",), 1), (("topics",), 1), (("describe",), 1), (("dump", "--records"), 1),
-        (("grep", "order"), 2),
+        (("grep", "order"), 2), (("preflight",), 1), (("replicas",), 1), (("reindex",), 1),
+        (("mirror",), 1),
+        (("retain", *LIMITS, "--yes"), 1),
     ],
 )  # fmt: skip
 def test_an_unlistable_partition_hides_no_other(
@@ -123,13 +133,15 @@ def test_an_unlistable_partition_hides_no_other(
     """It is named with the reason, and the damage after it is found."""
     name, *options = command
     where = [*options, unlistable] if name == "grep" else [unlistable, *options]
+    if name == "mirror":
+        where.append(unlistable.parent / "copy")
     done = run(name, *where, status=status)
     shown = done.stdout + done.stderr
 
     assert "customers-0" in shown
     assert "cannot be listed: Permission denied" in shown
-    assert "payments" in shown or name == "verify"
-    assert "orders-2" in shown
+    assert "payments" in shown or name in {"verify", "reindex", "preflight"}
+    assert "orders-2" in shown or name in {"replicas", "reindex", "preflight", "retain"}
 
 
 @pytest.mark.parametrize("name", ["log-start-offset-checkpoint", "replication-offset-checkpoint"])
@@ -178,6 +190,210 @@ def test_deletion_of_records_goes_on(run: Run, example_data: str, tmp_path: Path
     assert {"orders-1", "orders-2"} == {line.split(":")[0] for line in done.stdout.splitlines()
                                         if line.startswith("orders")}  # fmt: skip
     assert "segmentlog: 1 failure: orders-0; all else was done\n" in done.stderr
+
+
+@pytest.fixture
+def segments(tmp_path: Path) -> Path:
+    """A log of three segments with 20 records each, of one time each, in batches of five."""
+    logs = tmp_path / "logs"
+    with segmentlog.open_writer(logs, "a", preserve=True) as writer:
+        for at in range(0, 60, 5):
+            times = pa.array([1_700_000_000_000 + at // 20 * 3_600_000] * 5, pa.timestamp("ms"))
+            values = [f"v{i}" for i in range(at, at + 5)]
+            offsets = range(at, at + 5)
+            columns = {"partition": [0] * 5, "offset": offsets, "timestampType": [0] * 5}
+            writer.append(pa.table({**columns, "value": values, "timestamp": times}))
+            writer.flush()
+            if at % 20 == 15:
+                writer.roll()
+    return logs
+
+
+READS = (
+    (("cat", "DIR", "a", "-f", "v\\n"), 1), (("grep", "v", "DIR"), 2), (("dump", "DIR"), 1),
+    (("topics", "DIR"), 1), (("describe", "DIR"), 1), (("verify", "DIR"), 1),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("entry", ["directory", "link", "compacted"])
+@pytest.mark.parametrize(("command", "status"), READS)
+def test_a_segment_that_is_no_file_is_missing(
+    run: Run, segments: Path, entry: str, command: tuple[str, ...], status: int
+) -> None:
+    """Its offsets are named, also in a log that was once compacted."""
+    log = segments / "a-0" / f"{20:020d}.log"
+    log.unlink()
+    if entry == "directory":
+        log.mkdir()
+    else:
+        log.symlink_to("/nowhere/segment.log")
+    if entry == "compacted":
+        (segments / "cleaner-offset-checkpoint").write_text("0\n1\na 0 20\n")
+    done = run(*(segments if each == "DIR" else each for each in command), status=status)
+
+    assert "offsets [20, 40) between two segments are missing" in done.stdout + done.stderr
+    assert f"{20:020d}.log is a link, or no file" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("is_link", [True, False])
+@pytest.mark.parametrize(("command", "status"), READS)
+def test_a_partition_that_is_no_directory_is_missing(
+    run: Run, segments: Path, is_link: bool, command: tuple[str, ...], status: int
+) -> None:
+    """A file or a link with its name does not hide that its records are not read."""
+    shutil.move(segments / "a-0", segments / "elsewhere")
+    if is_link:
+        (segments / "a-0").symlink_to("elsewhere")
+    else:
+        (segments / "a-0").write_bytes(b"")
+    done = run(*(segments if each == "DIR" else each for each in command), status=status)
+    what = "a symbolic link" if is_link else "not a directory"
+
+    assert f"{segments / 'a-0'} is {what}" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("what", "at", "to", "command"),
+    [
+        ("codec", 22, 7, ("cat", "DIR", "a", "-f", "%s\\n")),
+        ("codec", 22, 7, ("grep", "v", "DIR")),
+        ("magic", 16, 9, ("grep", "v", "DIR")),
+    ],
+)
+def test_a_read_goes_on_after_a_batch_of_another_format(
+    run: Run, segments: Path, what: str, at: int, to: int, command: tuple[str, ...]
+) -> None:
+    """The batch is named, and the records after it are shown."""
+    log = segments / "a-0" / f"{20:020d}.log"
+    data = bytearray(log.read_bytes())
+    begin = 12 + int.from_bytes(data[8:12], "big")  # of the second batch
+    end = begin + 12 + int.from_bytes(data[begin + 8 : begin + 12], "big")
+    data[begin + at] = to
+    checksum = crc32c.crc32c(bytes(data[begin + 21 : end]))
+    data[begin + 17 : begin + 21] = checksum.to_bytes(4, "big")
+    log.write_bytes(data)
+    status = 2 if command[0] == "grep" else 1
+    done = run(*(segments if each == "DIR" else each for each in command), status=status)
+
+    assert 55 == len(done.stdout.splitlines())
+    assert {"v24", "v30"} <= {*re.findall("v[0-9]+", done.stdout)}
+    assert f"has {what} {to}" in done.stderr
+
+
+def test_a_read_goes_on_after_an_unreadable_file(
+    run: Run, segments: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The records of the other segments are shown."""
+    opens = scan.open_file
+
+    def refuse(path: str, **options: bool) -> object:
+        if path.endswith(f"{20:020d}.log"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return opens(path, **options)
+
+    monkeypatch.setattr(scan, "open_file", refuse)
+    done = run("grep", "v", segments, "--count", status=2)
+
+    assert "40\n" == done.stdout
+    assert f"{20:020d}.log: Permission denied" in done.stderr
+
+
+def test_damage_that_a_look_up_by_time_meets_is_a_failure(
+    run: Run, segments: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The damaged batch may hold the first record of that time."""
+    flip(segments / "a-0" / f"{20:020d}.log", 70)
+    since = "2023-11-14T23:00:00Z"
+    searched = run("grep", "v", segments, "--since", since, "--count", status=2)
+    written = run("cat", segments, "a", "-o", f"@{since}", status=1)
+
+    assert "35\n" == searched.stdout
+    assert 35 == len(written.stdout.splitlines())
+    assert searched.stderr == written.stderr
+    assert "that batch is left out" in caplog.text
+
+
+@pytest.mark.parametrize("options", [("--limit", 5), ("--limit", 40, "--records")])
+def test_a_limited_dump_that_shows_damage_fails(run: Run, segments: Path, options: tuple) -> None:
+    """The limit comes after the damage."""
+    flip(segments / "a-0" / f"{0:020d}.log", 70)
+    done = run("dump", segments, *options, status=1)
+
+    assert "not valid: its crc32c" in done.stdout
+
+
+def test_a_dump_of_several_files_goes_on(run: Run, segments: Path) -> None:
+    """A file that is gone, or is no checkpoint, is named, and the next one is shown."""
+    (segments / "log-start-offset-checkpoint").write_text("what?\n")
+    names = ("nothing.index", "log-start-offset-checkpoint", "replication-offset-checkpoint")
+    done = run("dump", *(segments / name for name in names), status=1)
+
+    assert "60" in done.stdout
+    assert all(name in done.stderr for name in names[:2])
+
+
+@pytest.mark.parametrize("command", [("erase", "--key", "k", "--dry-run"), ("recover",)])
+def test_a_partition_without_segments_is_no_traceback(
+    run: Run, segments: Path, command: tuple[str, ...]
+) -> None:
+    """A dry run says what the erasure would say, and a recovery names the loss."""
+    for path in (segments / "a-0").iterdir():
+        path.unlink()
+    name, *options = command
+    if name == "recover":
+        options = ["--on-corrupt-batch", "skip"]
+    done = run(name, segments, *options, status=3 if name == "recover" else 2)
+
+    assert "offsets [0, 60)" in done.stdout or "holds no segment" in done.stderr
+
+
+CHECKPOINTS = ("replication-offset-checkpoint", "log-start-offset-checkpoint")
+
+
+@pytest.mark.parametrize("fault", ["torn", "directory", "forbidden"])
+@pytest.mark.parametrize("name", CHECKPOINTS)
+@pytest.mark.parametrize(("command", "status"), [*READS, (("analyze", "DIR"), 1)])
+def test_logs_are_read_without_a_checkpoint(
+    run: Run, segments: Path, monkeypatch: pytest.MonkeyPatch, fault: str, name: str,
+    command: tuple[str, ...], status: int,
+) -> None:  # fmt: skip
+    """All of their records and segments are shown, and the checkpoint is named."""
+    path = segments / name
+    path.unlink(missing_ok=True)
+    if fault == "torn":
+        path.write_bytes(b"\0" * 40)
+    else:
+        path.mkdir()
+    if fault == "forbidden":
+        read_whole = checkpoint.read_whole
+
+        def refuse(path: str, *options: object) -> bytes:
+            if path.endswith(name):
+                raise PermissionError(errno.EACCES, "Permission denied", path)
+            return read_whole(path, *options)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(checkpoint, "read_whole", refuse)
+    done = run(*(segments if each == "DIR" else each for each in command), status=status)
+    lines = done.stdout.splitlines()
+
+    assert name in done.stdout + done.stderr
+    if command[0] in {"cat", "grep"}:
+        assert 60 == len(lines)
+    elif command[0] in {"topics", "describe", "analyze"}:
+        assert "60" in lines[1].split()
+    elif command[0] == "verify":
+        assert any(line.startswith("1 partition, 3 segments, 1,") for line in lines)
+
+
+@pytest.mark.parametrize(("command", "status"), READS[:2] + READS[3:])
+def test_a_log_start_beyond_the_log_end_is_named(
+    run: Run, segments: Path, command: tuple[str, ...], status: int
+) -> None:
+    """No reader sees a record of such a log."""
+    (segments / "log-start-offset-checkpoint").write_text("0\n1\na 0 90\n")
+    done = run(*(segments if each == "DIR" else each for each in command), status=status)
+
+    assert re.search("log start .*90.* beyond its log end 60|60, but .* has 90", done.output)
 
 
 @pytest.fixture

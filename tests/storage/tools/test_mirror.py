@@ -55,9 +55,11 @@ def test_a_mirror_needs_a_source_and_a_destination(run: Run, tmp_path: Path) -> 
     assert "last the directory of the copy" in " ".join(done.stderr.split()).replace("│ ", "")
 
 
-def test_a_mirror_of_nothing_shows_the_reason(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mirror_of_nothing_shows_the_reason(
+    run: Run, example_data: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The sources are empty, or the metadata assigns their partitions to other directories."""
     monkeypatch.setattr(segmentlog, "mirror", lambda *_, **__: [])
-    assert "the sources have no such partition\n" in run("mirror", "/b1", "/to").stderr
-    done = run("mirror", "/b1", "/to", "--assigned")
+    assert "the sources have no such partition\n" in run("mirror", example_data, "/to").stderr
+    done = run("mirror", example_data, "/to", "--assigned")
     assert "the metadata assigns no partition of the sources to /to\n" in done.stderr

@@ -35,7 +35,7 @@ from segmentlog.arguments import (
     whole_number,
 )
 from segmentlog.cluster.directory_settings import DirectorySettings, log_directory
-from segmentlog.errors import SegmentLogError
+from segmentlog.errors import LogDirectoryError, SegmentLogError
 from segmentlog.format.names import (
     STAGE_SUFFIX,
     DirectoryState,
@@ -339,6 +339,8 @@ def _find(
     segment, by inode.
     """
     segments = log.untorn_segments
+    if not segments:  # as when the log is prepared
+        raise LogDirectoryError(log.path, "holds no segment; segmentlog recover mends that")
     ends = [*(each.base_offset for each in segments[1:]), log.log_end_offset]
     cleaner = _cleaner_of(log, config, keys)
     found: list[Counts] = []

@@ -7,6 +7,7 @@ Rules: ``LogLoader``, ``UnifiedLog``, ``ProducerStateManager``; they were compar
 (``tests/interop/test_broker_start.py``).
 """
 
+import contextlib
 import itertools
 import os
 import struct
@@ -49,7 +50,7 @@ from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.store.partitions import NamedPartition, list_partitions
 from segmentlog.store.paths import local_path, why_not_there
 from segmentlog.store.readable import exists, is_directory, list_names, read_whole
-from segmentlog.store.system_errors import storage_errors
+from segmentlog.store.system_errors import in_words, storage_errors
 
 _LEAST_LENGTH = 14  #: of a message of magic 0, after its offset and length; less is damage
 _LOG_OVERHEAD = 12  #: bytes of an offset and a length
@@ -378,7 +379,10 @@ def _unclean(loading: LoadingDirectory) -> StartStep:
         for each in loading.partitions()
         if each.state in (DirectoryState.CURRENT, DirectoryState.FUTURE)
     ]
-    sizes = [loading.log(each.topic_partition, each.path).bytes_to_recover for each in logs]
+    sizes = []
+    for each in logs:
+        with contextlib.suppress(LogDirectoryError, OSError):  # which is reported with its log
+            sizes.append(loading.log(each.topic_partition, each.path).bytes_to_recover)
     return StartStep(
         StartAction.RECOVER, "", -1, loading.path,
         "the directory was not cleanly stopped, or is in use: a starting broker reads "
@@ -394,7 +398,7 @@ def _leftovers(loading: LoadingDirectory) -> Iterator[StartStep]:
     for each in loading.partitions():
         try:
             size = sum(list_segments(each.path).sizes)
-        except LogDirectoryError:  # which is reported where the log is loaded
+        except (LogDirectoryError, OSError):  # which is reported where the log is loaded
             continue
         if each.state == DirectoryState.DELETE:
             yield StartStep(
@@ -583,17 +587,18 @@ def _log_steps(directory: str, topics: Collection[str]) -> Iterator[StartStep]:
         is_served = each.state in (DirectoryState.CURRENT, DirectoryState.FUTURE)
         if not is_served or (topics and each.topic_partition.topic not in topics):
             continue
-        log = loading.log(each.topic_partition, each.path)
-        yield from log.steps()
+        try:
+            log = loading.log(each.topic_partition, each.path)
+            yield from log.steps()
+        except (LogDirectoryError, OSError) as error:
+            yield _undecided(each, error)
+            continue
         if loading.is_clean:
             continue
         try:
             plan = plan_log(each.path, log.recovery_point, log.log_start, is_clean=False)
-        except SegmentLogError as error:
-            yield StartStep(
-                StartAction.UNKNOWN, *each.topic_partition, each.path,
-                f"the start of this log cannot be decided: {error}",
-            )  # fmt: skip
+        except (SegmentLogError, OSError) as error:
+            yield _undecided(each, error)
             continue
         yield StartStep(
             StartAction.RECOVER, *each.topic_partition, each.path,
@@ -618,6 +623,13 @@ def _log_steps(directory: str, topics: Collection[str]) -> Iterator[StartStep]:
                 offset=plan.end_offset, end_offset=max(plan.lost_to, committed_to),
                 n_bytes=plan.n_cut_bytes,
             )  # fmt: skip
+
+
+def _undecided(each: NamedPartition, error: SegmentLogError | OSError) -> StartStep:
+    return StartStep(
+        StartAction.UNKNOWN, *each.topic_partition, each.path,
+        f"the start of this log cannot be decided: {in_words(error)}",
+    )  # fmt: skip
 
 
 def _retention(
@@ -646,7 +658,11 @@ def _retention(
         try:
             log = opened.log(*each)
             expired = plan_retention(log, settings.config(each.topic), now_ms)
-        except (SegmentLogError, OSError):  # the steps of this log name its faults
+        except (SegmentLogError, OSError) as error:
+            yield StartStep(
+                StartAction.UNKNOWN, *each, os.path.join(directory, str(each)),
+                f"the segments that retention removes are not known: {in_words(error)}",
+            )  # fmt: skip
             continue
         if not expired:
             continue

@@ -141,7 +141,10 @@ def whole_file(path: str) -> bytes:
 
 def has_words(path: str, line: int, n_parts: int) -> bool:
     """Whether a line has the right number of parts, and words in place of numbers."""
-    lines = whole_file(path).split(b"\n")
+    try:
+        lines = whole_file(path).split(b"\n")
+    except CorruptCheckpointError:  # it is a directory, or too large
+        return False
     return 2 < line <= len(lines) and len(lines[line - 1].split()) == n_parts
 
 

@@ -7,6 +7,7 @@ from functools import cache
 from typing import SupportsIndex
 
 from segmentlog.arguments import instance_of, one_dialect, topic_names, whole_number
+from segmentlog.cluster.known_losses import log_start_beyond
 from segmentlog.cluster.replicated import ReplicatedDirectory
 from segmentlog.errors import (
     CorruptCheckpointError,
@@ -16,6 +17,7 @@ from segmentlog.errors import (
     SegmentLogError,
 )
 from segmentlog.format.names import (
+    LOG_START_CHECKPOINT,
     parse_partition_directory,
 )
 from segmentlog.log.listing import list_segments
@@ -306,6 +308,11 @@ def _of_log(
     steps = _of_start(log, loading)
     tails = [each for each in steps if each.action == StartAction.KEEP]
     yield from (as_finding(each) for each in steps if each not in tails)
+    parent = os.path.dirname(log.path)
+    if not (is_url(log.path) or is_of_a_broker(parent)):  # whose start has a finding about it
+        for reason in log_start_beyond(log):
+            path = os.path.join(parent, LOG_START_CHECKPOINT)
+            yield MakeFinding(log.topic_partition)(FindingKind.CHECKPOINT, path, reason)
     is_damaged = False
     try:
         for finding in LogCheck(
