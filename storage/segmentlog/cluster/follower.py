@@ -33,6 +33,7 @@ from segmentlog.cluster.copies import Copy
 from segmentlog.errors import (
     CorruptCheckpointError,
     CorruptLogError,
+    LogDirectoryError,
     StorageError,
     UnsupportedFormatError,
 )
@@ -76,7 +77,7 @@ from segmentlog.store.durable import (
 )
 from segmentlog.store.fingerprint import fingerprint
 from segmentlog.store.paths import is_bucket
-from segmentlog.store.readable import exists, is_directory, list_names, status_of
+from segmentlog.store.readable import exists, is_directory, is_url, list_names, status_of
 from segmentlog.txn.change import HeldDirectory
 from segmentlog.txn.effects import Followed
 from segmentlog.txn.guard import PartitionIntent, SegmentSizes
@@ -254,6 +255,8 @@ class Follower:
                 break
             self._same[base_offset] = each.size
         self._others = [each.base_offset for each in rest[len(self._same) :]]
+        if self._older or self._others:
+            self._refuse_loss()
         if own is not None:
             self._find_cut(own)
         for segment, size in self._new():  # which a mirror may have copied before it was killed
@@ -265,6 +268,25 @@ class Follower:
                 if digest_of_file(path, size) == digest:
                     self._digests[segment.base_offset] = digest
                     self._staged.add(segment.base_offset)
+
+    def _refuse_loss(self) -> None:
+        """Refuse a log that has lost records which are at the destination, perhaps nowhere else.
+
+        Raises `LogDirectoryError` if such segments would leave the destination.
+        """
+        if is_url(self.log.path):
+            return
+        # Of several brokers, the log has the high watermark that its copies agree on.
+        log = open_log_dir(os.path.dirname(self.log.path)).log(*self.log.topic_partition)
+        leaving = [*self._older, *self._others]
+        for lost in filter(None, (log.lost_start, *log.lost_segments, log.lost_offsets)):
+            is_there = any(lost.start_offset <= each < lost.end_offset for each in leaving)
+            if is_there or (lost is log.lost_offsets and self.own_end > lost.start_offset):
+                reason = (
+                    f"{lost}; {self._path} has them, and stays as it is: put the files back from "
+                    "there, or remove that directory to copy what is left"
+                )
+                raise LogDirectoryError(self.log.path, reason)
 
     def _is_beginning(self, own: Segment, segment: Segment, size: int) -> bool:
         """Whether a segment of the destination has the first bytes of that of the source."""

@@ -24,7 +24,7 @@ from segmentlog.log.swaps import has_swaps
 from segmentlog.model import INDEX_INTERVAL_BYTES, LOCK_TIMEOUT_SECONDS, RecoverAt, TopicPartition
 from segmentlog.store.partitions import list_partitions
 from segmentlog.store.paths import local_path, why_not_there
-from segmentlog.store.readable import exists, is_directory, is_file, list_names
+from segmentlog.store.readable import FileType, exists, is_directory, is_file, list_names
 from segmentlog.store.system_errors import is_of_one, storage_error, storage_errors
 from segmentlog.txn.change import take
 from segmentlog.txn.guard import list_guards
@@ -300,7 +300,7 @@ def _wanted(path: str) -> list[_Wanted]:
     found = [
         _Wanted(each.topic_partition, each.path, None)
         for each in (list_partitions(path) if is_directory(path) else ())
-        if each.is_current
+        if each.is_current and each.type in {FileType.DIRECTORY, FileType.LINK}
     ]
     if not found:
         reason = "is not a log directory, a partition directory or a .log file"

@@ -28,6 +28,7 @@ from segmentlog.tools.output import (
     write_json,
 )
 from segmentlog.tools.progress import progress
+from segmentlog.tools.usage import write_not_in_use
 
 _MOST_SHOWN = 20  #: partitions of a topic, and findings
 
@@ -108,6 +109,7 @@ def analyze(
                 sys.stdout.write(f"\n{escape(each.topic)}\n{_partitions(each)}")
         _write_findings(found)
         sys.stdout.write(f"\n{counted(topics=len(found.topics), partitions=n_partitions)}\n")
+    write_not_in_use(plan.directory, topics)
     for problem in found.problems:
         sys.stderr.write(f"{escape(problem)}\n")
     if not found.is_sound:

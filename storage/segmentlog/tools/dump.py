@@ -52,13 +52,21 @@ from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.store.paths import opened_path
-from segmentlog.store.readable import ReadableFile, is_file, open_file, status_of, survey
+from segmentlog.store.readable import (
+    ReadableFile,
+    is_directory,
+    is_file,
+    open_file,
+    status_of,
+    survey,
+)
 from segmentlog.tools import arguments
 from segmentlog.tools.failures import Failed, missing_offsets
 from segmentlog.tools.output import Encoding, as_given, counted, escape
 from segmentlog.tools.progress import progress
 from segmentlog.tools.records import Place, RecordText
 from segmentlog.tools.sinks import CountingSink, EnoughError, Format, Sink, open_sink
+from segmentlog.tools.usage import write_not_in_use
 from segmentlog.tools.walk import Found, Selection, walk
 
 _T = TypeVar("_T")
@@ -268,6 +276,9 @@ def dump(
                 with_records=records, as_topic=as_topic,
                 progress=bar.advance if bar else lambda _: None, failed=failed,
             )  # fmt: skip
+    for given in paths:
+        if is_directory(path := opened_path(given)):
+            write_not_in_use(open_log_dir(path), topics)
     if output is not None:
         found = {"records": count.n_records} if records else {"batches": count.batches}
         found |= {"entries": count.entries} if count.entries else {}

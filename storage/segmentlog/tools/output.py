@@ -203,7 +203,8 @@ def cell(value: object) -> str:
 
 def time_cell(time_ms: int | None) -> str:
     """A time without its milliseconds."""
-    return "-" if time_ms is None else iso_time(time_ms - time_ms % 1000).replace(".000", "")
+    text = "-" if time_ms is None else iso_time(time_ms)
+    return f"{text[: -len('.000Z')]}Z" if text.endswith("Z") else text
 
 
 def aligned(heading: Iterable[str], rows: Iterable[Iterable[str]], right: Iterable[bool]) -> str:

@@ -14,6 +14,7 @@ from preserved_rows import make, rows
 
 import segmentlog
 from segmentlog.cluster import follower
+from segmentlog.errors import LogDirectoryError
 from segmentlog.format.names import (
     CLEAN_SHUTDOWN_FILE,
     CLEANER_OFFSET_CHECKPOINT,
@@ -308,3 +309,39 @@ def test_a_mirror_that_is_killed_moves_all_partitions_and_the_state_or_none(
         shutil.rmtree(to)
         number += every
     assert {True, False} == outcomes
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_copy_keeps_what_its_source_has_lost(tmp_path: Path, place: int) -> None:
+    """A segment is gone from the beginning, the middle or the end of the source."""
+    source, to = tmp_path / "source", tmp_path / "to"
+    write(source, "a1", config=ROLLING)
+    write(source, "b2" * 30, config=ROLLING)
+    write(source, "c3" * 30, config=ROLLING)
+    write(source, "d4", topic="u")
+    segmentlog.mirror(source, to=to)
+    whole = values(to)
+    write(source, "e5", topic="u")
+    (log,) = [source / "t-0" / f"{place:020d}.log"]
+    log.unlink()
+    told: list[str] = []
+    found = segmentlog.mirror(source, to=to, on_failure=lambda name, _: told.append(name))
+
+    assert ["t-0"] == told
+    assert ["u"] == [each.topic for each in found]
+    assert whole == values(to)
+    assert ["d4", "e5"] == values(to, "u")
+    with pytest.raises(LogDirectoryError, match="stays as it is"):
+        segmentlog.mirror(source, to=to)
+
+
+def test_a_copy_of_a_log_with_a_loss_can_be_repeated(tmp_path: Path) -> None:
+    """The copy has never had the records."""
+    source, to = tmp_path / "source", tmp_path / "to"
+    for each in ("a1", "b2" * 30, "c3" * 30):
+        write(source, each, config=ROLLING)
+    (source / "t-0" / f"{1:020d}.log").unlink()
+    segmentlog.mirror(source, to=to)
+    (found,) = segmentlog.mirror(source, to=to)
+
+    assert 0 == found.n_copied

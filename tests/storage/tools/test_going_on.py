@@ -280,6 +280,42 @@ def test_a_read_goes_on_after_a_batch_of_another_format(
     assert f"has {what} {to}" in done.stderr
 
 
+@pytest.mark.parametrize("options", [(), ("--records",)])
+def test_a_batch_with_an_unknown_codec_is_verified_as_an_error(
+    run: Run, segments: Path, options: tuple[str, ...]
+) -> None:
+    """Its checksum is right, and no reader inflates it."""
+    log = segments / "a-0" / f"{0:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[22] = 7
+    end = 12 + int.from_bytes(data[8:12], "big")
+    data[17:21] = crc32c.crc32c(bytes(data[21:end])).to_bytes(4, "big")
+    log.write_bytes(data)
+    done = run("verify", segments, *options, status=1)
+
+    assert "error   unsupported-batch" in done.stdout
+    assert "1 error," in done.stdout
+
+
+@pytest.mark.parametrize("command", [("dump",), ("analyze",), ("mirror", "copy")])
+def test_partitions_that_are_not_in_use_are_named(
+    run: Run, segments: Path, command: tuple[str, ...]
+) -> None:
+    """Their records are neither shown nor copied."""
+    shutil.copytree(segments / "a-0", segments / f"b-0.{'0' * 32}-delete")
+    name, *to = command
+    done = run(name, segments, *(segments.parent / each for each in to))
+
+    assert "b: 1 partition not in use" in done.stderr
+
+
+def test_files_with_names_of_partitions_are_not_indexed(run: Run, segments: Path) -> None:
+    """A broker looks at directories alone."""
+    (segments / "backup-2024").write_bytes(b"")
+
+    assert "3 segments indexed" in run("reindex", segments).stdout
+
+
 def test_a_read_goes_on_after_an_unreadable_file(
     run: Run, segments: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

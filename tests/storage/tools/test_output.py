@@ -7,7 +7,7 @@ import unicodedata
 import pytest
 
 from segmentlog.times import iso_time
-from segmentlog.tools.output import Encoding, encoder, escape, to_json
+from segmentlog.tools.output import Encoding, encoder, escape, time_cell, to_json
 
 HOSTILE = {
     "an ANSI sequence": "\x1b[2J\x1b]0;title\x07",
@@ -103,3 +103,10 @@ def test_hex_and_base64_keep_every_byte() -> None:
 def test_times_outside_the_calendar_are_numbers(timestamp_ms: int, text: str) -> None:
     """A producer may write nanoseconds instead of milliseconds, which must not end a dump."""
     assert text == iso_time(timestamp_ms)
+
+
+def test_a_time_in_a_table_is_whole_seconds_or_the_number_itself() -> None:
+    """A number without a calendar date keeps all of its digits."""
+    assert "2023-11-14T22:13:20Z" == time_cell(1_700_000_000_999)
+    assert str(2**63 - 1) == time_cell(2**63 - 1)
+    assert "-" == time_cell(None)

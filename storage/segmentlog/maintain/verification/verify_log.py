@@ -36,7 +36,7 @@ from segmentlog.maintain.verification.checks import (
 )
 from segmentlog.maintain.verification.commits import ExtentCheck
 from segmentlog.maintain.verification.findings import Finding, FindingKind, MakeFinding, Severity
-from segmentlog.model import LARGEST_LONG
+from segmentlog.model import LARGEST_LONG, Codec
 from segmentlog.reads.listed import LostSegments
 from segmentlog.reads.log import Log
 from segmentlog.store.readable import (
@@ -193,6 +193,7 @@ class LogCheck:
                 yield from self._follow_epochs(batches)
                 if self._producers is not None:
                     yield from self._producers.follow(batches)
+                yield from self._unknown_codecs(batches)
                 if self._decoder is not None:
                     yield from unreadable_records(self._decoder, batches, self._finding)
                 self._progress(len(batches.data))
@@ -231,6 +232,17 @@ class LogCheck:
         return self._finding(
             kind, segment.path, message, position=at, offset=damage.offset, severity=severity
         )
+
+    def _unknown_codecs(self, batches: ScannedBatches) -> Iterator[Finding]:
+        """Batches that no reader inflates; a check of records finds them, too."""
+        codecs = batches.headers[:, layout.ATTRIBUTES] & layout.CODEC_MASK
+        for row in () if self._decoder else (codecs > max(Codec)).nonzero()[0].tolist():
+            position = batches.position_of(row)
+            error = UnsupportedFormatError(batches.path, position, "codec", int(codecs[row]))
+            yield self._finding(
+                FindingKind.UNSUPPORTED_BATCH, batches.path, str(error), position=position,
+                offset=int(batches.headers[row, layout.BASE_OFFSET]),
+            )  # fmt: skip
 
     def _follow_epochs(self, batches: ScannedBatches) -> Iterator[Finding]:
         """The first batch of the log whose leader epoch is not that of the checkpoint."""
