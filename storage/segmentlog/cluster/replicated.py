@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -95,6 +96,10 @@ class _Choice(NamedTuple):
     others: list[str]
 
 
+#: The registrations if the metadata cannot be read.
+_UNREADABLE: Mapping[object, Mapping[str, Any]] = MappingProxyType({})
+
+
 @class_of_one_dialect()
 class ReplicatedDirectory(LogDirectory):
     """Log directories of the brokers of a cluster, read as one; `open_replicas` makes it.
@@ -129,7 +134,7 @@ class ReplicatedDirectory(LogDirectory):
         A broker that was down when its topic was deleted still has the copies, until it starts.
         """
         metadata = newest_metadata(self.paths)
-        if metadata is None:
+        if metadata is None or self._registrations is _UNREADABLE:
             return
         current = {*self._topic_ids.values()}
         known: dict[tuple[str, str], bool] = {}  # by topic and log directory: one file for each
@@ -178,6 +183,12 @@ class ReplicatedDirectory(LogDirectory):
             image = fold(read_metadata(path, RECORDS["partitions"]))
         except LogDirectoryError as error:
             remedy = "put the copy of another controller or broker in its place"
+            if not self._copies:  # nothing has to be chosen
+                logger.warning(
+                    "%s: %s; the logs are read without the metadata: %s",
+                    error.path, error.reason, remedy,
+                )  # fmt: skip
+                return _UNREADABLE
             raise LogDirectoryError(error.path, f"{error.reason}; {remedy}") from error
         return {
             (uuid_text(topic_id), partition): {

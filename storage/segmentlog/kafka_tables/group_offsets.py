@@ -413,6 +413,8 @@ def _ends(source: Source, places: pa.Table) -> pa.Table:
             with source.failures.of(TopicPartition(*place)):
                 log = source.directory.log(*place)
                 end, topic_id = log.log_end_offset, log.known_topic_id or None
+                if lost := log.lost_offsets:  # consumers had not read them
+                    end = lost.end_offset
         ends.append(end)
         topic_ids.append(topic_id)
     return places.append_column("log_end_offset", pa.array(ends, pa.int64())).append_column(
@@ -426,7 +428,12 @@ CONSUMER_LAG = Table(
     (
         *_COMMIT[:3],
         Column("offset", LONG, "the committed offset"),
-        Column("log_end_offset", LONG, "log end; null if this directory does not have the log"),
+        Column(
+            "log_end_offset",
+            LONG,
+            "log end, or the high watermark if segments are gone from the end; null if this "
+            "directory does not have the log",
+        ),
         Column("lag", LONG, "log end minus offset; negative if the log was truncated later"),
         Column("kind", TEXT, "kind of the group"),
         Column("state", TEXT, "state of the group"),

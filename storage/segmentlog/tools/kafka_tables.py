@@ -11,6 +11,7 @@ from functools import partial
 from typing import Annotated, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import typer
 
 from segmentlog.arguments import nearest
@@ -351,7 +352,10 @@ class _Read:
             *self.directory.topics(internal=True),
             *(each.topic_partition.topic for each in missing),
         }
-        self._tell_missing([topic] if topic else TABLES[name].topics(held))
+        read_of = [topic] if topic else TABLES[name].topics(held)
+        if name == "consumer_lag":
+            read_of = [*read_of, *pc.unique(found["topic"]).drop_null().to_pylist()]
+        self._tell_missing(read_of)
         for at, field in enumerate(found.schema):
             if pa.types.is_timestamp(field.type):
                 # Python has no time after the year 9999, and a producer may send microseconds as

@@ -15,6 +15,7 @@ from typer.testing import Result
 import segmentlog
 from segmentlog.errors import SegmentLogError
 from segmentlog.log import checkpoint, listing
+from segmentlog.maintain.start import steps
 from segmentlog.reads import scan
 
 Run = Callable[..., Result]
@@ -520,3 +521,60 @@ def test_transactions_are_shown_without_their_topic(run: Run, tmp_path: Path) ->
 def test_there_is_one_option_for_damage(run: Run, command: str) -> None:
     """Commands about Kafka's own topics take it under one name."""
     assert "--on-corrupt-batch" in run(command, "--help").stdout
+
+
+@pytest.mark.parametrize(("command", "status"), [("verify", 1), ("preflight", 1), ("mirror", 0)])
+def test_unlistable_metadata_ends_no_command(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, status: int
+) -> None:
+    """The partitions are verified and copied, and the metadata is named."""
+    copy = shutil.copytree("examples/cluster", tmp_path / "cluster")
+    if command == "verify":
+        (log,) = (copy / "orders-1").glob("*.log")
+        flip(log, 80)
+    for module in (listing, steps):
+        list_names = module.list_names
+
+        def refuse(path: str, list_names: Callable[[str], list[str]] = list_names) -> list[str]:
+            if Path(path).name == "__cluster_metadata-0":
+                raise PermissionError(errno.EACCES, "Permission denied", path)
+            return list_names(path)
+
+        monkeypatch.setattr(module, "list_names", refuse)
+    done = run(command, copy, *([tmp_path / "copy"] if command == "mirror" else []), status=status)
+
+    if command == "mirror":
+        assert (tmp_path / "copy" / "orders-1").is_dir()
+    else:
+        assert "__cluster_metadata-0" in done.stdout
+        assert "orders-1" in done.stdout or command == "preflight"
+
+
+def test_the_lag_behind_a_log_that_has_lost_its_segments_is_not_negative(
+    run: Run, tmp_path: Path
+) -> None:
+    """The records are gone, and the group has not read them."""
+    copy = shutil.copytree("examples/cluster", tmp_path / "cluster")
+    before = run("groups", copy, "--json")
+    for log in copy.glob("orders-*/*.log"):
+        log.unlink()
+    done = run("groups", copy, "--json", status=1)
+
+    assert before.stdout == done.stdout
+    assert "orders-2: offsets [0, 20) are missing" in done.stderr
+
+
+@pytest.mark.parametrize("reason", ["lag", "transaction"])
+def test_compact_says_what_new_records_wait_for(run: Run, segments: Path, reason: str) -> None:
+    """A setting, or the last stable offset."""
+    settings = [*COMPACT, "-s", "min.compaction.lag.ms=9000000000000"]
+    if reason == "transaction":
+        (segments / "replication-offset-checkpoint").write_text("0\n1\na 0 3\n")
+        settings = [*COMPACT]
+    done = run("compact", segments, *settings, "--dry-run")
+    told = {
+        "lag": "1 partition: their new records are younger than min.compaction.lag.ms",
+        "transaction": "1 partition: a transaction is open, or the high watermark lies",
+    }
+
+    assert told[reason] in done.stdout

@@ -250,6 +250,7 @@ class LogToClean(NamedTuple):
     is_reset: bool
     #: whether all closed segments are clean, and the active one has records
     is_active_dirty: bool
+    waits_for: str  # what holds closed segments with new records back, or empty
 
     @property
     def dirty_ratio(self) -> float:
@@ -270,7 +271,7 @@ class LogToClean(NamedTuple):
             return f"at most the min.cleanable.dirty.ratio of {ratio} is dirty"
         if self.is_active_dirty:
             return "only the active segment has new records (--roll closes it)"
-        return "no new records, or they wait for min.compaction.lag.ms or an open transaction"
+        return self.waits_for or "no new records"
 
     @property
     def summary(self) -> CompactedPartition:
@@ -458,17 +459,23 @@ def find_cleanable(
     is_reset = checkpoint is not None and not start <= checkpoint <= log.log_end_offset
     if checkpoint is not None and not is_reset:
         first_dirty = checkpoint
-    end, clean, cleanable, is_overdue = first_dirty, 0, 0, False
+    end, clean, cleanable, is_overdue, waits_for = first_dirty, 0, 0, False, ""
     below: list[Segment] = []
     if len(segments) > 1:
         bases = [each.base_offset for each in segments]
         dirty = segments[_floor(bases, first_dirty) : -1] if first_dirty <= bases[-1] else ()
-        bounds = [log.last_stable_offset(), bases[-1]]
+        bounds = [stable := log.last_stable_offset(), bases[-1]]
         if config.min_compaction_lag_ms > 0:
             newest = now_ms - config.min_compaction_lag_ms
             bounds += [each.base_offset for each in dirty if each.newest_ms() > newest][:1]
         uncleanable = max(first_dirty, min(bounds))
         end = bases[-1] if uncleanable >= bases[-1] else bases[_floor(bases, uncleanable)]
+        if end < bases[-1]:
+            waits_for = (
+                "their new records are younger than min.compaction.lag.ms"
+                if min(bounds) < stable
+                else "a transaction is open, or the high watermark lies, before their new records"
+            )
         below = [each for each in segments if each.base_offset < end]
         clean = sum(each.size for each in segments if each.base_offset < first_dirty)
         cleanable = sum(each.size for each in below[_floor(bases, min(first_dirty, end)) :])
@@ -484,7 +491,7 @@ def find_cleanable(
         len(below), sum(each.size for each in below), config, checkpoint, start,
         # A damaged checkpoint of high watermarks does not matter to a log that stays as it is.
         log.high_watermark_checkpoint if cleanable else None,
-        is_overdue, is_reset, is_active_dirty,
+        is_overdue, is_reset, is_active_dirty, waits_for,
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from segmentlog.cluster import directory_settings
 from segmentlog.errors import (
     CorruptCheckpointError,
     CorruptLogError,
+    LogDirectoryError,
     SegmentLogError,
     UnsupportedFormatError,
 )
@@ -36,6 +37,7 @@ from segmentlog.reads.metadata_log import (
     read_snapshot,
 )
 from segmentlog.store.readable import exists, is_file, list_names, open_file, read_whole, status_of
+from segmentlog.store.system_errors import in_words
 
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
 
@@ -242,10 +244,16 @@ class MetadataStart:
         yield from _bootstrap(self.directory)
         if self.path is not None:
             is_readable = True
-            for step in (*self._small_files(self.path), *self._snapshots(self.path)):
-                is_readable &= not step.has_harm
-                yield step
-            yield from self._log(self.path, is_readable=is_readable)
+            try:
+                for step in (*self._small_files(self.path), *self._snapshots(self.path)):
+                    is_readable &= not step.has_harm
+                    yield step
+                yield from self._log(self.path, is_readable=is_readable)
+            except (LogDirectoryError, OSError) as error:
+                yield _step(
+                    StartAction.UNKNOWN, self.path,
+                    f"the metadata of the cluster cannot be read: {in_words(error)}",
+                )  # fmt: skip
         elif is_sole_controller:
             self.image = Image()
             yield _step(

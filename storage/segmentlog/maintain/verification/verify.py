@@ -249,7 +249,12 @@ def _of_directories(
         [[each] for each in paths] if isinstance(directory, ReplicatedDirectory) else [paths]
     )
     for each in filter(None, together):
-        yield from map(as_finding, directory_steps(BrokerStart(each), topics, partitions))
+        for step in directory_steps(BrokerStart(each), topics, partitions):
+            if step.action == StartAction.UNKNOWN and step.topic:
+                place = TopicPartition(step.topic, step.partition)
+                yield MakeFinding(place)(FindingKind.UNREADABLE_FILE, step.path, step.reason)
+            else:
+                yield as_finding(step)
 
 
 def _of_start(log: Log, loading: Callable[[str], LoadingDirectory]) -> list[StartStep]:
@@ -308,13 +313,12 @@ def _of_log(
     steps = _of_start(log, loading)
     tails = [each for each in steps if each.action == StartAction.KEEP]
     yield from (as_finding(each) for each in steps if each not in tails)
-    parent = os.path.dirname(log.path)
-    if not (is_url(log.path) or is_of_a_broker(parent)):  # whose start has a finding about it
-        for reason in log_start_beyond(log):
-            path = os.path.join(parent, LOG_START_CHECKPOINT)
-            yield MakeFinding(log.topic_partition)(FindingKind.CHECKPOINT, path, reason)
-    is_damaged = False
+    is_damaged, parent = False, os.path.dirname(log.path)
     try:
+        if not (is_url(log.path) or is_of_a_broker(parent)):  # whose start has a finding about it
+            for reason in log_start_beyond(log):
+                path = os.path.join(parent, LOG_START_CHECKPOINT)
+                yield MakeFinding(log.topic_partition)(FindingKind.CHECKPOINT, path, reason)
         for finding in LogCheck(
             log, with_records=records, with_producers=producers, extents=extents,
             progress=on_bytes,
