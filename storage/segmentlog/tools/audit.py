@@ -249,7 +249,11 @@ def _text(found: Audit) -> str:
     counts = {name: found.count(name) for name in FAULTS}
     faults = ", ".join(f"{n:,} {_WORDS.get(name, name)}" for name, n in counts.items() if n)
     read = counted(records=n_records, rows=found.n_rows)
-    return text + f"{read}: {'complete' if found.is_complete else faults or 'not complete'}\n"
+    verdict = "complete" if found.is_complete else faults or "not complete"
+    audited = [each for each in found.partitions if each.start_offset < each.end_offset]
+    if found.is_complete and not audited:
+        verdict = "no offset of the log was audited"
+    return text + f"{read}: {verdict}\n"
 
 
 def _ranges(found: FoundOffsets) -> str:

@@ -32,12 +32,13 @@ from segmentlog.times import epoch_milliseconds
 from segmentlog.tools import arguments
 from segmentlog.tools.failures import Failed, log_of, missing_offsets
 from segmentlog.tools.message_format import JsonFormat, MessageFormat, TextFormat, unescaped
-from segmentlog.tools.output import printable
+from segmentlog.tools.output import escape, printable
 from segmentlog.tools.records import cut, note_damage, scan
 from segmentlog.tools.usage import write_not_in_use
 
 _LOOK_SECONDS = 0.2  #: between two looks at a directory that is followed
 _PATIENCE = 20  #: looks at an open transaction before it is named
+_MOST_NAMED = 10
 _PIECE_ROWS = 5_000  #: that are turned into text at once: their text stays in a cache
 
 _OFFSETS = "beginning, end, an offset, -10 for the last ten, or a time such as @2026-01-31T10:00Z"
@@ -236,6 +237,8 @@ def cat(
         read.follow(opened, chosen)
     if not (quiet or follow or read.n_written or read.failed.names):
         sys.stderr.write("nothing is selected: no record is within the given bounds\n")
+        for each, offsets in [*read.ranges.items()][:_MOST_NAMED]:
+            sys.stderr.write(f"{escape(str(each))} has offsets [{offsets[0]}, {offsets[1]})\n")
     read.failed.end()
 
 
@@ -282,6 +285,8 @@ class _Read:
         self._columns = written.columns
         if until_ms is not None:
             self._columns = sorted({*written.columns, "timestamp"})
+        #: the offsets that each log has
+        self.ranges: dict[TopicPartition, OffsetRange] = {}
         self._next: dict[TopicPartition, int] = {}
         self._topic_ids: dict[TopicPartition, str] = {}
         self._ended: set[TopicPartition] = set()
@@ -345,6 +350,7 @@ class _Read:
             offsets = OffsetRange(max(known, log.log_start_offset), end)
             self._note_held(log, end)
         self._next[each] = max(offsets)
+        self.ranges[each] = OffsetRange(log.log_start_offset, log.log_end_offset)
         for rows in self._rows(log, offsets):
             self._put(self._before_end(rows, each), each)
             if self.is_done or each in self._ended:

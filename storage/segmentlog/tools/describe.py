@@ -69,6 +69,8 @@ def describe(
     reads every batch header, but no records.
     """
     places = tier.beside(paths)
+    if settings and all_headers:
+        raise typer.BadParameter("--settings reads no headers: leave out --all")
     if settings:
         _write_settings(places, topic or (), metadata, server_properties, as_json=as_json)
         return

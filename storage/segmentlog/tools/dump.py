@@ -256,6 +256,14 @@ def dump(
         raise typer.BadParameter(f"--as takes one of {', '.join(KAFKAS_TOPICS)}")
     if as_topic is not None and not records:
         raise typer.BadParameter("--as decodes records: give --records too")
+    if not records and (keys, values) != (Encoding.TEXT, Encoding.TEXT):
+        raise typer.BadParameter("--keys and --values write records: give --records too")
+    files = [each for each in paths if is_file(opened_path(each))]
+    if files and (topic or partition):
+        raise typer.BadParameter(
+            f"--topic and --partition choose from a directory, and {escape(files[0])} is a file: "
+            "leave them out"
+        )
     wanted_key = None if key is None else os.fsencode(key)
     bounds = (start_offset, end_offset, since, until)
     selection = Selection.of(*bounds)._replace(last=last, key=wanted_key)

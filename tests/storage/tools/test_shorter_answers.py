@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from damaged_starts import writable_copy
 from typer.testing import Result
@@ -164,3 +165,46 @@ def test_deleted_partitions_are_not_searched_in_silence(run: Run, tmp_path: Path
     (right / "payments-0").rename(right / f"payments-0.{'0' * 32}-delete")
     found = run("compare", left, right, "--topic", "payments", status=2)
     assert f"payments-0.{'0' * 32}-delete" in found.stderr
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("dump", "DIR", "--keys", "hex"), ("dump", "DIR", "--values", "base64"),
+        ("dump", "DIR/replication-offset-checkpoint", "--topic", "orders"),
+        ("dump", "DIR/replication-offset-checkpoint", "--partition", 0),
+        ("describe", "DIR", "--settings", "--all"),
+    ],
+)  # fmt: skip
+def test_an_option_without_an_effect_is_refused(
+    run: Run, example_data: str, options: tuple[object, ...]
+) -> None:
+    """It would seem that it had one."""
+    done = run(*(str(each).replace("DIR", example_data) for each in options), status=2)
+
+    assert str(options[2]) in done.stderr.replace("│\n│", "")
+
+
+def test_a_preflight_of_an_unknown_topic_is_refused(run: Run, example_cluster: str) -> None:
+    """It would seem that nothing happens to the topic."""
+    assert (
+        "did you mean 'orders'?"
+        in run("preflight", example_cluster, "--topic", "order", status=2).stderr
+    )
+
+
+def test_a_read_of_nothing_names_the_offsets_that_there_are(run: Run, example_data: str) -> None:
+    """The bounds lie beyond the end of the log."""
+    done = run("cat", example_data, "orders", "-p", 0, "-o", 1000)
+
+    assert done.stderr.endswith("given bounds\norders-0 has offsets [0, 335)\n")
+
+
+def test_an_audit_of_no_offset_proves_nothing(run: Run, example_data: str, tmp_path: Path) -> None:
+    """It does not end with the word complete."""
+    table = tmp_path / "rows.parquet"
+    columns = ["partition", "offset"]
+    pq.write_table(segmentlog.read(example_data, "orders", columns=columns), table)
+    done = run("audit", example_data, "orders", "--table", table, "--since", "2030-01-01")
+
+    assert done.stdout.endswith("900 rows: no offset of the log was audited\n")

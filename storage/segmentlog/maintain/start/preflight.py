@@ -12,7 +12,7 @@ import itertools
 import os
 import struct
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from segmentlog.arguments import one_dialect, topic_names
 from segmentlog.cluster.directory_settings import DirectorySettings
@@ -525,7 +525,16 @@ def preflight(
     )
 
     def steps() -> Iterator[StartStep]:
-        yield from directory_steps(start, names)
+        first = [*directory_steps(start, names)]  # they read the metadata
+        held = {
+            each.topic_partition.topic
+            for each in itertools.chain.from_iterable(map(list_partitions, directories))
+        }
+        held.update(row["topic"] for row in _topics(start))
+        for name in names:
+            if name not in held:
+                open_log_dir(*directories).log(name, -1)  # raises, and names the nearest topic
+        yield from first
         yield from _version_steps(start, level, kafka_version)
         for each in directories:
             yield from _log_steps(each, names)
@@ -546,6 +555,11 @@ def preflight(
         found.append(step)
         on_step(step)
     return found
+
+
+def _topics(start: BrokerStart) -> Iterable[Mapping[str, str]]:
+    """The topics of the cluster, as far as they are known."""
+    return start.image.tables.get("topics", {}).values() if start.image else ()
 
 
 def _level(option: str, version: str | None) -> int | None:
