@@ -1,7 +1,6 @@
 """Losses in the middle of a log, as its indexes and the metadata of its cluster show them."""
 
 import os
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import cast
 
@@ -41,16 +40,6 @@ def known_losses(log: Log) -> tuple[LostSegments, ...]:
         if not any(gap.start_offset <= each < gap.end_offset for each in aside):
             found.setdefault(gap.end_offset, LostSegments(*gap, why))
     return tuple(found[each] for each in sorted(found))
-
-
-def log_start_beyond(log: Log) -> Iterator[str]:
-    """Says, in words, that no record of a log is read, if its log start lies beyond its end."""
-    start, end = log.log_start_checkpoint, log.end.offset
-    if start > end and log.segments:
-        yield (
-            f"its log start is {start}, beyond its log end {end}, so that none of its records is "
-            "read; segmentlog recover corrects log-start-offset-checkpoint"
-        )
 
 
 @lru_cache(maxsize=8)

@@ -728,6 +728,17 @@ class Log:
         return pa.RecordBatchReader.from_batches(schema, batches())
 
 
+def log_start_beyond(log: Log) -> str:
+    """That no record of a log is read, as its log start lies beyond its end, in words; or ""."""
+    start, end = log.log_start_checkpoint, log.end.offset
+    if start <= end or not log.segments:
+        return ""
+    return (
+        f"its log start is {start}, beyond its log end {end}, so that none of its records is "
+        "read; segmentlog recover corrects log-start-offset-checkpoint"
+    )
+
+
 @retry_if_relisted
 def find_offset(
     log: Log,

@@ -39,7 +39,7 @@ from segmentlog.model import (
     TopicPartition,
 )
 from segmentlog.reads.choose import MOST_NAMED, MissingPartition, Told, news
-from segmentlog.reads.log import Log
+from segmentlog.reads.log import Log, log_start_beyond
 from segmentlog.reads.snapshot import DirectorySnapshot, without_collector
 from segmentlog.reads.summary import html_table
 from segmentlog.store.partitions import logs_in, misnamed
@@ -508,9 +508,11 @@ class LogDirectory:
         for topic_partition in chosen:
             log = self.log(*topic_partition)
             end = log.end_offset(read_up_to, fail_on_data_loss=fail_on_data_loss, warns=False)
-            short[topic_partition] = log.short_of_high_watermark(read_up_to)
-            gone = None if fail_on_data_loss else log.lost_offsets
-            if gone and read_up_to != ReadUpTo.LOG_END:
+            reasons = (log.short_of_high_watermark(read_up_to), log_start_beyond(log))
+            short[topic_partition] = "; ".join(filter(None, reasons))
+            reads_all = read_up_to == ReadUpTo.LOG_END
+            gone = None if fail_on_data_loss and not reads_all else log.lost_offsets
+            if gone and not (reads_all and short[topic_partition]):
                 not_read[_LOST][topic_partition] = f"[{gone.start_offset}, {gone.end_offset})"
             if not is_url(log.path):
                 gaps = [each for each in (log.lost_start, *log.lost_segments) if each]

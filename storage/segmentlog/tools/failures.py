@@ -10,11 +10,11 @@ from contextlib import AbstractContextManager
 
 import typer
 
-from segmentlog.cluster.known_losses import known_losses, log_start_beyond
+from segmentlog.cluster.known_losses import known_losses
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.model import TopicPartition
 from segmentlog.reads.diskless import diskless_partitions, elsewhere
-from segmentlog.reads.log import Log
+from segmentlog.reads.log import Log, log_start_beyond
 from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.store.readable import is_file
 from segmentlog.store.system_errors import Failures
@@ -86,7 +86,8 @@ def missing_offsets(log: Log) -> Iterator[str]:
         yield elsewhere(found[log.topic_partition], log.log_end_offset)
     for lost in known_losses(log):
         yield f"{lost}; {remedy}"
-    yield from log_start_beyond(log)
+    if reason := log_start_beyond(log):
+        yield reason
     if lost_end := log.lost_offsets:
         yield f"{lost_end}; {remedy}"
         return

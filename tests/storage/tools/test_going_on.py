@@ -17,6 +17,7 @@ from segmentlog.errors import SegmentLogError
 from segmentlog.log import checkpoint, listing
 from segmentlog.maintain.start import steps
 from segmentlog.reads import scan
+from segmentlog.testing.reference import Record, encode_batch
 
 Run = Callable[..., Result]
 
@@ -578,3 +579,32 @@ def test_compact_says_what_new_records_wait_for(run: Run, segments: Path, reason
     }
 
     assert told[reason] in done.stdout
+
+
+def test_times_that_are_no_microseconds_are_compared(run: Run, tmp_path: Path) -> None:
+    """Copies are equal, and different times of that kind differ."""
+    for name, time in (("left", 2**62), ("right", 2**62), ("other", 2**62 + 2**61)):
+        path = tmp_path / name / "t-0"
+        path.mkdir(parents=True)
+        batch = encode_batch([Record(0, time, b"k", b"v")])
+        (path / f"{0:020d}.log").write_bytes(batch)
+    equal = run("compare", tmp_path / "left", tmp_path / "right")
+    differs = run("compare", tmp_path / "left", tmp_path / "other", status=1)
+
+    assert equal.stdout == "t-0: equal: 1 records in [0, 1)\n"
+    assert "differs at offset 0 in timestamp" in differs.stdout
+
+
+@pytest.mark.parametrize("fault", ["start", "segments"])
+def test_a_read_that_finds_no_record_warns(
+    segments: Path, caplog: pytest.LogCaptureFixture, fault: str
+) -> None:
+    """The log start lies beyond the log end, or all segments are gone."""
+    if fault == "start":
+        (segments / "log-start-offset-checkpoint").write_text("0\n1\na 0 90\n")
+    else:
+        for path in (segments / "a-0").glob("*.log"):
+            path.unlink()
+
+    assert segmentlog.read(segments, "a", read_up_to="logEnd").num_rows == 0
+    assert ("beyond its log end 60" if fault == "start" else "(a-0: [0, 60))") in caplog.text

@@ -39,7 +39,9 @@ WINDOW = 1 << 16
 COMPARED = ("offset", "timestamp", "timestampType", "key", "value", "headers")
 
 #: The rules of a read whose records are compared.
-AS_STORED = ScanPolicy(header_names_as_bytes=True)
+AS_STORED = ScanPolicy(in_milliseconds=True, header_names_as_bytes=True)
+
+_MOST_MS = (2**63 - 1) // 1000  #: milliseconds that an int64 holds in microseconds
 
 
 class Comparison(StrEnum):
@@ -326,9 +328,12 @@ def _digest(rows: pa.Table) -> bytes:
     numbers = {"offset": "<i8", "timestamp": "<i8", "timestampType": "<i4"}
     for name, dtype in numbers.items():
         column = _one(rows[name])
-        if name == "timestamp":
-            column = column.cast(pa.int64())
-        values = column.fill_null(-1).to_numpy(zero_copy_only=False)
+        is_in_ms = name == "timestamp" and column.type == pa.int64()
+        values = column.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+        if is_in_ms:  # digested in microseconds, which do not hold every time
+            if not (np.abs(values) <= _MOST_MS).all():
+                found.update(values.astype(dtype).tobytes())
+            values = values * 1000
         found.update(values.astype(dtype).tobytes())
     for name in ("key", "value"):
         _add_binary(found, _one(rows[name]), pc.binary_length)

@@ -7,7 +7,6 @@ from functools import cache
 from typing import SupportsIndex
 
 from segmentlog.arguments import instance_of, one_dialect, topic_names, whole_number
-from segmentlog.cluster.known_losses import log_start_beyond
 from segmentlog.cluster.replicated import ReplicatedDirectory
 from segmentlog.errors import (
     CorruptCheckpointError,
@@ -35,7 +34,7 @@ from segmentlog.maintain.verification.findings import (
 from segmentlog.model import RemoteStorageLayout, TopicPartition
 from segmentlog.reads.choose import MissingPartition, missing_of, partitions_of
 from segmentlog.reads.diskless import diskless_partitions, elsewhere
-from segmentlog.reads.log import Log
+from segmentlog.reads.log import Log, log_start_beyond
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.usage import UsageKind, UsedSpace, large_leftovers
 from segmentlog.store.paths import (
@@ -315,10 +314,11 @@ def _of_log(
     yield from (as_finding(each) for each in steps if each not in tails)
     is_damaged, parent = False, os.path.dirname(log.path)
     try:
-        if not (is_url(log.path) or is_of_a_broker(parent)):  # whose start has a finding about it
-            for reason in log_start_beyond(log):
-                path = os.path.join(parent, LOG_START_CHECKPOINT)
-                yield MakeFinding(log.topic_partition)(FindingKind.CHECKPOINT, path, reason)
+        # The start of a broker has a finding about it.
+        has_start = not is_url(log.path) and is_of_a_broker(parent)
+        if not has_start and (reason := log_start_beyond(log)):
+            path = os.path.join(parent, LOG_START_CHECKPOINT)
+            yield MakeFinding(log.topic_partition)(FindingKind.CHECKPOINT, path, reason)
         for finding in LogCheck(
             log, with_records=records, with_producers=producers, extents=extents,
             progress=on_bytes,
