@@ -28,7 +28,7 @@ from segmentlog.format.names import (
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.checkpoint import known_topic_id, read_meta_properties, read_offsets
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
-from segmentlog.reads.choose import only_in_a_tier, partitions_of
+from segmentlog.reads.choose import missing_of, only_in_a_tier, partitions_of
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.store.durable import make_directory, sync_ancestors
@@ -121,7 +121,10 @@ def mirror(
     numbers = [whole_number("partitions", each, most=LARGEST_INT) for each in partitions]
     failures = Failures(on_failure)
     source = open_replicas(path, *more, include_deleted_topics=include_deleted_topics)
-    chosen = partitions_of(source, names, numbers)
+    missing = missing_of(source, names, numbers)
+    chosen = partitions_of(source, names, numbers, missing)
+    for lost in missing:
+        logger.warning("%s is not copied: %s", lost.topic_partition, lost.reason)
     directory = writable_path(to)
     if is_bucket(directory):
         from segmentlog.cluster.mirror_up import mirror_up  # the compiled kernels load here

@@ -232,7 +232,7 @@ def mirror(
         )  # fmt: skip
     source = open_replicas(*sources, include_deleted_topics=include_deleted_topics)
     for lost in missing_of(source, topic or (), partition or ()):
-        failed.add(lost.topic_partition, f"it is not copied: {lost.reason}")
+        failed.add(lost.topic_partition)  # a warning has named it
     write_not_in_use(source, topic or ())
     for each in found:  # the log of several brokers does not show what one of them has lost
         name = f"{each.topic}-{each.partition}"

@@ -83,6 +83,11 @@ class LogStart:
         self._segments = [Segment(each, is_sealed=False) for each in list_segments(path)]
 
     @property
+    def has_segments(self) -> bool:
+        """Whether there is a ``.log`` file."""
+        return bool(self._segments)
+
+    @property
     def bytes_to_recover(self) -> int:
         """Bytes of the segments that the broker reads, from the recovery point on."""
         if self._is_clean:
@@ -604,6 +609,15 @@ def _log_steps(directory: str, topics: Collection[str]) -> Iterator[StartStep]:
         try:
             log = loading.log(each.topic_partition, each.path)
             yield from log.steps()
+            promised = loading.high_watermarks.get(each.topic_partition, 0)
+            if promised > 0 and not log.has_segments:
+                yield StartStep(
+                    StartAction.MISSING, *each.topic_partition, each.path,
+                    "the directory has no segment: a starting broker begins an empty log",
+                    f"all records up to the high watermark {promised}",
+                    "put the segments back from a backup or another replica before the start",
+                    offset=0, end_offset=promised,
+                )  # fmt: skip
         except (LogDirectoryError, OSError) as error:
             yield _undecided(each, error)
             continue
