@@ -6,8 +6,10 @@ and pyiceberg.  Only the columns for topic, partition and offset are read.
 
 import importlib
 import os
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -16,13 +18,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+from pyarrow import fs
 
 from segmentlog.audits.audit import Table
-from segmentlog.errors import ColumnError, OptionError
+from segmentlog.errors import ColumnError, OptionError, SegmentLogError
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.model import TopicPartition
 
-_ICEBERG = "iceberg:"
+_DELTA, _ICEBERG = "delta:", "iceberg:"
+#: One letter is a drive of Windows; ``file:/lake`` is how Hadoop writes a path.
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _ACCEPTED = (
     "give a Parquet file or directory, the directory of a Delta table, the metadata file or the "
     "directory of an Iceberg table, iceberg:CATALOG/NAMESPACE.TABLE, or an object that has the "
@@ -49,17 +54,9 @@ def open_table(table: Table) -> RowsOfTable:
     """
     if isinstance(table, str | os.PathLike):
         path = os.fspath(table)
-        try:
-            return open_table(_at(path))
-        except OptionError:
-            raise
-        except Exception as error:  # deltalake and pyiceberg have errors of several bases
-            package = type(error).__module__.partition(".")[0]
-            is_about_it = isinstance(error, (OSError, ValueError, KeyError))
-            if not is_about_it and package not in ("deltalake", "pyiceberg"):
-                raise
-            reason = f"it cannot be opened as a table ({_in_a_line(error)}): {_ACCEPTED}"
-            raise OptionError("table", path, reason) from error
+        with _failures_of(path, "opened as a table", f": {_ACCEPTED}"):
+            opened = open_table(_at(path))
+        return RowsOfTable(opened.schema, partial(_of_path, path, opened))
     if hasattr(table, "to_pyarrow_dataset"):  # of deltalake
         return _of_delta(table)
     if hasattr(table, "metadata_location") and hasattr(table, "scan"):  # of pyiceberg
@@ -87,6 +84,27 @@ def open_table(table: Table) -> RowsOfTable:
     raise OptionError("table", type(table).__name__, _ACCEPTED)
 
 
+@contextmanager
+def _failures_of(path: str, done: str, accepted: str = "") -> Iterator[None]:
+    """Raise what is wrong with a table or with a file of it as an `OptionError` with its path."""
+    try:
+        yield
+    except SegmentLogError:
+        raise
+    except Exception as error:  # deltalake and pyiceberg have errors of several bases
+        package = type(error).__module__.partition(".")[0]
+        is_about_it = isinstance(error, (OSError, ValueError, KeyError, pa.ArrowException))
+        if not is_about_it and package not in ("deltalake", "pyiceberg"):
+            raise
+        reason = f"it cannot be {done} ({_in_a_line(error)}){accepted}"
+        raise OptionError("table", path, reason) from error
+
+
+def _of_path(path: str, opened: RowsOfTable, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    with _failures_of(path, "read"):
+        yield from opened.read(names)
+
+
 def _of_dataset(table: ds.Dataset, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The rows of a dataset, in memory that does not grow with its files.
 
@@ -98,12 +116,13 @@ def _of_dataset(table: ds.Dataset, names: Sequence[str]) -> Iterator[pa.RecordBa
         yield from table.to_batches(columns=[*names], batch_readahead=2, fragment_readahead=1)
         return
     for fragment in table.get_fragments():
-        if _is_plain(fragment, names):
-            yield from _ahead(_of_parquet(fragment, names))
-        else:
-            yield from fragment.to_batches(
-                table.schema, columns=[*names], batch_readahead=2, fragment_readahead=1
-            )
+        with _failures_of(getattr(fragment, "path", ""), "read"):
+            if _is_plain(fragment, names):
+                yield from _ahead(_of_parquet(fragment, names))
+            else:
+                yield from fragment.to_batches(
+                    table.schema, columns=[*names], batch_readahead=2, fragment_readahead=1
+                )
 
 
 def _is_plain(fragment: ds.Fragment, names: Sequence[str]) -> bool:
@@ -157,28 +176,41 @@ def _at(path: str) -> Table:
     if path.startswith(_ICEBERG):
         catalog, _, name = path.removeprefix(_ICEBERG).partition("/")
         return _needed("pyiceberg.catalog", "pyiceberg").load_catalog(catalog).load_table(name)
-    if path.endswith(".metadata.json") or os.path.isdir(os.path.join(path, "metadata")):
-        found = path if path.endswith(".json") else _newest_metadata(path)
-        return _needed("pyiceberg.table", "pyiceberg").StaticTable.from_metadata(found)
-    if os.path.isdir(os.path.join(path, "_delta_log")) or path.startswith("delta:"):
-        return _needed("deltalake", "deltalake").DeltaTable(path.removeprefix("delta:"))
+    if path.endswith(".metadata.json"):
+        return _static(path)
+    if path.startswith(_DELTA):
+        return _needed("deltalake", "deltalake").DeltaTable(path.removeprefix(_DELTA))
+    is_url = _URL.match(path)
+    files, inner = fs.FileSystem.from_uri(path) if is_url else (fs.LocalFileSystem(), path)
+    if _kind(files, f"{inner}/metadata") == fs.FileType.Directory:
+        return _static(_newest_metadata(path, files, inner))
+    if _kind(files, f"{inner}/_delta_log") == fs.FileType.Directory:
+        return _needed("deltalake", "deltalake").DeltaTable(path)
     kind = _FORMATS.get(os.path.splitext(path)[1], "parquet")
     return ds.dataset(path, format=kind, partitioning="hive")
 
 
-def _newest_metadata(path: str) -> str:
+def _static(metadata: str) -> Table:
+    return _needed("pyiceberg.table", "pyiceberg").StaticTable.from_metadata(metadata)
+
+
+def _kind(files: fs.FileSystem, path: str) -> fs.FileType:
+    return files.get_file_info(path).type
+
+
+def _newest_metadata(path: str, files: fs.FileSystem, inner: str) -> str:
     """The metadata of an Iceberg table in a directory, which no catalog has named."""
-    directory = os.path.join(path, "metadata")
-    if os.path.exists(os.path.join(directory, "version-hint.text")):
+    if _kind(files, f"{inner}/metadata/version-hint.text") == fs.FileType.File:
         return path  # pyiceberg follows it
-    names = [name for name in os.listdir(directory) if name.endswith(".metadata.json")]
+    listed = files.get_file_info(fs.FileSelector(f"{inner}/metadata"))
+    names = [each.base_name for each in listed if each.base_name.endswith(".metadata.json")]
     if len(names) != 1:
         reason = (
             f"it has {len(names)} metadata files, and only its catalog knows which one is the "
             "table: give the metadata file, or iceberg:CATALOG/NAMESPACE.TABLE"
         )
         raise OptionError("table", path, reason)
-    return os.path.join(directory, names[0])
+    return f"{path.rstrip('/')}/metadata/{names[0]}"
 
 
 def _needed(module: str, package: str) -> Any:  # noqa: ANN401 - a package without types

@@ -77,7 +77,7 @@ class JobTopics:
         if asked not in {None, self.partitions.get(self.topic, asked)}:
             accepted = (
                 f"topic {self.topic!r} exists and has {self.partitions[self.topic]} partitions: "
-                "leave the option out to write to these, choose another topic, or delete this one "
+                "give this number, choose another topic, or delete this one "
                 "and its records: segmentlog delete-topic"
             )
             raise OptionError("num_partitions", str(asked), accepted)

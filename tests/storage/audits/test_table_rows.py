@@ -12,6 +12,7 @@ import pytest
 
 from segmentlog.audits import table_rows
 from segmentlog.audits.table_rows import open_table
+from segmentlog.errors import OptionError
 
 NAMES = ["offset", "partition"]
 
@@ -111,3 +112,33 @@ def test_a_row_group_is_not_decoded_as_a_whole(
     found = [each.num_rows for each in open_table(str(tmp_path / "a.parquet")).read(NAMES)]
 
     assert (5000, 512) == (sum(found), max(found))
+
+
+@pytest.mark.parametrize("form", ["{}", "file://{}", "file:{}"])
+def test_the_kind_of_a_table_is_found_at_a_path_and_at_a_url(tmp_path: Path, form: str) -> None:
+    """The files of a Delta table also have rows that a later version has replaced."""
+    deltalake = pytest.importorskip("deltalake")
+    at = form.format(tmp_path / "delta")
+    for n in (30, 20):
+        deltalake.write_deltalake(tmp_path / "delta", rows(n), mode="overwrite")
+    assert 20 == sum(each.num_rows for each in open_table(at).read(NAMES))
+
+    (tmp_path / "iceberg" / "metadata").mkdir(parents=True)
+    for name in ("0.metadata.json", "1.metadata.json"):
+        (tmp_path / "iceberg" / "metadata" / name).touch()
+    with pytest.raises(OptionError, match="it has 2 metadata files"):
+        open_table(form.format(tmp_path / "iceberg"))
+
+
+@pytest.mark.parametrize("place", [slice(4, 20), slice(-16, None)], ids=["rows", "footer"])
+def test_a_damaged_file_of_a_table_is_named(tmp_path: Path, place: slice) -> None:
+    """Arrow's own error of damaged rows does not say which file has them."""
+    for name in ("a.parquet", "b.parquet"):
+        pq.write_table(rows(1000), tmp_path / name, compression="none", use_dictionary=False)
+    damaged = bytearray((tmp_path / "b.parquet").read_bytes())
+    damaged[place] = bytes([0x5A]) * 16
+    (tmp_path / "b.parquet").write_bytes(damaged)
+
+    with pytest.raises(OptionError, match=r"b.parquet'; it cannot be read \(") as caught:
+        [*open_table(str(tmp_path)).read(NAMES)]
+    assert str(tmp_path / "b.parquet") == caught.value.value

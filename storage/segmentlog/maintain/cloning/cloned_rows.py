@@ -237,9 +237,10 @@ def _transformed(transform: Transform, batch: pa.RecordBatch) -> pa.RecordBatch:
     if not isinstance(found, pa.RecordBatch):
         raise refused("transform", type(found).__name__, "it has to return a record batch")
     for name in COLUMNS:
-        if name not in found.schema.names:
-            accepted = f"transform has to return all columns: {', '.join(COLUMNS)}"
-            raise ColumnError(name, "missing", accepted)
+        if (n_found := found.schema.names.count(name)) != 1:
+            accepted = f"transform has to return each of the columns once: {', '.join(COLUMNS)}"
+            value = "present more than once" if n_found else "missing"
+            raise ColumnError(name, value, accepted)
     for name in ("partition", "offset"):
         column = found[name]
         if column.type != batch[name].type or column.null_count:

@@ -353,9 +353,10 @@ def _destination(source: LogDirectory, given: CloneSettings) -> str:
             raise OptionError("to", "", "name the log directory of the clone")
         return source.paths[0]
     directory = writable_path(given.to)
-    if is_bucket(directory) or not exists(directory):
+    if is_bucket(directory):
         return directory
-    refuse_partition(directory)
+    if exists(directory):
+        refuse_partition(directory)
     is_same = any(identity_of(directory) == identity_of(each) for each in source.paths
                   if not is_url(each))  # fmt: skip
     if not is_same:

@@ -449,6 +449,7 @@ def test_a_transform_changes_values_and_leaves_out_rows(source: Path, tmp_path: 
     [
         (lambda rows: rows.to_pylist(), OptionError, "has to return a record batch"),
         (lambda rows: rows.select(["key", "value"]), ColumnError, "'partition' is missing"),
+        (lambda rows: rows.append_column("key", rows["key"]), ColumnError, "more than once"),
         (lambda rows: rows.take(pa.array([1, 0])), OptionError, "2 rows for"),
         (lambda rows: pa.concat_batches([rows, rows]), OptionError, "adds, repeats or moves"),
         (lambda rows: _with_offset(rows, 5000), OptionError, "adds, repeats or moves"),
@@ -584,8 +585,9 @@ def test_a_destination_lies_apart_from_the_source(source: Path, tmp_path: Path) 
     with pytest.raises(LogDirectoryError, match="is a partition directory"):
         segmentlog.clone(source, "t", "v", to=tmp_path / "empty" / "u-0", dry_run=True)
     (source / "inner").mkdir()
-    with pytest.raises(LogDirectoryError, match="lies in the source"):
-        segmentlog.clone(source, "t", "u", to=source / "inner")
+    for name in ("inner", "none/yet"):
+        with pytest.raises(LogDirectoryError, match="lies in the source"):
+            segmentlog.clone(source, "t", "u", to=source / name)
     with pytest.raises(segmentlog.UnknownTopicOrPartitionError):
         segmentlog.clone(source, "x", "u")
 
