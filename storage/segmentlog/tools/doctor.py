@@ -348,7 +348,7 @@ def store_checks(url: str) -> Iterator[Check]:
             "is no URL of a store with conditional writes (s3://, gs://, abfss://, az://): "
             "segmentlog verify and preflight look at directories"
         )
-        raise LogDirectoryError(without_options(url) if "://" in url else url, reason)
+        raise LogDirectoryError(without_options(url), reason)
     objects = objects_at(location)
     yield Check(State.OK, "client", f"obstore {version('obstore')}, {location}")
     reading = _tried("reading", _READ, lambda: _log(objects, location))

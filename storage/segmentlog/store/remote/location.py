@@ -146,9 +146,9 @@ def location_of(path: str) -> Location:
 
 def without_options(path: str) -> str:
     """A path without options: the way in which a user knows the place."""
-    scheme, _, rest = path.partition("://")
+    scheme, sign, rest = path.partition("://")
     authority, slash, key = rest.partition("/")
-    return f"{scheme}://{authority.partition(';')[0]}{slash}{key}"
+    return f"{scheme}{sign}{authority.partition(';')[0]}{slash}{key}"
 
 
 def without_secrets(text: str) -> str:

@@ -157,3 +157,4 @@ def test_a_local_path_stays_one() -> None:
     assert readable_path("/data/a:b") == "/data/a:b"
     assert readable_path("file:///data/a%20b") == "/data/a b"
     assert not is_url(readable_path("logs"))
+    assert "/var/lib;kafka" == without_options("/var/lib;kafka")
