@@ -38,11 +38,12 @@ from segmentlog.errors import (
     UnknownTopicOrPartitionError,
 )
 from segmentlog.format.names import (
+    HIGH_WATERMARK_CHECKPOINT,
     DirectoryState,
     check_topic_name,
     is_renamed_directory,
 )
-from segmentlog.log.checkpoint import read_topic_id
+from segmentlog.log.checkpoint import read_offsets, read_topic_id
 from segmentlog.maintain.restoration.plan import (
     OpenTransactions,
     Restoration,
@@ -524,4 +525,14 @@ def _lacks_of(directory: str, topic: str, n_partitions: int) -> Iterator[str]:
                 f"{log.path} has offsets up to {log.log_end_offset}, and only an empty partition "
                 "can take the offsets of another log: give another name (as_topic, --as), or "
                 "another directory (to, --to)"
+            )
+    # A broker that is killed soon after it has renamed directories leaves their high watermarks.
+    offsets = dict(read_offsets(directory, HIGH_WATERMARK_CHECKPOINT))
+    gone = {each.partition: at for each, at in sorted(offsets.items()) if each.topic == topic}
+    for partition in gone.keys() - {*there}:
+        if gone[partition]:
+            yield (
+                f"{HIGH_WATERMARK_CHECKPOINT} still has {topic}-{partition} at {gone[partition]}, "
+                "and a new log would not have these records: give another name (as_topic, --as), "
+                "or another directory (to, --to)"
             )

@@ -395,6 +395,21 @@ def test_targets_that_are_refused(deleted: tuple[Path, pa.Table], tmp_path: Path
         segmentlog.undelete(directory, TOPIC, to=tmp_path / "file")
 
 
+def test_a_high_watermark_that_a_killed_broker_has_left(tmp_path: Path) -> None:
+    """A dry run says so, too, and no message tells to delete what is to be restored."""
+    directory = tmp_path / "logs"
+    records = fill(directory, n_partitions=1)
+    (directory / f"{TOPIC}-0").rename(directory / f"{TOPIC}-0.{'a' * 32}-delete")
+    (problem,) = segmentlog.undelete(directory, TOPIC, dry_run=True).problems
+    with pytest.raises(LogDirectoryError, match="another directory") as caught:
+        segmentlog.undelete(directory, TOPIC)
+
+    assert f"still has {TOPIC}-0 at 60" in problem
+    assert problem in str(caught.value)
+    segmentlog.undelete(directory, TOPIC, to=tmp_path / "saved")
+    assert records == read(tmp_path / "saved")
+
+
 def test_a_dry_run_changes_nothing(deleted: tuple[Path, pa.Table]) -> None:
     """It has the plan and the problems, and makes no directory."""
     directory, _ = deleted
