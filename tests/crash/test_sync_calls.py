@@ -138,12 +138,16 @@ REASONS: Mapping[str, str] = {
                 "maintain.compaction.compact.reached > put > write > write_offsets > write > "
                 "replace_file > sync_directory > sync_file: fsync log directory"
             ),
+            (
+                "txn.effects.apply > write_offsets > write > replace_file > "
+                "rename: rename cleaner-offset-checkpoint"
+            ),
         ],
         "high watermarks show missing partitions; no record is written before the next sync": [
             "txn.topics.create_partitions > sync_directory > sync_file: fsync log directory",
         ],
         "a writer that has died while it made the topic may not have synced it": [
-            "store.durable > sync_directory > sync_file: fsync partition",
+            "txn.topics.create > sync_directory > sync_file: fsync partition",
             "writes.prepare.ready_to_append > sync_directory > sync_file: fsync log directory",
         ],
         "a reader may still need the segment that an earlier compaction has replaced": [
@@ -158,6 +162,17 @@ REASONS: Mapping[str, str] = {
                 "maintain.recover_directory.close > put > write > write_offsets > write > "
                 "replace_file > sync_directory > sync_file: fsync log directory"
             ),
+        ],
+        "with an index that lags, look-ups read more of the segment": [
+            "cluster.follower.stage_files > rename: rename *.index",
+        ],
+        "without what it has found equal, the next mirror compares all bytes": [
+            f"cluster.follower.write_known > replace_file > {call}"
+            for call in (
+                "write_new_file > sync_file: fsync segmentlog.mirrored",
+                "rename: rename segmentlog.mirrored",
+                "sync_directory > sync_file: fsync log directory",
+            )
         ],
         "a broker that starts, or the next deletion, removes the rest of a deleted topic": [
             "txn.topics.remove_taken_out > sync_directory > sync_file: fsync log directory",

@@ -391,7 +391,6 @@ class Follower:
             if segment.base_offset in self._same and self._lacks_indexes(segment, size):
                 with _opened(segment) as file:
                     self._index_files += self._copy_indexes(segment, size, file)
-        sync_directory(self._path)
 
     def _lacks_indexes(self, segment: Segment, size: int) -> bool:
         """Whether indexes of a segment that the destination has are to be copied."""

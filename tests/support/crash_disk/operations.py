@@ -106,35 +106,50 @@ def compacts(run: Run) -> None:
     ]
     if [1] != [len(each) for each in bases[1:]]:
         return
-    active = bases[0][-1]
+    job = run.begin({}, leaves={0: _last_of_keys(run)})
+    _compact(run.directory, job.config.topic_config.segment_bytes)
+    run.end(job, is_committed=True, is_at_rest=True)
+
+
+def _last_of_keys(run: Run) -> list[int]:
+    """The values of partition 0 that a compaction of its closed segments leaves."""
     log = segmentlog.open_log_dir(run.directory).log(TOPIC, 0)
+    active = log.segments[-1].base_offset
     rows = log.scan(columns=["offset", "key", "value"]).read_all().to_pylist()
     last = {row["key"]: row["offset"] for row in rows if row["offset"] < active}
-    left = [
+    return [
         int(row["value"][-9:])
         for row in rows
         if row["offset"] >= active or (row["key"] and row["offset"] == last[row["key"]])
     ]
-    job = run.begin({}, leaves={0: left})
+
+
+def _compact(directory: Path, segment_bytes: int) -> None:
     settings = {
         "cleanup.policy": "compact",
-        "segment.bytes": str(job.config.topic_config.segment_bytes),
+        "segment.bytes": str(segment_bytes),
         "index.interval.bytes": str(INDEX_INTERVAL_BYTES),
         "min.cleanable.dirty.ratio": "0",
     }
-    done = segmentlog.compact(run.directory, settings=settings)
+    done = segmentlog.compact(directory, settings=settings)
     assert [0] * len(done) == [each.partition for each in done]
-    run.end(job, is_committed=True, is_at_rest=True)
 
 
-def follows(run: Run, rows: Mapping[int, int] = _TWO, *, erases_one: bool = False) -> None:
-    """Mirror a directory that is a job ahead, or one in which a key was erased."""
+def follows(
+    run: Run,
+    rows: Mapping[int, int] = _TWO,
+    *,
+    erases_one: bool = False,
+    is_compacted: bool = False,
+) -> None:
+    """Mirror a directory that is a job ahead, or whose records were erased or compacted."""
     leaves: dict[int, list[int]] = {}
+    if is_compacted:
+        leaves[0] = _last_of_keys(run)
     if erases_one:
-        rows = {}
         writes(run, {0: 3}, n_keys=7)
         leaves[0], key = _without_a_key(run)
-    job = run.begin(rows, leaves=leaves, is_exchanged=erases_one)
+    job = run.begin({} if leaves else rows, leaves=leaves, is_exchanged=bool(leaves))
     outside = Path(tempfile.mkdtemp())
     source = outside / run.directory.name  # so that its calls count as those of other writes
     with pytest.MonkeyPatch.context() as patch:
@@ -142,6 +157,8 @@ def follows(run: Run, rows: Mapping[int, int] = _TWO, *, erases_one: bool = Fals
         shutil.copytree(run.directory, source)
         if erases_one:
             segmentlog.erase(source, key, TOPIC)
+        elif is_compacted:
+            _compact(source, segment_bytes=1 << 20)  # the closed segments become one
         else:
             write_job(source, job)
         segmentlog.mirror(source, to=run.directory)

@@ -144,6 +144,8 @@ def _singles() -> Iterator[Scenario]:
     yield Scenario("mirror", [follows])
     yield Scenario("mirror that adds segments", [partial(follows, rows=ROLLING)])
     yield Scenario("mirror of an erasure", [partial(follows, erases_one=True)])
+    yield Scenario("mirror of a compaction", [partial(follows, is_compacted=True)],
+                   n_jobs=2, is_keyed=True)  # fmt: skip
     yield Scenario("append of staged rows", [partial(writes, rows={0: 4, 1: 2}, is_staged=True)])
     for number in (30, 45):  # before the decision, and after it
         yield Scenario(f"die at call {number}", [partial(dies, number=number, rows=ROLLING)])
