@@ -293,9 +293,11 @@ class Change:
     ) -> None:
         """Steps 1 to 4; a failure undoes them, except a failed sync and a lost lock."""
         guard, syncs = Guard.of_job(self.directory, self.token), SyncTogether()
+        is_begun = False
         try:
             # 1. and 2. The guard with the intent; the mark of a clean stop moves into it.
             raise_guard(self.directory, guard, intent)
+            is_begun = True
             # 3. The work, synced before the decision: in the other order, a power cut leaves a
             # change that is decided for all partitions, and has batches in some of them only.
             work(syncs)
@@ -312,7 +314,7 @@ class Change:
         except BaseException:
             # An interrupt may follow the decision.
             if State.read(self.directory).token != self.token:
-                give_up(self.directory, guard, intent)
+                give_up(self.directory, guard, intent, is_begun=is_begun)
             raise
         finally:
             syncs.abandon()

@@ -327,13 +327,21 @@ def finish(directory: str, guard: Guard, intent: Intent) -> None:
     _release_guard(directory, guard, is_clean=intent.was_clean and intent.is_flushed)
 
 
-def give_up(directory: str, guard: Guard, intent: Intent) -> None:
-    """Undo our own commit, unless another writer has taken it over and may have appended."""
+def give_up(directory: str, guard: Guard, intent: Intent, *, is_begun: bool) -> None:
+    """Undo our own commit, unless another writer has taken it over and may have appended.
+
+    `is_begun`: whether our guard was found to be the only one, on the state of the intent.
+    """
     try:
         seized = guard.seize()
     except FileNotFoundError:
         return
-    _undo(directory, seized, intent)
+    if is_begun:
+        _undo(directory, seized, intent)
+    else:
+        # If the lock was lost, the bytes after the ends in the intent are another writer's. A mark
+        # in the guard is true: it moves there last.
+        withdraw(directory, seized, is_clean=intent.was_clean)
 
 
 def _undo(directory: str, guard: Guard, intent: Intent, *, is_asked: bool = False) -> None:
@@ -416,11 +424,11 @@ def _release_guard(directory: str, guard: Guard, *, is_clean: bool) -> None:
     sync_directory(directory)
 
 
-def withdraw(directory: str, guard: Guard) -> None:
+def withdraw(directory: str, guard: Guard, *, is_clean: bool = False) -> None:
     """Remove a guard whose commit has written nothing, without undoing anything."""
     # The intent goes first: any writer that finds a guard without an intent only removes it.
     remove_file(guard.intent_path, missing_ok=True)
-    _release_guard(directory, guard, is_clean=False)
+    _release_guard(directory, guard, is_clean=is_clean)
 
 
 def _remove(guard: Guard) -> None:

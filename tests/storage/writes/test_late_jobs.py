@@ -1,5 +1,6 @@
 """Jobs that commit late, twice, or after their lock or their topic is gone."""
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -15,12 +16,15 @@ from segmentlog.errors import (
     LogDirectoryError,
     LogLockedError,
 )
+from segmentlog.model import TopicPartition
 from segmentlog.store.lock import DirectoryLock
 from segmentlog.txn import change
-from segmentlog.txn.guard import Guard, Intent, list_guards
+from segmentlog.txn.effects import MoveBounds
+from segmentlog.txn.guard import Guard, Intent, PartitionIntent, list_guards
 from segmentlog.writes import commit
 from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.job import WriteJob
+from segmentlog.writes.prepare import ready_to_append
 
 pytestmark = pytest.mark.linux
 
@@ -54,7 +58,7 @@ def test_a_topic_that_was_deleted_after_an_unfinished_commit(
     with monkeypatch.context() as patch:
         patch.setattr(commit, "_append", lambda *_, **__: None)
         patch.setattr(change, "decide", _die)
-        patch.setattr(change, "give_up", lambda *_: None)
+        patch.setattr(change, "give_up", lambda *_, **__: None)
         with pytest.raises(ZeroDivisionError):
             job.commit([stager.finish()])
     assert list_guards(str(tmp_path))
@@ -129,6 +133,45 @@ def test_a_writer_that_lost_its_lock_withdraws(
     assert [b"v", b"other"] == values(tmp_path)
     assert_tidy(tmp_path)
     assert (other != "unsynced") == (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+@pytest.mark.parametrize("call", ["create_directory", "replace_file", "list_guards"])
+@pytest.mark.parametrize("is_decided", [True, False])
+def test_a_writer_that_lost_its_lock_and_fails_undoes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, *, is_decided: bool
+) -> None:
+    """It fails after making its guard, before it looks for others. The other's commit stays."""
+    write(tmp_path, ONE)
+    held = change.HeldDirectory(str(tmp_path))
+    zero = TopicPartition("t", 0)
+    sizes, end = ready_to_append(held, [zero], flush=True)[zero]
+    late = change.Change.begin(held)
+    intent = PartitionIntent(*zero, sizes, end, end, end + 5)
+    decide, real = change.decide, getattr(change, call)
+
+    def fails(*arguments: Any) -> None:
+        real(*arguments)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def commits_late() -> None:
+        with monkeypatch.context() as patch, pytest.raises(OSError, match=os.strerror(errno.EIO)):
+            patch.setattr(change, call, fails)
+            late.carry_out([intent], [MoveBounds()], _die)
+
+    def decides_last(*arguments: Any) -> None:
+        commits_late()
+        decide(*arguments)
+
+    with monkeypatch.context() as patch:
+        if not is_decided:
+            patch.setattr(change, "decide", decides_last)
+        write(tmp_path, pa.table({"value": [b"other"]}))
+    if is_decided:
+        commits_late()
+    assert [b"v", b"other"] == values(tmp_path)
+    write(tmp_path, ONE)
+    assert [b"v", b"other", b"v"] == values(tmp_path)
+    assert_tidy(tmp_path)
 
 
 def test_a_stale_guard_undoes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,7 +128,7 @@ def test_a_commit_is_undone_in_all_logs_together(
     write(tmp_path, ROWS, num_partitions=N)
     with monkeypatch.context() as patch:
         patch.setattr("segmentlog.txn.change.decide", crash)
-        patch.setattr("segmentlog.txn.change.give_up", lambda *_: None)
+        patch.setattr("segmentlog.txn.change.give_up", lambda *_, **__: None)
         with pytest.raises(RuntimeError):
             write(tmp_path, ROWS)
     with counted_syncs(monkeypatch) as found:
