@@ -154,9 +154,10 @@ def test_a_writer_that_lost_its_lock_and_fails_undoes_nothing(
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     def commits_late() -> None:
-        with monkeypatch.context() as patch, pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        with monkeypatch.context() as patch:
             patch.setattr(change, call, fails)
-            late.carry_out([intent], [MoveBounds()], _die)
+            with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+                late.carry_out([intent], [MoveBounds()], _die)
 
     def decides_last(*arguments: Any) -> None:
         commits_late()
