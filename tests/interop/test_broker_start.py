@@ -149,3 +149,24 @@ def test_retention_acts_within_the_first_minute(tmp_path: Path) -> None:
         }
     broker.kill()
     assert named == found
+
+
+def test_retention_believes_zeros_in_an_index_of_times(tmp_path: Path) -> None:
+    """Records of today go, because the last entry of their index says 1970."""
+    broker = _Started(tmp_path / "broker", settings={"log.retention.ms": 7 * 86_400_000})
+    writable_copy(filled("4.3.1", tmp_path), broker.log_dir)
+    zeroed = broker.log_dir / "orders-0" / f"{0:020d}.timeindex"
+    zeroed.write_bytes(bytes(12))
+    extended = broker.log_dir / "orders-2" / zeroed.name
+    extended.write_bytes(extended.read_bytes() + bytes(12))
+    steps = segmentlog.preflight(broker.log_dir)
+    cuts = {each.path: each.end_offset for each in steps if each.action == StartAction.TRUNCATE}
+    assert {str(zeroed): 20, str(extended): 20} == cuts
+    broker.start()
+    until = time.monotonic() + 120
+    gone: set[str] = set()
+    while len(gone) < len(cuts) and time.monotonic() < until:
+        time.sleep(0.5)
+        gone = {each.parent.name for each in broker.log_dir.glob(f"*/{20:020d}.log")}
+    broker.kill()
+    assert {"orders-0", "orders-2"} == gone

@@ -161,6 +161,11 @@ class SparseIndex(IndexFile):
         self.base_offset = base_offset
         self.n_entries = self._count_entries()
 
+    @property
+    def ends_in_zeros(self) -> bool:
+        """Whether zeros take the place of the last entry, as a broker counts entries."""
+        return self.n_entries < self.size // self.entry_bytes
+
     def _raw(self, slot: int) -> bytes:
         return self.read(slot * self.entry_bytes, self.entry_bytes)
 

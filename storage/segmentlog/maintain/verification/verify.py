@@ -265,7 +265,8 @@ def _of_start(log: Log, loading: Callable[[str], LoadingDirectory]) -> list[Star
     steps = loading(parent).log(log.topic_partition, path).steps()
     return [
         each for each in steps
-        if each.action != StartAction.REBUILD and not each.path.endswith(".timeindex")
+        if each.action != StartAction.REBUILD
+        and not (each.action == StartAction.DROP and each.path.endswith(".timeindex"))
     ]  # fmt: skip
 
 

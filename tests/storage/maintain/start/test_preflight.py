@@ -371,6 +371,34 @@ def test_a_segment_that_no_index_can_hold_is_split(
         assert f"divides the segment at the offsets 0, {FAR}" in step.reason
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_zeros_at_the_end_of_an_index_of_times_let_retention_delete(
+    tmp_path: Path, *, is_clean: bool
+) -> None:
+    """Unless the start builds the index again: that of an active segment that was preallocated."""
+    directory = writable_copy(CLUSTER.parent / "data", tmp_path / "logs")
+    closed, active = sorted((directory / "payments-0").glob("*.timeindex"))
+    for each in (closed, active):
+        each.write_bytes(each.read_bytes() + bytes(24))
+    if not is_clean:
+        (directory / ".kafka_cleanshutdown").unlink()
+    expected = [(closed, 0, 60), (active, 60, 122)][: 2 if is_clean else 1]
+
+    steps = segmentlog.preflight(directory, topics="payments")
+    cuts = [each for each in steps if each.action == StartAction.TRUNCATE]
+    assert expected == [(Path(each.path), each.offset, each.end_offset) for each in cuts]
+    assert all("retention deletes the segment" in each.reason for each in cuts)
+    found = segmentlog.verify(directory, topics="payments")
+    cuts = [each for each in found if each.kind == FindingKind.START_TRUNCATES]
+    assert expected == [(Path(each.path), each.offset, each.end_offset) for each in cuts]
+    assert {Severity.ERROR} == {each.severity for each in cuts}
+
+    for _ in segmentlog.reindex(directory / "payments-0"):
+        pass
+    steps = segmentlog.preflight(directory, topics="payments")
+    assert StartAction.TRUNCATE not in {each.action for each in steps}
+
+
 def test_a_cut_below_the_high_watermark_is_a_loss(directory: Path) -> None:
     """The offsets up to the high watermark are named, although no whole batch is cut off."""
     (directory / ".kafka_cleanshutdown").unlink()
