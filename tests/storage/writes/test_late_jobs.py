@@ -175,6 +175,32 @@ def test_a_writer_that_lost_its_lock_and_fails_undoes_nothing(
     assert_tidy(tmp_path)
 
 
+@pytest.mark.parametrize("is_deletion", [False, True])
+def test_a_writer_that_loses_its_lock_after_its_decision_changes_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_deletion: bool
+) -> None:
+    """The next writer has finished its commit, and has committed: its records stay visible."""
+    write(tmp_path, ONE)
+    finish = change.finish
+
+    def finishes_late(*arguments: Any) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(change, "finish", finish)
+            patch.setattr(DirectoryLock, "__enter__", lambda self: self)
+            patch.setattr(DirectoryLock, "__exit__", lambda *_: None)
+            write(tmp_path, pa.table({"value": [b"other"]}))
+        finish(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(change, "finish", finishes_late)
+        if is_deletion:
+            segmentlog.delete_topic(tmp_path, "t")
+        else:
+            write(tmp_path, ONE)
+    assert [*([] if is_deletion else [b"v", b"v"]), b"other"] == values(tmp_path)
+    assert_tidy(tmp_path)
+
+
 def test_a_stale_guard_undoes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its writer had lost the lock, and died after making the guard, before it looked again."""
     write(tmp_path, ONE)
