@@ -161,7 +161,7 @@ def audit(
     Raises
     ------
     ColumnError
-        If the table lacks one of the columns, or a value is no whole number.
+        If the table lacks one of the columns, or a value is not a whole number.
     SegmentLogError
         See `segmentlog.audit`.
     """

@@ -61,8 +61,8 @@ def payload(
     Parameters
     ----------
     value, headers, is_key : as of `schema_id`.
-    is_protobuf : whether the path to the type of the message is left out, too.  It stands after
-        the id, before the message.
+    is_protobuf : whether the path to the type of the message is left out, too.  It is between
+        the id and the message.
     """
     column = _column(value)
     after_id = functions.substr(column, functions.lit(_ID_BYTES + 1))

@@ -39,7 +39,7 @@ def lag(progress: "StreamingQueryProgress | Mapping[str, Any] | str | None") -> 
 
     Parameters
     ----------
-    progress : a progress of the query, classic or Spark Connect; its JSON, as listeners get it;
+    progress : a progress report, classic or Spark Connect; its JSON, as listeners get it;
         or None, which `query.lastProgress` is before the first batch.
 
     Returns

@@ -658,7 +658,7 @@ class OffsetsOutOfOrderError(SegmentLogError, ValueError):
 
 
 class SplitKeyError(SegmentLogError, ValueError):
-    """Keys that stand in several partitions of a topic, and so have no order of their own.
+    """Keys that occur in several partitions, so that their records have no defined order.
 
     `n_keys`: number of these keys.  `examples`: where some of them stand, in words.
     """

@@ -375,11 +375,11 @@ class LogSlice(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """Records of one producer in one partition that a flush has brought, now or before.
+    """Records of one producer in one partition, written by this flush or an earlier one.
 
     Attributes
     ----------
-    base_offset, last_offset : of the first and the last record; other producers' records may lie
+    base_offset, last_offset : of the first and the last record; other producers' records may be
         between them.
     first_sequence, last_sequence : of the same records, or -1 without a producer id.
     n_records : number of records.

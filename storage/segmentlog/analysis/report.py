@@ -309,7 +309,7 @@ class Urgency(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AnalysisFinding:
-    """Something that one would change; `saved_bytes` is an estimate, or 0."""
+    """A recommended change; `saved_bytes` is an estimate, or 0."""
 
     urgency: Urgency
     code: FindingCode

@@ -363,7 +363,7 @@ def audit(
     Raises
     ------
     ColumnError
-        If the table lacks one of the columns, or a value is no whole number.
+        If the table lacks one of the columns, or a value is not a whole number.
     OptionError
         If the table cannot be opened, or an argument is not accepted.
     SegmentLogError

@@ -74,7 +74,7 @@ def mirror(
     ----------
     path, more : log directories of brokers of a cluster; `open_replicas` chooses the log.
     to : a log directory; it is made if it does not exist.  Or the URL of a log in an object store,
-        which gets what lies below the high watermarks (``storage/docs/bucket.md``).
+        which gets the records below the high watermarks (``storage/docs/bucket.md``).
     topics, partitions : names and numbers; all by default, brokers' own topics, too.
     assigned : whether only partitions are copied that the cluster's metadata assigns to the broker
         and the log directory that `to` is, by its ``meta.properties``.  So each broker of a dead

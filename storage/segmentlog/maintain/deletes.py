@@ -310,10 +310,10 @@ def sweep(
     longest_read_days: float = 1,
     dry_run: bool = False,
 ) -> Swept:
-    """Remove the objects of a log in an object store that no record lies in.
+    """Remove the objects of a log in an object store that have none of its records.
 
     These are objects of jobs that have failed, of attempts of tasks that lost, and of records that
-    have left the log.  Writers and readers may be at work.
+    have left the log.  Writers and readers need not stop.
 
     Parameters
     ----------

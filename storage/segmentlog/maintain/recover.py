@@ -115,11 +115,11 @@ def recover(
     """Bring a directory that was not cleanly stopped to the state after a clean stop.
 
     Commits that a crash has interrupted are finished or undone.  Each log is read from its
-    recovery point on, and cut at its first bad batch; bytes that are cut off stay beside the log
-    in ``.broken`` files.  Its indexes, its producer snapshots and its leader epochs are built
-    again.  In a cleanly stopped directory, only the ends of the logs are checked.  Files that can
-    be derived are derived in both cases if they are damaged: checkpoints, leader epochs, and topic
-    ids.
+    recovery point on, and cut at its first bad batch; bytes that are cut off are kept in
+    ``.broken`` files next to the log.  Its indexes, its producer snapshots and its leader epochs
+    are built again.  In a cleanly stopped directory, only the ends of the logs are checked.  Files
+    that can be derived are derived in both cases if they are damaged: checkpoints, leader epochs,
+    and topic ids.
 
     A log that cannot be recovered raises nothing: it is a step of the kind
     `RecoveryKind.LOG_FAILED`, the other logs are recovered, and the directory stays without the

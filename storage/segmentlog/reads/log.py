@@ -62,7 +62,7 @@ logger = logging.getLogger(__name__)
 
 @class_of_one_dialect()
 class Log:
-    """One topic-partition, as it stood when its directory was opened.
+    """One topic-partition, as it was when its directory was opened.
 
     `segmentlog.LogDirectory.log` makes it.  It is cheap to make: the disk is read at the first
     request for a property, and not again.

@@ -434,7 +434,7 @@ def sweep(
     dry_run: Annotated[bool, arguments.dry_run("removed")] = False,
     as_json: arguments.AsJson = False,
 ) -> None:
-    """Remove the objects of a log in an object store that no record lies in.
+    """Remove the objects of a log in an object store that have none of its records.
 
     These are objects of failed jobs and lost attempts of tasks, and of records that were deleted.
     Writers and readers may be at work. All records of the log stay.

@@ -266,7 +266,7 @@ def clone(
     num_partitions : of the clone.  Each record goes to the partition that Kafka's Java client
         chooses for its key.  By default, records keep their partitions, and each partition keeps
         its order.
-    order : of the records of a key that stands in several partitions, once they change:
+    order : of the records of a key that occurs in several partitions, once they change:
         ``offset`` refuses such keys, because their records have no order, and ``timestamp`` orders
         them by time.  Records of one key in one partition keep their order in both cases.
     null_keys : the new partitions of records without a key: ``spread`` over all, without an order,
@@ -307,7 +307,7 @@ def clone(
     Raises
     ------
     SplitKeyError
-        If a key stands in several partitions, and `order` is ``offset``.
+        If a key occurs in several partitions, and `order` is ``offset``.
     LogDirectoryError
         If a path is not a log directory; if the clone's topic has records, or gets some meanwhile;
         if a transaction is open.

@@ -168,7 +168,7 @@ def erase(
     Parameters
     ----------
     path : the log directory.
-    keys : one key or several; a text stands for its bytes in UTF-8.  Records without a key have
+    keys : one key or several; a text means its bytes in UTF-8.  Records without a key have
         none of them.
     topics : one name or several; by default all but brokers' own.
     partitions : of these topics; all by default.

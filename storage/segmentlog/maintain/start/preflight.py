@@ -493,7 +493,7 @@ def preflight(
     kafka_version: str | None = None,
     on_step: Callable[[StartStep], object] = lambda _: None,
 ) -> list[StartStep]:
-    """Decide what a starting broker would do with its log directories.  Nothing is changed.
+    """Find out what a starting broker would do with its log directories.  Nothing is changed.
 
     A broker does not read the logs of a cleanly stopped directory, but for their ends, and neither
     does this function; `verify` does.
