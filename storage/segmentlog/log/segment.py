@@ -175,6 +175,11 @@ class Segment:
         with self.opened() as opened:
             return opened.largest_timestamp(skips=skips)
 
+    def has_zeroed_times(self) -> bool:
+        """Whether its index of times ends in zeros: brokers take 1970 for its newest time."""
+        with TimeIndex(self.time_index_path, self.base_offset, mapped=False) as index:
+            return self.size > 0 and index.ends_in_zeros
+
     def newest_ms(self) -> int:
         """The largest timestamp, or the time at which the file was last written if it has none."""
         largest = self.largest_timestamp()

@@ -30,6 +30,7 @@ from segmentlog.log.checkpoint import (
     readable_offsets,
     write_offsets,
 )
+from segmentlog.log.index_builder import rebuild_indexes
 from segmentlog.log.leader_epochs import EpochStarts
 from segmentlog.log.listing import (
     SegmentFiles,
@@ -323,6 +324,7 @@ class DirectoryRecovery:
                 self._lower_log_start(log, log_start, plan.end_offset)
                 log_start = plan.log_start
             self._leader_epochs(log, plan, log_start)
+            self._zeroed_times(log, plan)
             if plan is None:
                 active = Segment(list_segments(log.path)[-1], is_sealed=False)
                 log.end_offset = find_log_end(active, committed_to, warns=False).offset
@@ -342,6 +344,27 @@ class DirectoryRecovery:
             f"its log start {log_start} lies beyond its high watermark and its log end {end}, and "
             f"a broker would delete all its records: the log start {does} removed from "
             f"{LOG_START_CHECKPOINT}, and the log begins with its first segment",
+        )
+
+    def _zeroed_times(self, log: "_OneLog", plan: RecoveryPlan | None) -> None:
+        """Build the indexes of segments again by which retention would delete them at once."""
+        segments = (
+            [Segment(each, is_sealed=False) for each in list_segments(log.path)]
+            if plan is None
+            else plan.segments[: plan.first]  # the planned recovery builds those of the others
+        )
+        zeroed = [each for each in segments if each.has_zeroed_times()]
+        if not zeroed:
+            return
+        if not self._dry_run:
+            for each in zeroed:
+                rebuild_indexes(each, self._interval_bytes)
+        n = f"{len(zeroed)} segment{'s' if len(zeroed) > 1 else ''}"
+        does = "would build" if self._dry_run else "built"
+        log.add(
+            RecoveryKind.INDEXES_BUILT,
+            f"{does} the indexes of {n} again: the index of times ended in zeros, and retention "
+            "would have deleted the segment",
         )
 
     def _leader_epochs(self, log: "_OneLog", plan: RecoveryPlan | None, log_start: int) -> None:

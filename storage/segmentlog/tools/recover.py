@@ -153,6 +153,7 @@ _DONE = {
     RecoveryKind.LEADER_EPOCHS_BUILT: ("files", "of leader epochs built"),
     RecoveryKind.TOPIC_ID_WRITTEN: ("topic ids", "written"),
     RecoveryKind.SNAPSHOT_PUT_ASIDE: ("metadata snapshots", "put aside"),
+    RecoveryKind.INDEXES_BUILT: ("logs", "indexed again"),
     RecoveryKind.INDEXES_REMOVED: ("logs", "freed of indexes without a segment"),
 }
 

@@ -38,7 +38,7 @@ from segmentlog.format.names import (
     parse_segment_file,
 )
 from segmentlog.log.checkpoint import read_leader_epochs, read_offsets, read_properties
-from segmentlog.log.indexes import TimeIndex, read_transaction_index
+from segmentlog.log.indexes import read_transaction_index
 from segmentlog.log.listing import list_segments
 from segmentlog.log.producer_snapshot import list_snapshots, read_snapshot, snapshot_path
 from segmentlog.log.segment import LogEnd, Segment, find_log_end
@@ -178,18 +178,15 @@ class LogStart:
         trusted = self._segments[: None if self._is_clean else self._first_read]
         ends = [*(each.base_offset for each in self._segments[1:]), log_end]
         for each, end in zip(trusted, ends, strict=False):
-            if not each.size or not exists(each.offset_index_path):
+            if not (each.has_zeroed_times() and exists(each.offset_index_path)):
                 continue
-            with TimeIndex(each.time_index_path, each.base_offset, mapped=False) as index:
-                if not index.ends_in_zeros:
-                    continue
             yield self._step(
                 StartAction.TRUNCATE, each.time_index_path,
                 "the index of times ends in zeros: a broker takes the newest record for one of "
                 "1970, and retention deletes the segment half a minute after the start, unless "
                 "retention.ms is -1",
                 f"offsets [{each.base_offset}, {end}), {each.size} bytes",
-                "segmentlog reindex builds the index again from the log",
+                "segmentlog recover builds the index again from the log",
                 offset=each.base_offset, end_offset=end, n_bytes=each.size,
             )  # fmt: skip
 

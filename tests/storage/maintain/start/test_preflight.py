@@ -378,8 +378,9 @@ def test_zeros_at_the_end_of_an_index_of_times_let_retention_delete(
     """Unless the start builds the index again: that of an active segment that was preallocated."""
     directory = writable_copy(CLUSTER.parent / "data", tmp_path / "logs")
     closed, active = sorted((directory / "payments-0").glob("*.timeindex"))
-    for each in (closed, active):
-        each.write_bytes(each.read_bytes() + bytes(24))
+    before = [each.read_bytes() for each in (closed, active)]
+    for each, data in zip((closed, active), before, strict=True):
+        each.write_bytes(data + bytes(24))
     if not is_clean:
         (directory / ".kafka_cleanshutdown").unlink()
     expected = [(closed, 0, 60), (active, 60, 122)][: 2 if is_clean else 1]
@@ -389,14 +390,18 @@ def test_zeros_at_the_end_of_an_index_of_times_let_retention_delete(
     assert expected == [(Path(each.path), each.offset, each.end_offset) for each in cuts]
     assert all("retention deletes the segment" in each.reason for each in cuts)
     found = segmentlog.verify(directory, topics="payments")
-    cuts = [each for each in found if each.kind == FindingKind.START_TRUNCATES]
-    assert expected == [(Path(each.path), each.offset, each.end_offset) for each in cuts]
-    assert {Severity.ERROR} == {each.severity for each in cuts}
+    named = [each for each in found if each.kind == FindingKind.START_TRUNCATES]
+    assert expected == [(Path(each.path), each.offset, each.end_offset) for each in named]
+    assert {Severity.ERROR} == {each.severity for each in named}
 
-    for _ in segmentlog.reindex(directory / "payments-0"):
-        pass
+    for dry_run in (True, False):
+        done = segmentlog.recover(directory, dry_run=dry_run)
+        (built,) = [each for each in done if each.kind == RecoveryKind.INDEXES_BUILT]
+        assert ("payments", 0) == (built.topic, built.partition)
+        assert dry_run == closed.read_bytes().endswith(bytes(24))
     steps = segmentlog.preflight(directory, topics="payments")
     assert StartAction.TRUNCATE not in {each.action for each in steps}
+    assert before == [each.read_bytes() for each in (closed, active)]
 
 
 def test_a_cut_below_the_high_watermark_is_a_loss(directory: Path) -> None:
