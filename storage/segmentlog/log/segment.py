@@ -178,7 +178,9 @@ class Segment:
     def has_zeroed_times(self) -> bool:
         """Whether its index of times ends in zeros: brokers take 1970 for its newest time."""
         with TimeIndex(self.time_index_path, self.base_offset, mapped=False) as index:
-            return self.size > 0 and index.ends_in_zeros
+            ends_in_zeros = self.size > 0 and index.ends_in_zeros
+        # An entry of zeros is right if the first record is the newest, and of 1970.
+        return ends_in_zeros and self.largest_timestamp(skips=True) > 0
 
     def newest_ms(self) -> int:
         """The largest timestamp, or the time at which the file was last written if it has none."""

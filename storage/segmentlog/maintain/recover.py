@@ -41,7 +41,7 @@ class RecoveryKind(StrEnum):
     TOPIC_ID_WRITTEN = "topic-id-written"  #: partition.metadata, from the cluster's metadata
     SNAPSHOT_PUT_ASIDE = "snapshot-put-aside"  #: of the cluster's metadata; an older one is whole
     SEGMENT_SPLIT = "segment-split"  #: its indexes could not hold its offsets
-    INDEXES_BUILT = "indexes-built"  #: an index of times ended in zeros
+    INDEXES_BUILT = "indexes-built"  #: those of times were missing, or ended in zeros
     INDEXES_REMOVED = "indexes-removed"  #: index files without a log
     LOG_RECOVERED = "log-recovered"  #: a log was read, and its indexes were built again
     LOG_CUT = "log-cut"  #: bytes after the last good batch were cut off

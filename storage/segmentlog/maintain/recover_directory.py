@@ -10,7 +10,13 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
-from segmentlog.errors import CorruptCheckpointError, LogDirectoryError, SegmentLogError
+from segmentlog.errors import (
+    CorruptCheckpointError,
+    CorruptLogError,
+    LogDirectoryError,
+    SegmentLogError,
+    UnsupportedFormatError,
+)
 from segmentlog.format.messages.reader import uuid_text
 from segmentlog.format.names import (
     CLEAN_SHUTDOWN_FILE,
@@ -44,7 +50,7 @@ from segmentlog.maintain.recover import RecoveryKind, RecoveryStep
 from segmentlog.maintain.salvage import plan_salvages, salvage
 from segmentlog.maintain.start.directories import BrokerStart
 from segmentlog.maintain.start.steps import METADATA_TOPIC_ID
-from segmentlog.model import METADATA_TOPIC, TopicPartition
+from segmentlog.model import LARGEST_LONG, METADATA_TOPIC, TopicPartition
 from segmentlog.reads.cluster_image import RECORDS, fold
 from segmentlog.reads.metadata_log import (
     Snapshot,
@@ -55,7 +61,7 @@ from segmentlog.reads.metadata_log import (
 )
 from segmentlog.store.durable import create_file, do_together, remove_file, sync_directory
 from segmentlog.store.partitions import NamedPartition, list_partitions
-from segmentlog.store.readable import FileType, status_of
+from segmentlog.store.readable import FileType, exists, status_of
 from segmentlog.store.system_errors import FULL, storage_errors
 from segmentlog.txn.change import HeldDirectory
 from segmentlog.txn.guard import Fate, fate_of, list_guards
@@ -324,7 +330,7 @@ class DirectoryRecovery:
                 self._lower_log_start(log, log_start, plan.end_offset)
                 log_start = plan.log_start
             self._leader_epochs(log, plan, log_start)
-            self._zeroed_times(log, plan)
+            self._lost_times(log, plan, log_start)
             if plan is None:
                 active = Segment(list_segments(log.path)[-1], is_sealed=False)
                 log.end_offset = find_log_end(active, committed_to, warns=False).offset
@@ -346,26 +352,38 @@ class DirectoryRecovery:
             f"{LOG_START_CHECKPOINT}, and the log begins with its first segment",
         )
 
-    def _zeroed_times(self, log: "_OneLog", plan: RecoveryPlan | None) -> None:
-        """Build the indexes of segments again by which retention would delete them at once."""
+    def _lost_times(self, log: "_OneLog", plan: RecoveryPlan | None, log_start: int) -> None:
+        """Build indexes of times again that are missing, or end in zeros.
+
+        A starting broker does not, where the index of offsets is there.  Retention then goes by
+        the time of the file, or by 1970.
+        """
         segments = (
             [Segment(each, is_sealed=False) for each in list_segments(log.path)]
             if plan is None
             else plan.segments[: plan.first]  # the planned recovery builds those of the others
         )
-        zeroed = [each for each in segments if each.has_zeroed_times()]
-        if not zeroed:
-            return
-        if not self._dry_run:
-            for each in zeroed:
-                rebuild_indexes(each, self._interval_bytes)
-        n = f"{len(zeroed)} segment{'s' if len(zeroed) > 1 else ''}"
-        does = "would build" if self._dry_run else "built"
-        log.add(
-            RecoveryKind.INDEXES_BUILT,
-            f"{does} the indexes of {n} again: the index of times ended in zeros, and retention "
-            "would have deleted the segment",
-        )
+        ends = [*(each.base_offset for each in segments[1:]), LARGEST_LONG]
+        n_built = 0
+        for each, end in zip(segments, ends, strict=False):
+            # Without an index of offsets, the start builds all three, that of transactions, too.
+            if not (each.size and end > log_start and exists(each.offset_index_path)):
+                continue
+            if exists(each.time_index_path) and not each.has_zeroed_times():
+                continue
+            # `verify` names the damage: where nothing has to be read, it is no failure here.
+            with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
+                if not self._dry_run:
+                    rebuild_indexes(each, self._interval_bytes)
+                n_built += 1
+        if n_built:
+            n = f"{n_built} segment{'s' if n_built > 1 else ''}"
+            does = "would build" if self._dry_run else "built"
+            log.add(
+                RecoveryKind.INDEXES_BUILT,
+                f"{does} the indexes of {n} again: those of times were missing, or ended in "
+                "zeros, by which retention would delete the segments",
+            )
 
     def _leader_epochs(self, log: "_OneLog", plan: RecoveryPlan | None, log_start: int) -> None:
         """Build the leader epochs of a log again if they are lost; a planned recovery does it."""

@@ -167,7 +167,7 @@ class LogStart:
                     "the index of times is missing: a starting broker makes an empty one",
                     "look-ups by time begin at the segment, and retention uses the time of the "
                     "file",
-                    "segmentlog reindex builds it from the log", offset=each.base_offset,
+                    "segmentlog recover builds it from the log", offset=each.base_offset,
                 )  # fmt: skip
 
     def _zeroed_times(self, log_end: int) -> Iterator[StartStep]:

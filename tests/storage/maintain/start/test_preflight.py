@@ -404,6 +404,40 @@ def test_zeros_at_the_end_of_an_index_of_times_let_retention_delete(
     assert before == [each.read_bytes() for each in (closed, active)]
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_recover_builds_an_index_of_times_that_a_start_would_leave_out(
+    tmp_path: Path, *, is_clean: bool
+) -> None:
+    """Beside an index of offsets; without one, the start builds that of transactions, too."""
+    directory = writable_copy(CLUSTER.parent / "data", tmp_path / "logs")
+    closed, other = (directory / f"{each}-0" / f"{0:020d}" for each in ("payments", "customers"))
+    times = closed.with_suffix(".timeindex")
+    before = times.read_bytes()
+    for lost in (times, other.with_suffix(".index"), other.with_suffix(".timeindex")):
+        lost.unlink()
+    if not is_clean:
+        (directory / ".kafka_cleanshutdown").unlink()
+
+    segmentlog.recover(directory)
+
+    assert before == times.read_bytes()
+    assert is_clean != other.with_suffix(".index").exists()
+
+
+def test_an_entry_of_zeros_is_right_for_a_record_of_1970(tmp_path: Path) -> None:
+    log = tmp_path / "t-0" / LOG
+    log.parent.mkdir()
+    log.write_bytes(encode_batch([Record(0, 0, b"k", b"v")]))
+    log.with_suffix(".index").touch()
+    times = log.with_suffix(".timeindex")
+    times.write_bytes(bytes(12))  # as a broker closes the segment
+    (tmp_path / ".kafka_cleanshutdown").touch()
+
+    assert StartAction.TRUNCATE not in {each.action for each in segmentlog.preflight(tmp_path)}
+    assert RecoveryKind.INDEXES_BUILT not in {each.kind for each in segmentlog.recover(tmp_path)}
+    assert bytes(12) == times.read_bytes()
+
+
 def test_a_cut_below_the_high_watermark_is_a_loss(directory: Path) -> None:
     """The offsets up to the high watermark are named, although no whole batch is cut off."""
     (directory / ".kafka_cleanshutdown").unlink()
