@@ -22,7 +22,12 @@ from pyarrow import fs
 
 from segmentlog.arguments import instance_of, refused, whole_number
 from segmentlog.cluster.replicated import ReplicatedDirectory, open_replicas
-from segmentlog.errors import OptionError, StreamOffsetError
+from segmentlog.errors import (
+    OffsetOutOfRangeError,
+    OptionError,
+    SegmentLogError,
+    StreamOffsetError,
+)
 from segmentlog.format.kernels import layout
 from segmentlog.format.records.columns import record_schema
 from segmentlog.model import (
@@ -43,6 +48,7 @@ from segmentlog.reads.log import Log, find_bounds, in_milliseconds
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.ordered_reads import cut_for_threads
 from segmentlog.reads.stream_checkpoint import made_again
+from segmentlog.store.system_errors import is_of_one, storage_error
 from segmentlog.times import Time
 
 logger = logging.getLogger(__name__)
@@ -53,6 +59,7 @@ _FORMAT = ds.IpcFileFormat()
 _MOST_FILES = 1_000  # that a filter is compared with, one by one
 _MOST_TIGHTENED = 16  # slices whose ends are found exactly, which takes some milliseconds each
 _LEAST_TIGHTENED = 1_000  # offsets; fewer are read quickly
+_WRONG_OFFSETS = (OffsetOutOfRangeError, StreamOffsetError)  # that the caller gave
 _BEFORE_ALL = pa.scalar(LEAST_LONG, _SCHEMA.field("timestamp").type)
 
 
@@ -170,8 +177,12 @@ def find_dataset_bounds(
     read_up_to: ReadUpTo,
     fail_on_data_loss: bool,
     policy: ScanPolicy,
+    unread: dict[TopicPartition, SegmentLogError] | None = None,
 ) -> DatasetBounds:
-    """Find the bounds of all partitions now; parameters and errors: `segmentlog.dataset`."""
+    """Find the bounds of all partitions now; parameters and errors: `segmentlog.dataset`.
+
+    `unread`: gets the partitions whose bounds cannot be found, which then end nothing.
+    """
     since_ms, until_ms = in_milliseconds(since, until)  # of one moment in all partitions
     last = None if last is None else whole_number("last", last, 1)
     named = {"starting_offsets": starting_offsets, "ending_offsets": ending_offsets}
@@ -188,12 +199,15 @@ def find_dataset_bounds(
     to_latest = [each for each in chosen if until is None and each not in ending_offsets]
     option = "fail_on_data_loss=False"
     report_diskless(directory, to_latest, option, fail_on_data_loss=fail_on_data_loss)
-    directory.end_offsets(
-        chosen, read_up_to, policy.isolation_level, policy.on_corrupt_batch,
-        fail_on_data_loss=fail_on_data_loss,
-    )  # fmt: skip
-    partitions = []
-    for topic_partition in chosen:
+
+    def warn_of_ends() -> None:
+        directory.end_offsets(
+            [each for each in chosen if each not in (unread or ())],
+            read_up_to, policy.isolation_level, policy.on_corrupt_batch,
+            fail_on_data_loss=fail_on_data_loss,
+        )  # fmt: skip
+
+    def bounds_of(topic_partition: TopicPartition) -> PartitionBounds:
         log = directory.log(*topic_partition)
         for option, given in named.items():
             _check_topic(log, option, given, fail_on_data_loss=fail_on_data_loss)
@@ -206,7 +220,22 @@ def find_dataset_bounds(
             read_up_to=read_up_to, isolation_level=policy.isolation_level,
             on_corrupt_batch=policy.on_corrupt_batch, fail_on_data_loss=fail_on_data_loss,
         )  # fmt: skip
-        partitions.append(PartitionBounds(log, offsets))
+        return PartitionBounds(log, offsets)
+
+    partitions = []
+    if unread is None:
+        warn_of_ends()
+        partitions = [bounds_of(each) for each in chosen]
+    else:
+        for each in chosen:
+            try:
+                partitions.append(bounds_of(each))
+            except (SegmentLogError, OSError) as failure:
+                error = failure if isinstance(failure, SegmentLogError) else storage_error(failure)
+                if isinstance(error, _WRONG_OFFSETS) or not is_of_one(error):
+                    raise error from None
+                unread[each] = error
+        warn_of_ends()
     opens: Callable[..., LogDirectory] = open_log_dir
     if isinstance(directory, ReplicatedDirectory):
         included = directory.include_deleted_topics

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from segmentlog.arguments import one_dialect, one_of, scan_policy, topic_names
 from segmentlog.cluster.replicated import open_replicas
-from segmentlog.errors import OptionError
+from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.model import (
     MAX_INFLATED_BATCH_BYTES,
     IsolationLevel,
@@ -18,6 +18,7 @@ from segmentlog.model import (
     ReadUpTo,
     RemoteStorageLayout,
     Replicas,
+    TopicPartition,
 )
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.store.paths import readable_path, tiered_paths
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from segmentlog.arrow_dataset.bounds import DatasetBounds
     from segmentlog.arrow_dataset.log_dataset import LogDataset
 
 
@@ -217,8 +219,50 @@ def dataset(
     OptionError
         If a value is not a time, or an offset belongs to a topic that is not read.
     """
-    from segmentlog.arrow_dataset.bounds import find_dataset_bounds
     from segmentlog.arrow_dataset.log_dataset import LogDataset
+
+    bounds = dataset_bounds(
+        path, topics, starting_offsets=starting_offsets, ending_offsets=ending_offsets,
+        since=since, until=until, last=last, strings=strings, read_up_to=read_up_to,
+        isolation_level=isolation_level, on_corrupt_batch=on_corrupt_batch,
+        on_invalid_utf8=on_invalid_utf8, max_inflated_batch_bytes=max_inflated_batch_bytes,
+        max_bytes_per_second=max_bytes_per_second, spare_page_cache=spare_page_cache,
+        fail_on_data_loss=fail_on_data_loss, replicas=replicas,
+        include_deleted_topics=include_deleted_topics, remote_storage=remote_storage,
+        remote_storage_layout=remote_storage_layout,
+        remote_storage_key_file=remote_storage_key_file,
+    )  # fmt: skip
+    return LogDataset(bounds, include_headers=include_headers)
+
+
+def dataset_bounds(
+    path: Sequence[Any],
+    topics: str | Sequence[str] | None,
+    *,
+    starting_offsets: Mapping[tuple[str, int], int] | None = None,
+    ending_offsets: Mapping[tuple[str, int], int] | None = None,
+    since: Time | None = None,
+    until: Time | None = None,
+    last: int | None = None,
+    strings: bool = False,
+    read_up_to: ReadUpTo | str = ReadUpTo.HIGH_WATERMARK,
+    isolation_level: IsolationLevel | str = IsolationLevel.READ_UNCOMMITTED,
+    on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
+    on_invalid_utf8: OnInvalidUtf8 | str = OnInvalidUtf8.FAIL,
+    max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES,
+    max_bytes_per_second: int | None = None,
+    spare_page_cache: bool = False,
+    fail_on_data_loss: bool = True,
+    replicas: Replicas | str = Replicas.REFUSE,
+    include_deleted_topics: bool = False,
+    remote_storage: str | os.PathLike[str] | None = None,
+    remote_storage_layout: RemoteStorageLayout | str | None = None,
+    remote_storage_key_file: str | os.PathLike[str] | None = None,
+    include_headers: bool = False,
+    unread: "dict[TopicPartition, SegmentLogError] | None" = None,
+) -> "DatasetBounds":
+    """The bounds of a dataset; see `dataset`.  `unread`: see `find_dataset_bounds`."""
+    from segmentlog.arrow_dataset.bounds import find_dataset_bounds
 
     given: list[Any] = [*path]
     if topics is None and len(given) > 1:
@@ -252,12 +296,11 @@ def dataset(
         strings=strings, on_invalid_utf8=on_invalid_utf8,
         max_bytes_per_second=max_bytes_per_second, spare_page_cache=spare_page_cache,
     )  # fmt: skip
-    bounds = find_dataset_bounds(
+    return find_dataset_bounds(
         directory,
         None if topics is None else topic_names("topics", [topics] if topics == "" else topics),
         starting_offsets=starting_offsets or {}, ending_offsets=ending_offsets or {},
         since=since, until=until, last=last,
         read_up_to=one_of("read_up_to", read_up_to, ReadUpTo),
-        fail_on_data_loss=fail_on_data_loss, policy=policy,
+        fail_on_data_loss=fail_on_data_loss, policy=policy, unread=unread,
     )  # fmt: skip
-    return LogDataset(bounds, include_headers=include_headers)

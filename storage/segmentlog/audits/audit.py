@@ -11,15 +11,15 @@ import numpy as np
 import pyarrow as pa
 
 from segmentlog.arguments import class_of_one_dialect, one_dialect, texts, whole_number
-from segmentlog.arrow_dataset.open_dataset import DatasetOptions, dataset
-from segmentlog.errors import OptionError
+from segmentlog.arrow_dataset.open_dataset import DatasetOptions, dataset_bounds
+from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.model import BYTES_OR_TEXT, IsolationLevel, OffsetRange, TopicPartition
 from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.times import Time
 
 if TYPE_CHECKING:
-    from segmentlog.arrow_dataset.bounds import DatasetBounds, PartitionBounds
+    from segmentlog.arrow_dataset.bounds import DatasetBounds
     from segmentlog.audits.spill import RangeList
     from segmentlog.audits.table_rows import RowCounts
 
@@ -271,7 +271,8 @@ class AuditPlan(NamedTuple):
     """The partitions of an audit with their bounds, which are fixed before the table is read."""
 
     bounds: "DatasetBounds"
-    codes: dict[TopicPartition, int]  # the place of each partition among the bounds
+    unread: dict[TopicPartition, str]  # why there are no bounds of a partition
+    codes: dict[TopicPartition, int]  # the place of each partition among the bounds, then `unread`
     others: set[TopicPartition]  # partitions of the same topics that are not audited
     most_ranges: int
 
@@ -294,12 +295,20 @@ def plan_audit(
     """Find the bounds of an audit now; see `audit` for parameters and errors."""
     options.setdefault("isolation_level", IsolationLevel.READ_COMMITTED)
     given = () if path is None else (path,)
-    bounds = dataset(*given, topics=topics, since=since, until=until, **options)._bounds
+    failed: dict[TopicPartition, SegmentLogError] = {}
+    bounds = dataset_bounds(
+        given, topics, since=since, until=until, unread=failed, **options
+    )  # fmt: skip
     most_ranges = whole_number("most_ranges", most_ranges)
-    chosen = _chosen(bounds, partitions)
-    codes = {each.topic_partition: code for code, each in enumerate(chosen)}
-    others = {each.topic_partition for each in bounds.partitions} - {*codes}
-    return AuditPlan(bounds._replace(partitions=tuple(chosen)), codes, others, most_ranges)
+    known = {each.topic_partition for each in bounds.partitions} | failed.keys()
+    chosen = _chosen(known, partitions)
+    bounded = tuple(each for each in bounds.partitions if each.topic_partition in chosen)
+    unread = {each: str(error) for each, error in failed.items() if each in chosen}
+    places = [*(each.topic_partition for each in bounded), *unread]
+    codes = {each: code for code, each in enumerate(places)}
+    return AuditPlan(
+        bounds._replace(partitions=bounded), unread, codes, known - chosen, most_ranges
+    )
 
 
 @one_dialect("since", *DatasetOptions.__annotations__)
@@ -389,21 +398,22 @@ def audit(
     for code, each in enumerate(plan.bounds.partitions):
         found.append(comparison.of(each, code).result)
         on_partition(found[-1])
+    for unread, error in plan.unread.items():
+        n_rows = offsets.n_rows[plan.codes[unread]]
+        found.append(AuditedPartition(*unread, 0, 0, 0, 0, 0, n_rows, error=error))
+        on_partition(found[-1])
+    found.sort(key=lambda each: each[:2])
     return Audit(found, collector.counts, plan.bounds, comparison.ranges)
 
 
-def _chosen(bounds: "DatasetBounds", partitions: Collection[int]) -> "list[PartitionBounds]":
+def _chosen(there: set[TopicPartition], partitions: Collection[int]) -> set[TopicPartition]:
     """The partitions to audit.
 
     Raises `OptionError` if no topic has one of `partitions`.
     """
     numbers = {whole_number("partitions", each) for each in partitions}
-    known = {each.topic_partition.partition for each in bounds.partitions}
+    known = {each.partition for each in there}
     if unknown := numbers - known:
-        there = ", ".join(map(str, sorted(known)[:20]))
-        raise OptionError("partitions", str(min(unknown)), f"the log has partitions {there}")
-    return [
-        each
-        for each in bounds.partitions
-        if not numbers or each.topic_partition.partition in numbers
-    ]
+        first = ", ".join(map(str, sorted(known)[:20]))
+        raise OptionError("partitions", str(min(unknown)), f"the log has partitions {first}")
+    return {each for each in there if not numbers or each.partition in numbers}

@@ -58,6 +58,7 @@ class _Partition(NamedTuple):
     topic_partition: TopicPartition
     offsets: OffsetRange
     topic_id: str
+    error: str = ""  #: why it has no offsets
 
 
 class Part(NamedTuple):
@@ -96,11 +97,15 @@ class AuditWork(NamedTuple):
             _Partition(each.topic_partition, each.offsets, each.log.known_topic_id)
             for each in bounds.partitions
         )
+        partitions += tuple(
+            _Partition(each, OffsetRange(0, 0), "", error) for each, error in plan.unread.items()
+        )
         n_offsets = sum(
             each.offsets.end_offset - each.offsets.start_offset for each in bounds.partitions
         )
         least_offsets = max(_PART_OFFSETS, n_offsets // _MOST_PARTS)
         cuts = [_cuts(each, least_offsets) for each in bounds.partitions]
+        cuts += [[] for _ in plan.unread]
         every = 1 + sum(map(len, cuts)) // _MOST_PARTS
         parts = []
         for code, found in enumerate(cuts):
@@ -183,10 +188,15 @@ class AuditWork(NamedTuple):
         for part in sorted(wanted):
             comparison = Comparison(bounds, offsets, spill, self.most_ranges)
             code, within = self.parts[part]
+            known = self.partitions[code]
+            error = known.error
             try:
-                partition = reopened(directory, *self.partitions[code])
-                found = comparison.of(partition, part, within)
-            except SegmentLogError as error:
+                if not error:
+                    partition = reopened(directory, *known[:3])
+                    found = comparison.of(partition, part, within)
+            except SegmentLogError as failure:
+                error = str(failure)
+            if error:
                 found = self._unread(code, offsets.n_rows[part], error)
             for (_, name), ranges in comparison.ranges.items():
                 for each in ranges:
@@ -199,11 +209,11 @@ class AuditWork(NamedTuple):
                     yield pa.RecordBatch.from_arrays(columns, schema=FOUND)
             yield _row(FOUND, part, PartOutcome(part, found, RowCounts()))
 
-    def _unread(self, code: int, n_rows: int, error: SegmentLogError) -> ComparedPart:
+    def _unread(self, code: int, n_rows: int, error: str) -> ComparedPart:
         """The result of a partition that cannot be opened."""
-        each, offsets, _ = self.partitions[code]
+        each, offsets, *_ = self.partitions[code]
         nothing = OffsetRange(0, 0)
-        result = AuditedPartition(*each, *offsets, *offsets, 0, n_rows, error=str(error))
+        result = AuditedPartition(*each, *offsets, *offsets, 0, n_rows, error=error)
         return ComparedPart(result, dict.fromkeys(FINDINGS, (nothing, nothing)))
 
     def columns_of_records(
@@ -230,7 +240,7 @@ class AuditWork(NamedTuple):
             ranges = np.stack([each.to_numpy() for each in ends], axis=1)
             for begin, end in _equal(parts):
                 code = self.parts[int(parts[begin])].code
-                log = reopened(directory, *self.partitions[code]).log
+                log = reopened(directory, *self.partitions[code][:3]).log
                 for found in scan_ranges(log, ranges[begin:end], names, policy):
                     yield found.select(columns)
 
@@ -361,6 +371,7 @@ def merge(work: AuditWork, outcomes: Iterable[bytes]) -> MergedAudit:
             error=next((each.error for each in results if each.error), ""),
             **findings,
         ))  # fmt: skip
+    partitions.sort(key=lambda each: each[:2])
     return merged._replace(partitions=tuple(partitions))
 
 

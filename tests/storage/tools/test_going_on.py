@@ -9,10 +9,13 @@ from pathlib import Path
 
 import crc32c
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import Result
 
 import segmentlog
+from segmentlog.audits import AuditWork, Columns, merge, plan_audit
+from segmentlog.audits.parts import STRETCHES
 from segmentlog.errors import SegmentLogError
 from segmentlog.log import checkpoint, listing
 from segmentlog.maintain.start import steps
@@ -144,6 +147,44 @@ def test_an_unlistable_partition_hides_no_other(
     assert "cannot be listed: Permission denied" in shown
     assert "payments" in shown or name in {"verify", "reindex", "preflight"}
     assert "orders-2" in shown or name in {"replicas", "reindex", "preflight", "retain"}
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_an_audit_names_a_partition_without_bounds(
+    run: Run, example_data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_json: bool
+) -> None:
+    """The other partitions are audited."""
+    table = segmentlog.read(example_data, "orders")
+    pq.write_table(table, tmp_path / "orders.parquet")
+    list_names = listing.list_names
+
+    def refuse(path: str) -> list[str]:
+        if Path(path).name == "orders-1":
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return list_names(path)
+
+    monkeypatch.setattr(listing, "list_names", refuse)
+    options = ["--json"] if as_json else []
+    done = run("audit", example_data, "orders", "--table", tmp_path / "orders.parquet", *options,
+               status=1)  # fmt: skip
+    found = segmentlog.audit(example_data, "orders", table)
+    plan = plan_audit(example_data, "orders", (), 10, since=None, until=None)
+    columns = Columns.of(table.schema, "partition", "offset", "topic", 1)
+    work = AuditWork.of(plan, columns, None)
+    parts = pa.RecordBatch.from_pylist([{"part": i} for i in range(len(work.parts))], STRETCHES)
+    outcomes = [
+        row["outcome"]
+        for batch in work.compare([*work.collect(table.to_batches()), parts])
+        for row in batch.to_pylist()
+        if row["outcome"]
+    ]
+
+    assert found.partitions == merge(work, outcomes).partitions
+    assert "cannot be listed: Permission denied" in done.stdout
+    assert [0, 1, 2] == [each.partition for each in found.partitions]
+    assert [True, False, True] == [each.is_complete for each in found.partitions]
+    assert (table.num_rows, {}) == (found.n_rows, found.unknown_partitions)
+    assert table.num_rows == sum(each.n_rows for each in found.partitions)
 
 
 @pytest.mark.parametrize("name", ["log-start-offset-checkpoint", "replication-offset-checkpoint"])
