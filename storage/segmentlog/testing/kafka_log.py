@@ -151,6 +151,9 @@ class KafkaLog:
         UnknownTopicOrPartitionError
             If there is no such topic, or no such partition.
         """
+        check_topic_name(topic)
+        if partition is not None:
+            partition = whole_number("partition", partition)
         directory = open_log_dir(self.path)
         numbers = directory.topics(internal=True).get(topic)
         if numbers is None or (partition is not None and partition not in numbers):
@@ -191,9 +194,10 @@ class KafkaLog:
     @unsynced()
     def gap(self, topic: str, n_offsets: int, partition: int = 0) -> None:
         """Leave a gap: the next offsets get no records, as after compaction and transactions."""
+        n_empty = whole_number("n_offsets", n_offsets, 1)
 
         def empty(base_offset: int) -> bytes:
-            last = base_offset + n_offsets - 1
+            last = base_offset + n_empty - 1
             return encode_batch([], base_offset=base_offset, last_offset=last)
 
         self._check_partition(topic, partition)
@@ -231,7 +235,7 @@ class KafkaLog:
             If the topic has as many already.
         """
         n_found = self._check_partition(topic, 0)
-        if num_partitions <= n_found:
+        if whole_number("num_partitions", num_partitions) <= n_found:
             accepted = f"{topic} has {n_found}: give a larger number"
             raise OptionError("num_partitions", str(num_partitions), accepted)
         directory = str(self.path)
@@ -276,8 +280,9 @@ class KafkaLog:
 
     def _check_partition(self, topic: str, partition: int) -> int:
         """Number of partitions of a topic, which has this one."""
+        check_topic_name(topic)
         found = self._partitions()
-        if not 0 <= partition < found.get(topic, 0):
+        if not 0 <= whole_number("partition", partition) < found.get(topic, 0):
             hint = f"its topics are {', '.join(sorted(found)) or 'none'}"
             raise UnknownTopicOrPartitionError(topic, partition, str(self.path), hint)
         return found[topic]

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -17,8 +17,9 @@ from segmentlog.times import epoch_milliseconds
 #: A key, a value or the value of a header: dictionaries and lists become JSON.
 Content: TypeAlias = str | bytes | Mapping[str, Any] | Sequence[Any] | None
 
-#: Headers of a record: a dictionary, or pairs where a name comes twice.
-Headers: TypeAlias = Mapping[str, Content] | Iterable[tuple[str, Content]]
+#: Headers of a record: a dictionary, or pairs where a name comes twice; or what Spark and pyarrow
+#: have for pairs, rows and dictionaries of ``key`` and ``value``.
+Headers: TypeAlias = Mapping[str, Content] | Iterable[tuple[str, Content] | Mapping[str, Content]]
 
 #: A record: a dictionary with some of the names in `_FIELDS`, or the value alone.
 NewRow: TypeAlias = Mapping[str, Any] | str | bytes | None
@@ -83,6 +84,9 @@ def fields_of(given: NewRow) -> dict[str, Any]:
     """The fields of a record that were given."""
     found = _as_dictionary(given)
     given = given if found is None else found
+    if isinstance(given, tuple):
+        accepted = "a tuple may be meant as key and value: give {'key': …, 'value': …}, or a list "
+        raise OptionError("records", repr(given), f"{accepted}for an array of JSON")
     if not isinstance(given, Mapping):
         return {"value": given}
     for name in given:
@@ -94,35 +98,60 @@ def fields_of(given: NewRow) -> dict[str, Any]:
 
 def record_of(fields: Mapping[str, Any], now_ms: int) -> tuple[int | None, NewRecord]:
     """The partition that a record names, and the record."""
-    given = fields["headers"] or ()
-    pairs = given.items() if isinstance(given, Mapping) else given
-    headers = tuple((str(name).encode(), _bytes("headers", value)) for name, value in pairs)
     stamp, partition = fields["timestamp"], fields["partition"]
     record = NewRecord(
         _bytes("key", fields.get("key")),
         _bytes("value", fields.get("value")),
-        headers,
+        () if fields["headers"] is None else tuple(_headers(fields["headers"])),
         now_ms if stamp is None else epoch_milliseconds("timestamp", stamp),
     )
     return None if partition is None else whole_number("partition", partition), record
 
 
+def _headers(given: Any) -> Iterator[tuple[bytes, bytes | None]]:  # noqa: ANN401
+    """Names and values; a text is no pair, even if it has two letters."""
+    pairs: Any = given.items() if isinstance(given, Mapping) else given
+    accepted = "give a dictionary, or a list of pairs: [('name', 'value')]"
+    if isinstance(pairs, str | bytes) or not isinstance(pairs, Iterable):
+        raise OptionError("headers", repr(given), accepted)
+    for each in pairs:
+        is_struct = isinstance(each, Mapping) and {*each} == {"key", "value"}
+        pair = (each["key"], each["value"]) if is_struct else each
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise OptionError("headers", repr(each), accepted)
+        name, value = pair
+        if not isinstance(name, str | bytes):
+            raise OptionError("headers", repr(name), "the name of a header is a string")
+        yield _bytes("headers", name) or b"", _bytes("headers", value)
+
+
 def _bytes(name: str, content: Content) -> bytes | None:
+    content = _plain(content)
     if _is_missing(content):
         return None
-    if isinstance(content, str):
-        return content.encode()
     if isinstance(content, bytes | bytearray | memoryview):
         return bytes(content)
     try:
-        return json.dumps(_without_missing(content), allow_nan=False).encode()
+        is_text = isinstance(content, str)
+        text = content if is_text else json.dumps(_without_missing(content), allow_nan=False)
+        return str(text).encode()
     except (TypeError, ValueError, RecursionError):
         accepted = "give bytes, a string, None, or what JSON can hold"
         raise OptionError(name, repr(content), accepted) from None
 
 
+def _plain(content: Any) -> Any:  # noqa: ANN401
+    """What Python has for a scalar of numpy or pyarrow, or an array of numpy."""
+    if isinstance(content, pa.Scalar):
+        return content.as_py()
+    # Times are left as they are: numpy makes some of them numbers.
+    is_of_numpy = isinstance(content, np.generic | np.ndarray)
+    return content.tolist() if is_of_numpy and content.dtype.kind not in "mM" else content
+
+
 def _without_missing(content: object) -> object:
     """Content for JSON, which has null alone for what is missing."""
+    content = _plain(content)
     if isinstance(content, Mapping):
         return {name: _without_missing(each) for name, each in content.items()}
     if isinstance(content, list | tuple):
@@ -136,6 +165,8 @@ def by_partition(
     """Records by their partitions; those without a key belong to the first."""
     found: dict[int, list[NewRecord]] = {}
     now_ms = int(time.time() * 1000)
+    if own["headers"] is not None:  # an iterator has them once, and each record needs them
+        own = {**own, "headers": list(_headers(own["headers"]))}
     for each in _listed(records):
         named, record = record_of({**own, **fields_of(each)}, now_ms)
         if named is None:

@@ -267,6 +267,15 @@ def test_a_table_goes_to_other_libraries(kafka_log: KafkaLog) -> None:
         ([{"n": 1}], {}, "give {'value': {…}}"),
         ([{"value": 1}], {}, None),
         ([{"value": {1, 2}}], {}, "what JSON can hold"),
+        ([{"value": "\ud800"}], {}, "what JSON can hold"),
+        ([("k", "v")], {}, "a tuple may be meant as key and value"),
+        (["a"], {"headers": ("trace", "1")}, "a list of pairs"),
+        (["a"], {"headers": ("ab", "cd")}, "a list of pairs"),
+        (["a"], {"headers": "ab"}, "a list of pairs"),
+        (["a"], {"headers": 5}, "a list of pairs"),
+        (["a"], {"headers": [("a", "b", "c")]}, "a list of pairs"),
+        (["a"], {"headers": [{"name": "h", "value": "1"}]}, "a list of pairs"),
+        (["a"], {"headers": {None: "1"}}, "the name of a header is a string"),
         (["a"], {"partition": 3}, "t has 0 to 1"),
         (["a"], {"partition": True}, "partition"),
         (["a"], {"num_partitions": 5}, "t has 2"),
@@ -286,6 +295,58 @@ def test_a_bad_record_is_refused(
     with pytest.raises(segmentlog.OptionError, match=message):
         kafka_log.write("t", ["good", *records], **options)
     assert ["first"] == kafka_log.read("t").values()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"h": "1"}, {b"h": b"1"}, [("h", "1")], (["h", b"1"],), [Row(key="h", value=b"1")],
+        [{"key": "h", "value": b"1"}], np.array([{"key": "h", "value": b"1"}], object),
+        iter([("h", np.int64(1))]),
+    ],
+)  # fmt: skip
+def test_headers_are_a_dictionary_or_pairs(kafka_log: KafkaLog, headers: Any) -> None:
+    """Also what rows of Spark, pyarrow and pandas have, which have read them."""
+    kafka_log.write("t", [{"value": "a", "headers": headers}])
+
+    assert [{"headers": [("h", "1")]}] == kafka_log.read("t").rows("headers")
+
+
+def test_headers_of_the_call_may_come_from_an_iterator(kafka_log: KafkaLog) -> None:
+    """Each record gets them."""
+    kafka_log.write("t", ["a", "b"], headers=iter([("h", "1")]))
+
+    assert [{"headers": [("h", "1")]}] * 2 == kafka_log.read("t").rows("headers")
+
+
+def test_numbers_of_numpy_and_pyarrow_are_those_of_python(kafka_log: KafkaLog) -> None:
+    """Alone, as a key, and in JSON; a time is none."""
+    kafka_log.write("t", pa.array(["a", None]))
+    content = {"n": np.float32(0.5), "m": np.arange(2)}
+    kafka_log.write("t", [{"key": np.int64(1), "value": content}])
+
+    assert ["a", None, {"n": 0.5, "m": [0, 1]}] == kafka_log.read("t").values()
+    assert "1" == kafka_log.read("t").keys()[2]
+    with pytest.raises(OptionError, match="what JSON can hold"):
+        kafka_log.write("t", [{"value": np.datetime64("2026-01-01", "ns")}])
+
+
+@pytest.mark.parametrize("number", ["1", 1.5, True, [0, 1]])
+def test_a_number_of_another_type_is_refused(kafka_log: KafkaLog, number: Any) -> None:
+    """By each method that takes one."""
+    kafka_log.write("t", ["a"])
+    for call in (
+        lambda: kafka_log.read("t", partition=number),
+        lambda: kafka_log.gap("t", number),
+        lambda: kafka_log.gap("t", 1, number),
+        lambda: kafka_log.corrupt("t", number),
+        lambda: kafka_log.add_partitions("t", number),
+    ):
+        with pytest.raises(OptionError, match="give a whole number"):
+            call()
+    with pytest.raises(OptionError, match="give a whole number from 1"):
+        kafka_log.gap("t", 0)
+    assert 1 == segmentlog.open_log_dir(kafka_log.path).log("t", 0).end_offset()
 
 
 def test_a_bad_name_is_refused(kafka_log: KafkaLog) -> None:
