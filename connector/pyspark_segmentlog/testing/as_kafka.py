@@ -35,6 +35,7 @@ from pyspark_segmentlog.testing.replaced import (
     replace,
 )
 from pyspark_segmentlog.testing.servers import BEGUN, TOLD, found_directory, tell_servers
+from segmentlog.arguments import instance_of
 from segmentlog.errors import OptionError
 
 _T = TypeVar("_T")
@@ -59,14 +60,19 @@ _FOR_SQL = (
 class AsKafka:
     """Directories that stand for Kafka servers, from the call of `as_kafka` until `stop`.
 
-    `servers`: log directories by the value of ``kafka.bootstrap.servers``.
+    `servers`: log directories by the value of ``kafka.bootstrap.servers``; a list of servers
+    stands for each of them.
     """
 
     def __init__(self, servers: Mapping[str, Directory]) -> None:
-        self.servers = {
-            name: fspath(found.path if hasattr(found, "path") else found)
-            for name, found in servers.items()
-        }
+        accepted = "give log directories by servers: as_kafka({'broker:9092': kafka_log})"
+        instance_of("servers", servers, Mapping, accepted)
+        self.servers: dict[str, str] = {}
+        for names, given in servers.items():
+            found = getattr(given, "path", given)
+            instance_of("servers", names, str, accepted)
+            instance_of("servers", found, (str, PathLike), accepted)
+            self.servers.update((each.strip(), fspath(found)) for each in names.split(","))
         BEGUN.append(self)
         tell_servers()
         _replace_methods()

@@ -7,7 +7,7 @@ them, and translated.
 import importlib.util
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -21,6 +21,7 @@ from pyspark_segmentlog.testing.kafka_clients import sent_rows
 from pyspark_segmentlog.testing.kafka_options import (
     NO_CHECKPOINT,
     SERVERS,
+    check_async_progress,
     check_columns,
     check_layout,
     check_mode,
@@ -237,11 +238,22 @@ def _save(
 
 
 def _append(rows: Any, directory: str, given: Mapping[str, str]) -> None:  # noqa: ANN401
-    sent = sent_rows(rows, given, check_columns(rows.schema, given))
+    columns = check_columns(rows.schema, given)
+    sent = sent_rows(_found_by_name(rows, columns), given, columns)
     if type(sent).__module__.startswith("pyspark.sql.connect") and _has_sail():
         sent = sent.coalesce(1)  # Sail 0.7 counts the tasks of some plans wrongly, and then fails
     writer = sent.write.format("segmentlog").options(**options_of_write(given))
     writer.mode("append").save(directory)  # Spark refuses its default for Python sources
+
+
+def _found_by_name(rows: Any, columns: Sequence[str]) -> Any:  # noqa: ANN401
+    """Rows in which SQL finds these columns, as the sink does: it takes the first of its name."""
+    # SQL finds none of two with one name, or with names that differ in their case.
+    names = rows.columns
+    if len({each.lower() for each in names}) == len(names):
+        return rows
+    kept = {names.index(each): each for each in columns}
+    return rows.toDF(*(kept.get(i, f"_{i}") for i in range(len(names))))
 
 
 def _is_of_connect(builder: Builder) -> bool:
@@ -278,6 +290,7 @@ def _begin(self: Builder, path: str | None, partition_by: object) -> Any:  # noq
         return original(self, "start")(self, path, partitionBy=partition_by)
     given = _given(self)
     check_write(given)
+    check_async_progress(given, self.__dict__.get("_kafka_trigger", {}))
     # Spark lets a Python sink know its query, and so ours writes no micro-batch twice; Spark's own
     # sink does.  And it refuses the mode update for Python sinks.  A function has neither limit.
     appending = _Appending(directory_of(given[SERVERS]), given)

@@ -34,9 +34,12 @@ _OF_READS = (
     "maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay",
 )  # fmt: skip
 
-#: Numbers that Spark's source takes, and that have no effect on a log directory.
-_UNUSED_NUMBERS = ("fetchoffset.numretries", "fetchoffset.retryintervalms",
-                   "kafkaconsumer.polltimeoutms")  # fmt: skip
+#: Numbers that Spark's source takes, and that have no effect on a log directory: with their bits
+#: beside the sign, and the least of them with which a broker is read at all.
+_UNUSED_NUMBERS = (
+    ("fetchOffset.numRetries", 31, 1), ("fetchOffset.retryIntervalMs", 63, -(2**63)),
+    ("kafkaConsumer.pollTimeoutMs", 63, 1),
+)  # fmt: skip
 
 #: Options of the sink that have an effect on a log directory.
 _OF_WRITES = (
@@ -88,7 +91,8 @@ def check_read(options: Mapping[str, str], *, is_stream: bool) -> None:
                 raise IllegalArgumentException(f"ending {word} not valid in streaming queries")
     _check_strategy(options)
     for name in ("minpartitions", "maxrecordsperpartition"):
-        if name in options and _number(options[name]) <= 0:
+        bits = 31 if name == "minpartitions" else 63
+        if name in options and _number(options[name], bits) <= 0:
             shown = "minPartitions" if name == "minpartitions" else name
             raise IllegalArgumentException(f"{shown} must be positive")
     if "kafka.auto.offset.reset" in options:
@@ -99,19 +103,26 @@ def check_read(options: Mapping[str, str], *, is_stream: bool) -> None:
     if SERVERS not in options:
         message = f"Option '{SERVERS}' must be specified for configuring Kafka consumer"
         raise IllegalArgumentException(message)
-    for name in _UNUSED_NUMBERS:
-        _number(options.get(name, "0"))
+    for name, bits, least in _UNUSED_NUMBERS:
+        value = options.get(name.lower(), str(least))
+        if _number(value, bits) < least:
+            raise OptionError(name, value, f"Spark's kafka source fails with less than {least}")
     if is_stream:
         level = options.get("kafka.isolation.level", "")
         if level != level.strip():  # a consumer strips it, and a stream reads it itself
             message = f"No enum constant org.apache.kafka.common.IsolationLevel.{level.upper()}"
             raise IllegalArgumentException(message)
         _check_limits(options)
+        _milliseconds(options.get("maxtriggerdelay", "15m"))
     else:
+        if {"minoffsetspertrigger", "maxoffsetspertrigger"} <= options.keys():
+            _check_limits(options)
         _check_bounds(options)
     _check_bound(_STARTS, options)
     if not is_stream:
         _check_bound(_ENDS, options)
+    for name in ("includeheaders", "failondataloss"):
+        _boolean(options.get(name, "true"))
     check_client_options(options, "consumers")
 
 
@@ -178,8 +189,8 @@ def _check_bound(names: tuple[str, str, str], options: Mapping[str, str]) -> Non
     value = options.get(name, "")
     if name.endswith("timestamp") and not name.endswith("bytimestamp"):
         try:
-            int(value.strip())
-        except ValueError:
+            _number(value.strip())
+        except NumberFormatException:
             message = f"Expected a single long value, got {value}"
             raise IllegalArgumentException(message) from None
     elif name.endswith("bytimestamp"):
@@ -204,10 +215,39 @@ def _json(value: str, example: str) -> dict[str, dict[str, int]]:
     return found
 
 
-def _number(text: str) -> int:
-    if re.fullmatch(r"[+-]?[0-9]+", text) is None:
+def _number(text: str, bits: int = 63) -> int:
+    """A number as Java reads it: an ``int`` has 31 bits beside its sign, and a ``long`` 63."""
+    if re.fullmatch(r"[+-]?[0-9]+", text) is None or not -(2**bits) <= int(text) < 2**bits:
         raise NumberFormatException(f'For input string: "{text}"')
     return int(text)
+
+
+def _boolean(text: str) -> bool:
+    """A word as Scala reads it."""
+    if text.lower() not in {"true", "false"}:
+        raise IllegalArgumentException(f'For input string: "{text}"')
+    return text.lower() == "true"
+
+
+#: Microseconds of the units of Spark's durations.
+_UNITS = {"us": 1, "ms": 10**3, "s": 10**6, "m": 60 * 10**6, "min": 60 * 10**6,
+          "h": 3600 * 10**6, "d": 86400 * 10**6}  # fmt: skip
+
+
+def _milliseconds(text: str) -> int:
+    """A duration as Spark's `JavaUtils.timeStringAs` reads it; a number alone is milliseconds."""
+    found = re.fullmatch(r"(-?[0-9]+)([a-z]+)?", text.strip().lower())
+    unit = "ms" if found is None else found[2] or "ms"
+    if found is None or unit not in _UNITS:
+        reason = f"Failed to parse time string: {text}"
+        if found is not None:
+            reason = f'Invalid suffix: "{unit}"'
+        message = (
+            "Time must be specified as seconds (s), milliseconds (ms), microseconds (us), "
+            "minutes (m or min), hour (h), or day (d). E.g. 50s, 100ms, or 250us."
+        )
+        raise NumberFormatException(f"{message}\n{reason}")
+    return int(found[1]) * _UNITS[unit] // 1000
 
 
 def check_schema(given: object, *, is_stream: bool) -> None:
@@ -243,7 +283,9 @@ _ACCEPTED = {
 
 def check_columns(columns: StructType, options: Mapping[str, str]) -> list[str]:
     """The columns that Spark's sink takes, unless it refuses the rows."""
-    found = {field.name: field.dataType.simpleString() for field in columns.fields}
+    found: dict[str, str] = {}
+    for field in columns.fields:  # the first of several columns of a name counts
+        found.setdefault(field.name, field.dataType.simpleString())
     if "topic" in options:
         found.pop("topic", None)  # the option has precedence
     elif "topic" not in found:
@@ -281,6 +323,17 @@ def check_trigger(given: Mapping[str, object]) -> None:
             raise OptionError("trigger", f"{name}={given[name]!r}", accepted)
 
 
+def check_async_progress(options: Mapping[str, str], trigger: Mapping[str, object]) -> None:
+    """Refuse what Spark refuses of a query whose progress is written behind its micro-batches."""
+    if not _boolean(options.get("asyncprogresstrackingenabled", "false")):
+        return
+    _number(options.get("asyncprogresstrackingcheckpointintervalms", "1000"))
+    for name, shown in (("availableNow", "AvailableNow"), ("once", "Once")):
+        if trigger.get(name):
+            message = f"Async progress tracking cannot be used with {shown} trigger"
+            raise IllegalArgumentException(message)
+
+
 def check_layout(calls: Collection[str]) -> None:
     """Refuse what Spark refuses for all sinks that are no tables."""
     if "bucketBy" in calls:
@@ -305,6 +358,8 @@ def options_of_read(options: Mapping[str, str], *, is_stream: bool) -> dict[str,
     # `kafka` does not look at the values of one.
     used = set(_OF_READS) - set(_ENDS if is_stream else ())
     taken = {name: value for name, value in options.items() if name in used}
+    if is_stream and "maxtriggerdelay" in taken:  # ours takes no microseconds, and no zero
+        taken["maxtriggerdelay"] = str(max(_milliseconds(taken["maxtriggerdelay"]), 1))
     as_kafka = {"maxBytesPerPartition": "0"}
     return taken | as_kafka | ({} if is_stream else {"lateBinding": "true"})
 

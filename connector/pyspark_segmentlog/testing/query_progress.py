@@ -88,6 +88,8 @@ def described(progress: StreamingQueryProgress, document: dict[str, Any]) -> Any
     for name, source, in_document in sources:
         if name is not None:
             _fill_in(source, in_document, name, metrics=_metrics(in_document))
+        if name is not None and progress._jprogress is not None:
+            source.update(_offsets(in_document))
     if written is not None:
         rows = written.get(progress["batchId"], progress["sink"]["numOutputRows"])
         shown = f"{_TABLE}@{hash(run) & 0xFFFFFFFF:x}"
@@ -100,6 +102,15 @@ def _fill_in(part: Any, document: dict[str, Any], description: str, **more: obje
     document.update(description=description, **more)
     part.update(description=description, **more)
     part._jprogress, part._jdict = None, document
+
+
+def _offsets(source: Mapping[str, Any]) -> dict[str, str]:
+    """Offsets as a listener gets those of Spark's source: its JSON has no blanks."""
+    return {
+        name: json.dumps(source[name], separators=(",", ":"))
+        for name in ("startOffset", "endOffset", "latestOffset")
+        if source.get(name) is not None
+    }
 
 
 def _metrics(source: Mapping[str, Any]) -> dict[str, str]:

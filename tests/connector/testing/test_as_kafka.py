@@ -168,6 +168,9 @@ def test_the_progress_is_that_of_sparks_source(
             assert metrics == each.sources[0].metrics
             assert "KafkaV2[Subscribe[in]]" == each["sources"][0]["description"]
             assert n_rows == each.sink.numOutputRows
+            if progress is listener.progress:  # of Spark's source, without blanks
+                end = each.sources[0].endOffset
+                assert json.dumps(json.loads(end), separators=(",", ":")) == end
             table = "org.apache.spark.sql.kafka010.KafkaSourceProvider$KafkaTable"
             assert table == each.sink.description.partition("@")[0]
             document = json.loads(each.json)
@@ -214,6 +217,23 @@ def test_options_stand_in_load_and_in_save(
     rows.write.options(**to_kafka).option("noSuchOption", "x").format("kafka").save()
 
     assert ["a", "a"] == kafka_log.read("out").values()
+
+
+def test_columns_are_found_by_their_exact_names(
+    spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any
+) -> None:
+    """The first one counts, as with Spark's own sink; others may differ in their case alone."""
+    as_kafka({SERVERS: kafka_log})
+    for columns in (
+        "'a' AS key, 'b' AS value, 1 AS value",
+        "'A' AS Key, 'b' AS value, 'B' AS VALUE, 7 AS Partition, 'a' AS key",
+    ):
+        of_kafka(spark.sql(f"SELECT {columns}").write, topic="out").save()
+    left = spark.sql("SELECT 'a' AS key, 'b' AS value")
+    right = spark.sql("SELECT 'a' AS key, 'c' AS value")
+    of_kafka(left.join(right, left.key == right.key).write, topic="out").save()
+
+    assert [{"key": "a", "value": "b"}] * 3 == kafka_log.read("out").rows()
 
 
 def test_options_of_a_stream_stand_before_the_format(
@@ -327,6 +347,21 @@ def test_several_servers_have_directories_of_their_own(
     assert ["us:9092"] == values(" us2:9092, us:9092 ")
     with pytest.raises(OptionError, match="as_kafka has eu:9092, us:9092"):
         values("asia:9092")
+    as_kafka({"a:9092, b:9092": kafka_cluster["eu:9092"]})
+    assert ["eu:9092"] == values("b:9092,a:9092") == values("b:9092")
+
+
+@pytest.mark.parametrize(
+    "of", [lambda log: log, str, lambda log: {b"x": log}, lambda _: {"x": None}]
+)
+def test_servers_that_are_no_dictionary_of_directories_are_refused(
+    kafka_log: KafkaLog, of: Any
+) -> None:
+    """The error shows the right call, and nothing is replaced."""
+    with pytest.raises(OptionError, match=r"as_kafka\(\{'broker:9092': kafka_log\}\)"):
+        begin(of(kafka_log))
+    with begin({SERVERS: str(kafka_log.path)}) as begun:
+        assert {SERVERS: str(kafka_log.path)} == begun.servers
 
 
 def test_inner_calls_have_precedence_and_all_of_them_end(

@@ -20,6 +20,8 @@ OF_READS: dict[str, Mapping[str, Any]] = {
     "pattern_nothing": {"subscribePattern": ""},
     "min_partitions_zero": {"minPartitions": "0"},
     "min_partitions_no_number": {"minPartitions": "1.0"},
+    "min_partitions_too_large": {"minPartitions": str(2**31)},
+    "headers_no_boolean": {"includeHeaders": "yes"},
     "max_records_negative": {"maxRecordsPerPartition": "-1"},
     "auto_offset_reset": {"kafka.auto.offset.reset": "latest"},
     "key_deserializer": {"kafka.key.deserializer": "x"},
@@ -33,6 +35,7 @@ OF_READS: dict[str, Mapping[str, Any]] = {
     "starting_list": {"startingOffsets": "[1]"},
     "starting_words_in_a_map": {"startingOffsets": '{"T":{"0":"x"}}'},
     "starting_time_no_number": {"startingTimestamp": "yesterday"},
+    "starting_time_too_large": {"startingTimestamp": str(2**63)},
     "starting_times_no_json": {"startingOffsetsByTimestamp": "{T"},
 }
 
@@ -43,6 +46,8 @@ OF_BATCHES: dict[str, Mapping[str, Any]] = {
     "batch_to_earliest": {"endingOffsets": " Earliest "},
     "batch_to_minus_two": {"endingOffsets": '{"T":{"0":-2}}'},
     "ending_time_no_number": {"endingTimestamp": "1.5"},
+    "data_loss_no_boolean": {"failOnDataLoss": " true"},
+    "least_above_most_of_a_batch": {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "3"},
 }
 
 #: Options of streams alone.

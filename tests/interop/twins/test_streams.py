@@ -349,6 +349,24 @@ def test_streams_without_a_checkpoint(world: World) -> Any:
 
 @pytest.mark.slow
 @twin
+def test_asynchronous_progress(world: World) -> Any:
+    """Spark refuses it with triggers that end."""
+    world.write("a")
+    out = f"{world.topic}-out"
+    world.create(topic=out)
+    options = {"kafka.bootstrap.servers": world.servers, "topic": out,
+               "checkpointLocation": str(world.place / "c")}  # fmt: skip
+    writer = world.stream().select("value").writeStream.format("kafka").options(**options)
+    writer = writer.option("asyncProgressTrackingEnabled", True)
+    found = [refused(writer.trigger(**{name: True}).start) for name in ("availableNow", "once")]
+    query = writer.trigger(processingTime="0 seconds").start()
+    query.processAllAvailable()
+    query.stop()
+    return found, texts(world.read(subscribe=out))
+
+
+@pytest.mark.slow
+@twin
 def test_once_ignores_limits(world: World) -> Any:
     """The trigger `once` reads all in one micro-batch."""
     world.write(*values(9))

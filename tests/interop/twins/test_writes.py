@@ -118,6 +118,20 @@ def test_a_read_that_is_written_back(world: World) -> Any:
 
 
 @pytest.mark.slow
+@in_connect
+@twin
+def test_columns_with_one_name(world: World) -> Any:
+    """The first one counts, and others may differ in their case alone."""
+    world.create()
+    for columns in (
+        "'a' AS key, 'b' AS value, 1 AS value",
+        "'A' AS Key, 'b' AS value, 'B' AS VALUE, 7 AS Partition, 'a' AS key",
+    ):
+        world.save(world.spark.sql(f"SELECT {columns}"))
+    return rows(world.read(), "key", "value")
+
+
+@pytest.mark.slow
 @twin
 def test_json_of_all_columns(world: World) -> Any:
     """The usual `to_json(struct(*))`, with a key by an expression."""
