@@ -127,6 +127,30 @@ def test_logs_that_are_split_deleted_or_missing(tmp_path: Path) -> None:
     assert deleted.is_dir() or not (broker.log_dir / deleted.name).exists()
 
 
+@pytest.mark.parametrize("file", ["leader-epoch-checkpoint", f"{0:020d}.log", f"{99:020d}.log"])
+def test_offsets_below_a_base_offset_or_below_0_end_the_start(tmp_path: Path, file: str) -> None:
+    """The prediction names the file; after a recovery, the broker starts."""
+    broker = _Started(tmp_path / "broker")
+    writable_copy(filled("4.3.1", tmp_path), broker.log_dir)
+    (broker.log_dir / ".kafka_cleanshutdown").unlink()
+    path = broker.log_dir / "orders-0" / file
+    if path.suffix != ".log":
+        path.write_text("0\n1\n0 -5\n")
+    else:
+        base = int(path.stem)
+        path.unlink(missing_ok=True)
+        above = encode_batch([Record(base + 5, 0, b"k", b"v")])
+        path = path.with_name(f"{base + 5:020d}.log")
+        for old in path.parent.glob(f"{base:020d}.*"):
+            old.unlink()
+        path.write_bytes(above + encode_batch([Record(base, 0, b"k", b"v")]))
+    steps = segmentlog.preflight(broker.log_dir)
+    assert [str(path)] == [each.path for each in steps if each.has_harm]
+    assert "refused" == broker.outcome(is_to_end=True)
+    segmentlog.recover(broker.log_dir)
+    assert "starts" == broker.outcome()
+
+
 def test_retention_acts_within_the_first_minute(tmp_path: Path) -> None:
     """The segments that are due go, and the logs begin at the offsets that were named."""
     broker = _Started(tmp_path / "broker", settings={"log.retention.ms": 1000})

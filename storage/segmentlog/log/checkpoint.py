@@ -416,8 +416,8 @@ def parse_properties(data: bytes) -> Mapping[str, str]:
 def read_topic_id(partition_path: str) -> str | None:
     """Topic id of a partition directory as Kafka prints it, or None without the file.
 
-    Raises `CorruptCheckpointError` if ``partition.metadata`` is not two lines of version and topic
-    id.
+    Raises `CorruptCheckpointError` if ``partition.metadata`` does not begin with two lines of
+    version and topic id.
     """
     path = os.path.join(partition_path, PARTITION_METADATA_FILE)
     try:
@@ -427,7 +427,9 @@ def read_topic_id(partition_path: str) -> str | None:
     except FileNotFoundError:
         return None
     text = data.decode(errors="replace")
-    match = re.fullmatch(r"version: ([0-9]+)\s+topic_id: ([A-Za-z0-9_-]{22}={0,2})\s*", text)
+    # A broker reads two lines, whatever follows them; a blank after the id ends its start.
+    known = r"version: ([0-9]+)\s+topic_id: ([A-Za-z0-9_-]{22}={0,2})(?:[\r\n].*)?"
+    match = re.fullmatch(known, text, re.DOTALL)
     if match is None:
         reason = f"expected 'version: 0' and 'topic_id: …', found {found_text(text)}"
         raise CorruptCheckpointError(path, 1, reason, _FROM_REPLICA)

@@ -35,8 +35,12 @@ class EpochStarts:
         self._read: tuple[tuple[int, int], ...] | None = None
         try:
             found = read_leader_epochs(self.path)
-            if any(a[0] >= b[0] or a[1] > b[1] for a, b in pairwise(found)):
+            reason = ""
+            if any(min(each) < 0 for each in found):
+                reason = "it has an epoch or an offset below 0"
+            elif any(a[0] >= b[0] or a[1] > b[1] for a, b in pairwise(found)):
                 reason = "its epochs and offsets do not rise from line to line"
+            if reason:
                 remedy = "segmentlog recover builds it again from the log"
                 raise CorruptCheckpointError(self.path, 3, reason, remedy)
             self._read = found

@@ -31,6 +31,7 @@ from segmentlog.store.fingerprint import Evidence, Fingerprint, fingerprint, sti
 from segmentlog.store.readable import (
     FileType,
     ReadableFile,
+    is_file,
     is_url,
     list_entries,
     list_names,
@@ -193,6 +194,18 @@ def list_now(path: str, *, is_clean: bool = False, before: Listing | None = None
     seen = [] if is_url(path) else [(path, fingerprint(path, known.get(path)))]
     files = list_segments(path)
     return Listing(files, is_clean, evidence=_with_active(seen, files, known))
+
+
+def left_out(path: str) -> Iterator[tuple[str, int, str]]:
+    """Files that a broker takes for segments, and readers do not: path, base offset, and why."""
+    for name, kind in sorted(list_entries(path)):
+        file, head = os.path.join(path, name), name.removesuffix(".log")
+        if head == name or not (head.isascii() and head.isdecimal()) or not is_file(file):
+            continue
+        if kind is FileType.LINK:
+            yield file, int(head), "is a symbolic link: replace the link by its target"
+        elif parse_segment_file(name) is None:
+            yield file, int(head), "has no name of 20 digits: move it out of the directory"
 
 
 def list_one_file(path: str, listing: Listing) -> Listing:

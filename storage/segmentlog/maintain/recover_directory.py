@@ -41,6 +41,7 @@ from segmentlog.log.leader_epochs import EpochStarts
 from segmentlog.log.listing import (
     SegmentFiles,
     indexes_without_log,
+    left_out,
     list_segments,
     remove_indexes_without_log,
 )
@@ -61,7 +62,7 @@ from segmentlog.reads.metadata_log import (
 )
 from segmentlog.store.durable import create_file, do_together, remove_file, sync_directory
 from segmentlog.store.partitions import NamedPartition, list_partitions
-from segmentlog.store.readable import FileType, exists, status_of
+from segmentlog.store.readable import FileType, exists, is_directory, status_of
 from segmentlog.store.system_errors import FULL, storage_errors
 from segmentlog.txn.change import HeldDirectory
 from segmentlog.txn.guard import Fate, fate_of, list_guards
@@ -139,7 +140,7 @@ class DirectoryRecovery:
         # A broker recovers the log of the cluster's metadata at each start, by other rules.
         partitions = [
             each for each in list_partitions(self._directory)
-            if each.type is FileType.DIRECTORY and not each.is_metadata
+            if is_directory(each.path) and not each.is_metadata
             and each.state != DirectoryState.DELETE
         ]  # fmt: skip
         for begin in range(0, len(partitions), _TOGETHER):
@@ -315,6 +316,14 @@ class DirectoryRecovery:
         log_start = self._known.starts.get(log.topic_partition, 0)
         committed_to = self._known.high_watermarks.offsets.get(log.topic_partition, -1)
         with log.failing(self._full):
+            # A broker reads what is linked, and would trust a mark for it.
+            if log.is_link:
+                reason = (
+                    "is a symbolic link: replace the link by its target, moved or mounted there"
+                )
+                raise LogDirectoryError(log.path, reason)
+            for path, _, why in left_out(log.path):
+                raise LogDirectoryError(path, why)
             if not self._dry_run and has_swaps(log.path):
                 self._begin()
                 finish_swaps(log.path)
@@ -524,6 +533,7 @@ class _OneLog:
         self.topic_partition = partition.topic_partition
         self.is_served = partition.state != DirectoryState.STRAY
         self.is_current = partition.is_current
+        self.is_link = partition.type is FileType.LINK
         self.plan: RecoveryPlan | None = None
         self.end_offset: int | None = None  # once it is recovered
         self.steps: list[RecoveryStep] = []

@@ -20,6 +20,7 @@ from segmentlog.store.readable import read_whole
         "version: 0\ntopic_id: mZ-_3kXkQ5uH0sW9y1aBcD\n",
         "version: 0\r\ntopic_id: mZ-_3kXkQ5uH0sW9y1aBcD\r\n",
         "version: 1\ntopic_id: mZ-_3kXkQ5uH0sW9y1aBcD==\n",
+        "version: 0\ntopic_id: mZ-_3kXkQ5uH0sW9y1aBcD\nmore: 1\n",
     ],
 )
 def test_the_topic_id_is_what_kafka_prints(tmp_path: Path, text: str) -> None:
@@ -43,7 +44,7 @@ def test_a_partition_without_metadata_has_no_topic_id(tmp_path: Path) -> None:
         "version: x\ntopic_id: mZ-_3kXkQ5uH0sW9y1aBcD\n",
         "version: 0\ntopic_id: short\n",
         "version: 0\ntopic_id: mZ-_3kXkQ5uH0sW9y1aBc!\n",
-        "version: 0\ntopic_id: mZ-_3kXkQ5uH0sW9y1aBcD\nmore: 1\n",
+        "version: 0\ntopic_id: mZ-_3kXkQ5uH0sW9y1aBcD \n",
     ],
 )
 def test_metadata_of_another_form_is_refused(tmp_path: Path, text: str) -> None:

@@ -37,7 +37,9 @@ from segmentlog.format.names import (
     FileState,
     parse_segment_file,
 )
+from segmentlog.format.records.header import parse_header
 from segmentlog.log.checkpoint import read_leader_epochs, read_offsets, read_properties
+from segmentlog.log.damage import is_good_batch
 from segmentlog.log.indexes import read_transaction_index
 from segmentlog.log.listing import list_segments
 from segmentlog.log.producer_snapshot import list_snapshots, read_snapshot, snapshot_path
@@ -45,11 +47,11 @@ from segmentlog.log.segment import LogEnd, Segment, find_log_end
 from segmentlog.maintain.retain import plan_retention
 from segmentlog.maintain.start.directories import BrokerStart
 from segmentlog.maintain.start.steps import StartAction, StartStep, epochs_step, is_of_a_broker
-from segmentlog.model import METADATA_TOPIC, TopicPartition
+from segmentlog.model import LEAST_LONG, METADATA_TOPIC, TopicPartition
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.store.partitions import NamedPartition, list_partitions
 from segmentlog.store.paths import local_path, why_not_there
-from segmentlog.store.readable import exists, is_directory, list_names, read_whole
+from segmentlog.store.readable import exists, is_directory, list_names, open_file, read_whole
 from segmentlog.store.system_errors import in_words, storage_errors
 
 _LEAST_LENGTH = 14  #: of a message of magic 0, after its offset and length; less is damage
@@ -86,6 +88,11 @@ class LogStart:
     def has_segments(self) -> bool:
         """Whether there is a ``.log`` file."""
         return bool(self._segments)
+
+    @property
+    def paths(self) -> list[str]:
+        """The ``.log`` files."""
+        return [each.path for each in self._segments]
 
     @property
     def bytes_to_recover(self) -> int:
@@ -211,6 +218,46 @@ class LogStart:
                 )  # fmt: skip
             if end.position < each.size and i >= first:
                 return  # the log ends here
+
+    def below_base(self, damaged: Collection[str]) -> Iterator[StartStep]:
+        """The first batch below the base offset of its segment, in a segment that is read.
+
+        A broker takes it for one whose offset no index can hold, and finds nothing to split.
+        `damaged`: paths of the segments that may have one: no batch of a sound segment lies below.
+        """
+        from segmentlog.txn.recover_log import find_good_end  # the compiled kernels load here
+
+        first = len(self._segments) if self._is_clean else self._first_read
+        for i, each in enumerate(self._segments):
+            if each.path not in damaged or (i < first and exists(each.offset_index_path)):
+                continue
+            try:
+                position = find_good_end(each).position
+            except UnsupportedFormatError:
+                return
+            with open_file(each.path) as file:
+                while position < each.size:
+                    # A broker follows neither the order of the offsets nor their gaps.
+                    head = file.read(position, min(layout.HEADER_BYTES, each.size - position))
+                    header = parse_header(head.ljust(layout.HEADER_BYTES, b"\0"))
+                    size = min(max(header.size_in_bytes, 0), each.size - position)
+                    if not is_good_batch(file.read(position, size), 0, LEAST_LONG):
+                        if i >= first:
+                            return  # the log ends here
+                        break
+                    if header.last_offset < each.base_offset:
+                        yield self._step(
+                            StartAction.REFUSE, each.path,
+                            f"the batch at byte {position} has offset {header.last_offset}, below "
+                            f"the base offset {each.base_offset} of its segment, and the start "
+                            "reads this segment",
+                            "", "segmentlog recover cuts the log off before the batch"
+                            if i >= first
+                            else "remove .kafka_cleanshutdown, and run segmentlog recover",
+                            offset=header.last_offset,
+                        )  # fmt: skip
+                        return
+                    position += header.size_in_bytes
 
     def _end(self, end: LogEnd) -> Iterator[StartStep]:
         """The end of the log, as a broker finds it, and the log start."""
@@ -643,6 +690,7 @@ def _log_steps(directory: str, topics: Collection[str]) -> Iterator[StartStep]:
             yield _undecided(each, error)
             continue
         if loading.is_clean:
+            yield from log.below_base(log.paths)
             continue
         try:
             plan = plan_log(each.path, log.recovery_point, log.log_start, is_clean=False)
@@ -654,6 +702,8 @@ def _log_steps(directory: str, topics: Collection[str]) -> Iterator[StartStep]:
             f"a starting broker reads {log.bytes_to_recover} bytes from the recovery point on",
             n_bytes=log.bytes_to_recover,
         )  # fmt: skip
+        if plan is not None and plan.n_cut_bytes:
+            yield from log.below_base([each.path for each in plan.segments[plan.n_reached - 1 :]])
         if plan is not None and plan.loss:
             committed_to = loading.high_watermarks.get(each.topic_partition, -1)
             reason, remedy = f"a starting broker cuts the log off at offset {plan.end_offset}", (

@@ -25,6 +25,7 @@ from segmentlog.errors import (
 )
 from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE
 from segmentlog.log.checkpoint import read_leader_epochs
+from segmentlog.log.leader_epochs import EpochStarts
 from segmentlog.log.listing import list_segments
 from segmentlog.model import METADATA_TOPIC
 from segmentlog.reads.cluster_image import RECORDS, Image
@@ -151,18 +152,29 @@ def has_words(path: str, line: int, n_parts: int) -> bool:
 
 
 def epochs_step(topic: str, partition: int, partition_path: str) -> Iterator[StartStep]:
-    """The step for a partition's ``leader-epoch-checkpoint``, if it cannot be read."""
+    """The step for a partition's ``leader-epoch-checkpoint`` that is not as a broker writes it."""
     path = os.path.join(partition_path, LEADER_EPOCH_CHECKPOINT)
     action = StartAction.REFUSE if topic == METADATA_TOPIC else StartAction.OFFLINE
+    remedy = "segmentlog recover builds the file again from the log"
     try:
-        read_leader_epochs(path)
-        return
+        entries = read_leader_epochs(path)
     except CorruptCheckpointError as error:
         reason = f"line {error.line}: {legible(error.reason)}"
         action = StartAction.REFUSE if has_words(path, error.line, 2) else action
     except OSError as error:
         reason = error.strerror or str(error)
-    remedy = "segmentlog recover builds the file again from the log"
+    else:
+        fault = EpochStarts(partition_path, warns=False).error
+        if fault is None:
+            return
+        action, reason = StartAction.REFUSE, fault.reason
+        if all(min(each) >= 0 for each in entries):
+            yield StartStep(
+                StartAction.DROP, topic, partition, path,
+                f"{reason}: a starting broker drops the epochs that a later line contradicts",
+                "the offsets at which followers have to cut their copies off", remedy,
+            )  # fmt: skip
+            return
     yield StartStep(action, topic, partition, path, reason, remedy=remedy)
 
 

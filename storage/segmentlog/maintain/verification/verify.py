@@ -1,6 +1,7 @@
 """Verify log directories: read everything, and report what does not fit."""
 
 import errno
+import itertools
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
@@ -37,6 +38,7 @@ from segmentlog.reads.diskless import diskless_partitions, elsewhere
 from segmentlog.reads.log import Log, log_start_beyond
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.usage import UsageKind, UsedSpace, large_leftovers
+from segmentlog.store.partitions import NamedPartition, list_partitions
 from segmentlog.store.paths import (
     BucketLocation,
     is_bucket,
@@ -45,11 +47,11 @@ from segmentlog.store.paths import (
     parse_bucket,
     plain_path,
 )
-from segmentlog.store.readable import is_directory, is_url
+from segmentlog.store.readable import FileType, is_directory, is_url
 from segmentlog.store.system_errors import storage_errors
 
 #: Batches at which a recovery cuts a log.
-_CUT_AT = {FindingKind.CORRUPT_BATCH, FindingKind.UNSUPPORTED_BATCH}
+_CUT_AT = {FindingKind.CORRUPT_BATCH, FindingKind.UNSUPPORTED_BATCH, FindingKind.TORN_TAIL}
 
 
 #: Errors that a single log, or an object of a tier, may have, and the others not.
@@ -176,11 +178,33 @@ def _of_the_whole(
     for bad in directory.corrupt_checkpoints:
         message = f"line {bad.line}: {bad.reason}; {bad.remedy}"
         yield MakeFinding()(FindingKind.CHECKPOINT, bad.path, message)
+    known = set()
     for gone in missing:
+        known.add(gone.topic_partition)
         message = f"{gone.topic_partition}: {gone.reason}"
         yield MakeFinding(gone.topic_partition)(
             FindingKind.MISSING_PARTITION, gone.checkpoint, message
         )
+    for each in itertools.chain.from_iterable(map(_links, directory.paths)):
+        topic, partition = where = each.topic_partition
+        is_chosen = (not topics or topic in topics) and (not partitions or partition in partitions)
+        if is_chosen and where not in known:
+            yield MakeFinding(where)(
+                FindingKind.UNREADABLE_FILE, each.path,
+                "a broker serves the log in this directory, but its records are not read here: it "
+                "is a symbolic link; replace the link by its target, moved or mounted there",
+            )  # fmt: skip
+
+
+def _links(directory: str) -> list[NamedPartition]:
+    """Links to directories in place of those of partitions."""
+    path = plain_path(directory)
+    if is_url(path) or not is_directory(path):
+        return []
+    return [
+        each for each in list_partitions(path)
+        if each.is_current and each.type is FileType.LINK and is_directory(each.path)
+    ]  # fmt: skip
 
 
 def _of_logs(
@@ -313,7 +337,8 @@ def _of_log(
     steps = _of_start(log, loading)
     tails = [each for each in steps if each.action == StartAction.KEEP]
     yield from (as_finding(each) for each in steps if each not in tails)
-    is_damaged, parent = False, os.path.dirname(log.path)
+    parent = os.path.dirname(log.path)
+    damaged: dict[FindingKind, set[str]] = {}  # paths of segments
     try:
         # The start of a broker has a finding about it.
         has_start = not is_url(log.path) and is_of_a_broker(parent)
@@ -324,7 +349,8 @@ def _of_log(
             log, with_records=records, with_producers=producers, extents=extents,
             progress=on_bytes,
         ).findings():  # fmt: skip
-            is_damaged |= finding.kind in _CUT_AT
+            if finding.kind in _CUT_AT:
+                damaged.setdefault(finding.kind, set()).add(finding.path)
             if tails and finding.path == tails[0].path and finding.position >= log.end.position:
                 # No start removes the tail, and what is written after it cannot be read.
                 message = f"{finding.message}; {tails[0].message}"
@@ -342,7 +368,10 @@ def _of_log(
             "verified",
         )  # fmt: skip
         return
-    if is_damaged:
+    if damaged and has_start:
+        start = loading(parent).log(log.topic_partition, log.path)
+        yield from map(as_finding, start.below_base(set().union(*damaged.values())))
+    if damaged.keys() - {FindingKind.TORN_TAIL}:
         yield from _would_lose(log, loading)
 
 

@@ -26,7 +26,7 @@ from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.format.records.header import ScannedBatches
 from segmentlog.log.damage import GoodBatch, good_batch_after
 from segmentlog.log.leader_epochs import EpochStarts
-from segmentlog.log.listing import indexes_without_log
+from segmentlog.log.listing import indexes_without_log, left_out
 from segmentlog.log.segment import Segment
 from segmentlog.log.windows import BatchWindows
 from segmentlog.maintain.verification.checks import (
@@ -45,6 +45,7 @@ from segmentlog.store.readable import (
     exists,
     is_directory,
     is_file,
+    is_url,
     open_file,
 )
 
@@ -158,6 +159,7 @@ class LogCheck:
             self._offsets.give_up()
         yield from self._transactions.at_the_end()
         yield from self._orphans()
+        yield from self._left_out()
         if is_all_read and not is_file(self._log.path):  # one segment alone need not reach the end
             yield from self._high_watermark()
 
@@ -285,6 +287,18 @@ class LogCheck:
                 FindingKind.INDEX_WITHOUT_LOG, path,
                 "no segment has this base offset: a crash has left the file; the next writer, "
                 "segmentlog recover, or the next start of a broker removes it",
+                offset=base_offset,
+            )  # fmt: skip
+
+    def _left_out(self) -> Iterator[Finding]:
+        """Files that a broker takes for segments, and that readers leave out."""
+        if not is_directory(self._log.path) or is_url(self._log.path):
+            return
+        for path, base_offset, why in left_out(self._log.path):
+            yield self._finding(
+                FindingKind.UNREADABLE_FILE, path,
+                f"a broker takes the file for the segment at offset {base_offset}, but its "
+                f"records are not read here: it {why}",
                 offset=base_offset,
             )  # fmt: skip
 

@@ -115,6 +115,11 @@ CHANGES: dict[str, tuple[Callable[[Path], object], StartAction | None]] = {
     "words in leader epochs": (
         write("orders-1/leader-epoch-checkpoint", b"0\n1\nx y\n"), REFUSE
     ),
+    "an offset below 0 in leader epochs": (
+        write("orders-1/leader-epoch-checkpoint", b"0\n1\n0 -5\n"), REFUSE
+    ),
+    "more lines beside a topic id": (append("orders-1/partition.metadata", b"\nmore: x\n"), None),
+    "a blank after a topic id": (append("orders-1/partition.metadata", b" \n"), REFUSE),
     "the topic id of another topic": (
         lambda to: shutil.copy(to / "invoices-1" / "partition.metadata", to / "orders-1"), UNSERVED
     ),
@@ -129,6 +134,64 @@ CHANGES: dict[str, tuple[Callable[[Path], object], StartAction | None]] = {
     "ten zeros at the end of a log": (append(ORDERS_1, bytes(10)), None),
     "garbage at the end of a log": (append(ORDERS_1, b"\x01\x02" * 40), None),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("base_offset", "is_clean"), [(0, False), (7, False), (7, True)], ids=["end", "name", "clean"]
+)
+def test_a_batch_below_its_base_offset_ends_a_start_that_reads_its_segment(
+    directory: Path, base_offset: int, *, is_clean: bool
+) -> None:
+    """`recover` cuts the log off there; a cleanly stopped log is read only without its index."""
+    log = directory / "orders-1" / f"{base_offset + 100:020d}.log"
+    above = encode_batch([Record(base_offset + 100, 0, b"k", b"v")]) if not base_offset else b""
+    log.write_bytes(above + encode_batch([Record(50, 0, b"k", b"v")]))
+    if not is_clean:
+        (directory / ".kafka_cleanshutdown").unlink()
+        log.with_suffix(".index").write_bytes(b"")
+    refusals = [each for each in segmentlog.preflight(directory) if each.action == REFUSE]
+    assert [(str(log), 50)] == [(each.path, each.offset) for each in refusals]
+    kinds = {each.kind for each in segmentlog.verify(directory) if each.path == str(log)}
+    assert FindingKind.START_REFUSED in kinds
+    (directory / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    segmentlog.recover(directory)
+    assert not [each for each in segmentlog.preflight(directory) if each.has_harm]
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "unclean"])
+@pytest.mark.parametrize("name", ["orders-1", f"orders-1/{LOG}", "orders-1/900.log"])
+def test_a_log_that_only_a_broker_reads_is_an_error_and_gets_no_mark(
+    directory: Path, name: str, *, is_clean: bool
+) -> None:
+    """Links, and names of other lengths: readers leave them out, and say so in a log alone."""
+    path, mark = directory / name, directory / ".kafka_cleanshutdown"
+    if path.exists():
+        path.rename(directory.parent / "elsewhere")
+        path.symlink_to(directory.parent / "elsewhere")
+    else:
+        path.write_bytes(b"")
+    if not is_clean:
+        mark.unlink()
+        (directory / "recovery-point-offset-checkpoint").unlink()
+    errors = [each for each in segmentlog.verify(directory) if each.severity == Severity.ERROR]
+    assert {("orders", 1)} == {(each.topic, each.partition) for each in errors}
+    assert any(str(path) in each.path + each.message for each in errors)
+    failed = [
+        each for each in segmentlog.recover(directory) if each.kind == RecoveryKind.LOG_FAILED
+    ]
+    assert [("orders", 1)] == [(each.topic, each.partition) for each in failed]
+    assert is_clean == mark.exists()
+
+
+@pytest.mark.parametrize("entries", ["5 0\n3 10", "0 10\n3 5", "0 0\n0 10"])
+def test_leader_epochs_that_do_not_rise_are_dropped(directory: Path, entries: str) -> None:
+    """A broker keeps the later line; `recover` builds the file again."""
+    path = directory / "orders-1" / "leader-epoch-checkpoint"
+    path.write_text(f"0\n2\n{entries}\n")
+    found = [each for each in segmentlog.verify(directory) if each.path == str(path)]
+    assert [FindingKind.START_DROPS] == [each.kind for each in found]
+    segmentlog.recover(directory)
+    assert path.read_text() == (CLUSTER / "orders-1" / path.name).read_text()
 
 
 @pytest.mark.parametrize("name", CHANGES)
