@@ -73,7 +73,9 @@ def test_another_number_of_partitions_than_the_topic_has(tmp_path: Path) -> None
     """Another number is refused. Without a number, the topic's own number counts."""
     write(tmp_path, SPREAD, num_partitions=3)
     for number in (1, 4):
-        with pytest.raises(OptionError, match="exists and has 3 partitions: leave") as error:
+        with pytest.raises(
+            OptionError, match="exists and has 3 partitions: give this number"
+        ) as error:
             write(tmp_path, ONE, num_partitions=number)
         assert ("num_partitions", str(number)) == (error.value.option, error.value.value)
     write(tmp_path, SPREAD)
