@@ -100,7 +100,7 @@ def test_a_topic_comes_back_as_it_was(
     ):
         write.option("numPartitions", "2").save(str(tmp_path))
     rows.write.format("segmentlog").option("preserve", "true").mode("append").save(str(tmp_path))
-    with pytest.raises(Exception, match="exists and has 3 partitions: leave the option out"):
+    with pytest.raises(Exception, match="exists and has 3 partitions: give this number"):
         write.option("topic", "orders").option("numPartitions", "4").save(str(tmp_path))
 
     order = ("partition", "offset")
