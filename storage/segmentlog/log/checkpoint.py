@@ -38,7 +38,7 @@ from segmentlog.model import LEAST_LONG, TopicPartition
 from segmentlog.store.durable import replace_file
 from segmentlog.store.fingerprint import Fingerprint, fingerprint
 from segmentlog.store.paths import is_bucket
-from segmentlog.store.readable import is_url, read_whole
+from segmentlog.store.readable import is_file, is_url, read_whole
 
 _VERSION = 0
 _SHARE = 64  # at most one entry in this number may be waiting
@@ -331,8 +331,7 @@ def _data(path: str, remedy: str) -> bytes:
     """Bytes of a checkpoint; none if the file is missing."""
 
     def refusal(reason: str) -> CorruptCheckpointError:
-        is_no_file = reason.startswith("is not a plain file")
-        way = "move it out of the way, and run segmentlog recover" if is_no_file else remedy
+        way = remedy if is_file(path) else "move it out of the way, and run segmentlog recover"
         return CorruptCheckpointError(path, 1, reason, way)
 
     try:

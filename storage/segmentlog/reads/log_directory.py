@@ -217,9 +217,13 @@ class LogDirectory:
     @cached_property
     def _missing(self) -> list[MissingPartition]:
         return sorted(
-            MissingPartition(each, end, checkpoint, snapshot.in_place_of(each))
+            MissingPartition(
+                each,
+                end,
+                os.path.join(snapshot.path, HIGH_WATERMARK_CHECKPOINT),
+                snapshot.in_place_of(each),
+            )
             for snapshot in self._whole
-            for checkpoint in (os.path.join(snapshot.path, HIGH_WATERMARK_CHECKPOINT),)
             for each, end in snapshot.missing().items()
             if each not in self._places and each not in self._left_out
         )

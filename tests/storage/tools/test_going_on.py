@@ -106,20 +106,25 @@ LIMITS = (
 )  # fmt: skip
 
 
+def refuse_list(monkeypatch: pytest.MonkeyPatch, partition: str) -> None:
+    """Let a partition directory belong to another user."""
+    list_names = listing.list_names
+
+    def refuse(path: str) -> list[str]:
+        if Path(path).name == partition:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return list_names(path)
+
+    monkeypatch.setattr(listing, "list_names", refuse)
+
+
 @pytest.fixture
 def unlistable(example_data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory of which one partition belongs to another user, and another one is damaged."""
     copy = shutil.copytree(example_data, tmp_path / "data")
     (log,) = (copy / "orders-2").glob("*.log")
     flip(log, 80)
-    list_names = listing.list_names
-
-    def refuse(path: str) -> list[str]:
-        if Path(path).name == "customers-0":
-            raise PermissionError(errno.EACCES, "Permission denied", path)
-        return list_names(path)
-
-    monkeypatch.setattr(listing, "list_names", refuse)
+    refuse_list(monkeypatch, "customers-0")
     return copy
 
 
@@ -156,14 +161,7 @@ def test_an_audit_names_a_partition_without_bounds(
     """The other partitions are audited."""
     table = segmentlog.read(example_data, "orders")
     pq.write_table(table, tmp_path / "orders.parquet")
-    list_names = listing.list_names
-
-    def refuse(path: str) -> list[str]:
-        if Path(path).name == "orders-1":
-            raise PermissionError(errno.EACCES, "Permission denied", path)
-        return list_names(path)
-
-    monkeypatch.setattr(listing, "list_names", refuse)
+    refuse_list(monkeypatch, "orders-1")
     options = ["--json"] if as_json else []
     done = run("audit", example_data, "orders", "--table", tmp_path / "orders.parquet", *options,
                status=1)  # fmt: skip
@@ -526,14 +524,7 @@ def test_a_damaged_topic_has_no_lag_and_hides_no_group(
 ) -> None:
     """A group has its other partitions' lag, and the log that cannot be read is named."""
     copy = shutil.copytree("examples/cluster", tmp_path / "cluster")
-    list_names = listing.list_names
-
-    def refuse(path: str) -> list[str]:
-        if Path(path).name == "orders-1":
-            raise PermissionError(errno.EACCES, "Permission denied", path)
-        return list_names(path)
-
-    monkeypatch.setattr(listing, "list_names", refuse)
+    refuse_list(monkeypatch, "orders-1")
     rows = [
         json.loads(line) for line in run("groups", copy, "--json", status=1).stdout.splitlines()
     ]

@@ -22,7 +22,8 @@ from segmentlog.format.names import (
 )
 from segmentlog.log.listing import list_segments
 from segmentlog.maintain.start.directories import BrokerStart
-from segmentlog.maintain.start.preflight import LoadingDirectory, directory_steps
+from segmentlog.maintain.start.loading import LoadingDirectory
+from segmentlog.maintain.start.preflight import directory_steps
 from segmentlog.maintain.start.steps import StartAction, StartStep, is_of_a_broker
 from segmentlog.maintain.verification.findings import (
     Finding,

@@ -1,0 +1,408 @@
+"""A starting broker loads the logs of a directory: what goes wrong, and what is lost.
+
+Rules: ``LogLoader``, ``UnifiedLog``, ``ProducerStateManager``; they were compared with brokers
+(``tests/interop/test_broker_start.py``).
+"""
+
+import itertools
+import os
+import struct
+from collections.abc import Collection, Iterator, Mapping
+
+from segmentlog.errors import (
+    CorruptCheckpointError,
+    CorruptIndexError,
+    CorruptLogError,
+    UnsupportedFormatError,
+)
+from segmentlog.format.kernels import layout
+from segmentlog.format.names import (
+    CLEAN_SHUTDOWN_FILE,
+    HIGH_WATERMARK_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    FileKind,
+    parse_segment_file,
+)
+from segmentlog.format.records.header import parse_header
+from segmentlog.log.checkpoint import read_leader_epochs, read_offsets
+from segmentlog.log.damage import is_good_batch
+from segmentlog.log.indexes import read_transaction_index
+from segmentlog.log.listing import list_segments
+from segmentlog.log.producer_snapshot import list_snapshots, read_snapshot, snapshot_path
+from segmentlog.log.segment import LogEnd, Segment, find_log_end
+from segmentlog.maintain.start.steps import StartAction, StartStep, epochs_step
+from segmentlog.model import LEAST_LONG, TopicPartition
+from segmentlog.store.partitions import NamedPartition, list_partitions
+from segmentlog.store.readable import exists, is_directory, list_names, open_file, read_whole
+
+_LEAST_LENGTH = 14  #: of a message of magic 0, after its offset and length; less is damage
+_LOG_OVERHEAD = 12  #: bytes of an offset and a length
+_PEEKED = 17  #: bytes that have to be there before a broker looks at a length
+_HEAD = struct.Struct(">qi")
+_WINDOW_BYTES = 1 << 20
+_MOST_LOOKED_AT = 1000  #: batches of a segment
+_MOST_BATCH_BYTES = 256 << 20  #: a length in damaged bytes may be any number
+_NUMBERED = tuple(f".{kind}" for kind in FileKind)
+
+
+class LogStart:
+    """The loading of one log; `log_start` and `recovery_point` are 0 without an entry.
+
+    `is_clean` says whether the log directory has the mark of a clean stop.
+    """
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        path: str,
+        log_start: int,
+        recovery_point: int,
+        *,
+        is_clean: bool,
+    ) -> None:
+        self._where = topic_partition
+        self._path = path
+        self.log_start, self.recovery_point = log_start, recovery_point
+        self._is_clean = is_clean
+        self._segments = [Segment(each, is_sealed=False) for each in list_segments(path)]
+
+    @property
+    def has_segments(self) -> bool:
+        """Whether there is a ``.log`` file."""
+        return bool(self._segments)
+
+    @property
+    def paths(self) -> list[str]:
+        """The ``.log`` files."""
+        return [each.path for each in self._segments]
+
+    @property
+    def bytes_to_recover(self) -> int:
+        """Bytes of the segments that the broker reads, from the recovery point on."""
+        if self._is_clean:
+            return 0
+        return sum(each.size for each in self._segments[self._first_read :])
+
+    @property
+    def _first_read(self) -> int:
+        """Number of the first segment that is read after an unclean stop."""
+        below = [each for each in self._segments if each.base_offset <= self.recovery_point]
+        return max(len(below) - 1, 0)
+
+    def steps(self) -> Iterator[StartStep]:
+        """All that goes wrong, and all that is lost; a cut of an unclean log is not among it.
+
+        `segmentlog.maintain.recover_directory.plan_log` finds that cut.
+        """
+        yield from self._names()
+        yield from epochs_step(*self._where, self._path)
+        yield from self._indexes()
+        if self._segments:
+            end = find_log_end(self._segments[-1], warns=False)
+            yield from self._zeroed_times(end.offset)
+            yield from self._splits(end.offset)
+            yield from self._end(end)
+        yield from self._what_is_forgotten()
+
+    def _step(
+        self,
+        action: StartAction,
+        path: str,
+        reason: str,
+        loss: str = "",
+        remedy: str = "",
+        **numbers: int,
+    ) -> StartStep:
+        topic, partition = self._where
+        return StartStep(action, topic, partition, path, reason, loss, remedy, **numbers)
+
+    def _names(self) -> Iterator[StartStep]:
+        """Files whose names begin with no offset: a broker cannot read their numbers."""
+        for name in sorted(list_names(self._path)):
+            if name.endswith(_NUMBERED) and parse_segment_file(name) is None:
+                head = name.partition(".")[0]
+                if head.isascii() and head.isdecimal() and int(head) < 1 << 63:
+                    continue
+                yield self._step(
+                    StartAction.REFUSE, os.path.join(self._path, name),
+                    "the name begins with no offset", "", "move the file out of the directory",
+                )  # fmt: skip
+
+    def _indexes(self) -> Iterator[StartStep]:
+        for each in self._segments:
+            path = each.transaction_index_path
+            try:
+                for _ in read_transaction_index(path):
+                    pass
+            except CorruptIndexError as error:
+                if "version" in error.reason and _first_version(path) > 0:
+                    yield self._step(
+                        StartAction.REFUSE, path, error.reason, "",
+                        "segmentlog reindex builds the file again from the log",
+                        offset=each.base_offset,
+                    )  # fmt: skip
+            if not each.size:
+                continue
+            if not exists(each.offset_index_path):
+                yield self._step(
+                    StartAction.REBUILD, each.offset_index_path,
+                    f"the index is missing: a starting broker reads all {each.size} bytes of the "
+                    "segment to build it again",
+                    n_bytes=each.size, offset=each.base_offset,
+                )  # fmt: skip
+            elif not exists(each.time_index_path) and self._is_clean:
+                yield self._step(
+                    StartAction.DROP, each.time_index_path,
+                    "the index of times is missing: a starting broker makes an empty one",
+                    "look-ups by time begin at the segment, and retention uses the time of the "
+                    "file",
+                    "segmentlog recover builds it from the log", offset=each.base_offset,
+                )  # fmt: skip
+
+    def _zeroed_times(self, log_end: int) -> Iterator[StartStep]:
+        """Indexes of times that end in zeros, and are not built again.
+
+        A broker takes the last entry for the newest time (``LogSegment.largestTimestamp``).
+        """
+        trusted = self._segments[: None if self._is_clean else self._first_read]
+        ends = [*(each.base_offset for each in self._segments[1:]), log_end]
+        for each, end in zip(trusted, ends, strict=False):
+            if not (each.has_zeroed_times() and exists(each.offset_index_path)):
+                continue
+            yield self._step(
+                StartAction.TRUNCATE, each.time_index_path,
+                "the index of times ends in zeros: a broker takes the newest record for one of "
+                "1970, and retention deletes the segment half a minute after the start, unless "
+                "retention.ms is -1",
+                f"offsets [{each.base_offset}, {end}), {each.size} bytes",
+                "segmentlog recover builds the index again from the log",
+                offset=each.base_offset, end_offset=end, n_bytes=each.size,
+            )  # fmt: skip
+
+    def _splits(self, log_end: int) -> Iterator[StartStep]:
+        """Segments whose indexes are built again, and cannot hold their offsets."""
+        first = len(self._segments) if self._is_clean else self._first_read
+        follows = [*(each.base_offset for each in self._segments[1:]), log_end]
+        for i, (each, after) in enumerate(zip(self._segments, follows, strict=True)):
+            is_read = i >= first or not exists(each.offset_index_path)
+            if not is_read or after - each.base_offset <= layout.SEGMENT_OFFSETS:
+                continue
+            from segmentlog.txn.recover_log import find_good_end  # the compiled kernels load
+
+            end = find_good_end(each, after)
+            if bases := [base_offset for _, base_offset in end.splits]:
+                yield self._step(
+                    StartAction.SPLIT, each.path,
+                    "the offsets lie too far from the base offset for an index: a starting broker "
+                    f"divides the segment at the offsets {', '.join(map(str, bases))}",
+                    "", "segmentlog recover does the same", offset=each.base_offset,
+                    n_bytes=each.size,
+                )  # fmt: skip
+            if end.position < each.size and i >= first:
+                return  # the log ends here
+
+    def below_base(self, damaged: Collection[str]) -> Iterator[StartStep]:
+        """The first batch below the base offset of its segment, in a segment that is read.
+
+        A broker takes it for one whose offset no index can hold, and finds nothing to split.
+        `damaged`: paths of the segments that may have one: no batch of a sound segment lies below.
+        """
+        from segmentlog.txn.recover_log import find_good_end  # the compiled kernels load here
+
+        first = len(self._segments) if self._is_clean else self._first_read
+        for i, each in enumerate(self._segments):
+            if each.path not in damaged or (i < first and exists(each.offset_index_path)):
+                continue
+            try:
+                position = find_good_end(each).position
+            except UnsupportedFormatError:
+                return
+            with open_file(each.path) as file:
+                while position < each.size:
+                    # A broker follows neither the order of the offsets nor their gaps.
+                    head = file.read(position, min(layout.HEADER_BYTES, each.size - position))
+                    header = parse_header(head.ljust(layout.HEADER_BYTES, b"\0"))
+                    size = min(
+                        max(header.size_in_bytes, 0), each.size - position, _MOST_BATCH_BYTES
+                    )
+                    if not is_good_batch(file.read(position, size), 0, LEAST_LONG):
+                        if i >= first:
+                            return  # the log ends here
+                        break
+                    if header.last_offset < each.base_offset:
+                        yield self._step(
+                            StartAction.REFUSE, each.path,
+                            f"the batch at byte {position} has offset {header.last_offset}, below "
+                            f"the base offset {each.base_offset} of its segment, and the start "
+                            "reads this segment",
+                            "", "segmentlog recover cuts the log off before the batch"
+                            if i >= first
+                            else "remove .kafka_cleanshutdown, and run segmentlog recover",
+                            offset=header.last_offset,
+                        )  # fmt: skip
+                        return
+                    position += header.size_in_bytes
+
+    def _end(self, end: LogEnd) -> Iterator[StartStep]:
+        """The end of the log, as a broker finds it, and the log start."""
+        active = self._segments[-1]
+        log_end = end.offset
+        if self._is_clean:
+            position, offset, is_damaged = _end_by_lengths(active)
+            if is_damaged:
+                yield self._step(
+                    StartAction.REFUSE, active.path,
+                    f"the length of a batch at byte {position} is below {_LEAST_LENGTH}, and the "
+                    "directory is marked as cleanly stopped, so that nothing is recovered",
+                    "", "remove .kafka_cleanshutdown, and run segmentlog recover",
+                    offset=end.offset,
+                )  # fmt: skip
+            elif offset < end.offset:
+                yield self._step(
+                    StartAction.TRUNCATE, active.path,
+                    f"a starting broker takes offset {offset} for the end of the log, because the "
+                    "directory is marked as cleanly stopped and the end is found by the last "
+                    "entry of the index",
+                    f"offsets [{offset}, {end.offset}) are not served, and new records get the "
+                    "same offsets",
+                    "remove .kafka_cleanshutdown, and run segmentlog recover",
+                    offset=offset, end_offset=end.offset,
+                )  # fmt: skip
+                log_end = offset
+            elif (left := active.size - end.position) and end.damaged_from is None:
+                yield self._step(
+                    StartAction.KEEP, active.path,
+                    f"a starting broker leaves {left} bytes after the last batch in place, "
+                    "because the directory is marked as cleanly stopped",
+                    "new records follow these bytes, and cannot be read",
+                    "remove .kafka_cleanshutdown, and run segmentlog recover",
+                    offset=end.offset, n_bytes=left,
+                )  # fmt: skip
+        if log_end < self.log_start:
+            n_bytes = sum(each.size for each in self._segments)
+            first = self._segments[0].base_offset
+            yield self._step(
+                StartAction.EMPTY, self._path,
+                f"the log ends at offset {log_end}, but log-start-offset-checkpoint has "
+                f"{self.log_start}: the checkpoint is newer than the log, or the end of the log "
+                "is gone",
+                f"offsets [{first}, {log_end}), {n_bytes} bytes",
+                "put the segments back, or remove the partition's line from the checkpoint (and "
+                "lower the count in its second line)",
+                offset=first, end_offset=log_end, n_bytes=n_bytes,
+            )  # fmt: skip
+
+    def _has_producers(self) -> bool:
+        """Whether one of the first batches of the last segments is of an idempotent producer."""
+        for each in self._segments[-2:]:
+            try:
+                for placed in itertools.islice(each.headers(0), _MOST_LOOKED_AT):
+                    if placed.header.producer_id >= 0:
+                        return True
+            except (CorruptLogError, UnsupportedFormatError):  # `verify` names the batch
+                continue
+        return False
+
+    def _what_is_forgotten(self) -> Iterator[StartStep]:
+        """Producers and leader epochs that a cleanly stopped log loses: nothing is read again."""
+        if not self._is_clean or not any(each.size for each in self._segments):
+            return
+        offsets = list_snapshots(self._path)
+        for offset in offsets:
+            path = snapshot_path(self._path, offset)
+            try:
+                read_snapshot(path)
+            except CorruptIndexError as error:
+                yield self._step(
+                    StartAction.DROP, path,
+                    f"a starting broker removes the snapshot and reads the log instead: "
+                    f"{error.reason}",
+                    offset=offset,
+                )  # fmt: skip
+        if not offsets and self._has_producers():
+            yield self._step(
+                StartAction.DROP, self._path,
+                "no producer snapshot is there: a starting broker begins with an empty one",
+                "the sequences of idempotent producers, and open transactions: a repeated batch "
+                "is then taken for a new one",
+                "remove .kafka_cleanshutdown: the start then reads the log",
+            )  # fmt: skip
+        path = os.path.join(self._path, LEADER_EPOCH_CHECKPOINT)
+        try:
+            epochs = read_leader_epochs(path)
+        except ValueError:  # a step has said so
+            return
+        if not epochs:
+            yield self._step(
+                StartAction.DROP, path,
+                "no leader epoch is there: a cleanly stopped log does not get them back",
+                "the offsets at which followers have to cut their copies off",
+                "remove .kafka_cleanshutdown and the partition's recovery point: the start then "
+                "reads the log",
+            )  # fmt: skip
+
+
+def _first_version(path: str) -> int:
+    """The first version above 0 in a transaction index, or 0."""
+    data = read_whole(path, lambda reason: CorruptIndexError(path, reason))
+    versions = (struct.unpack_from(">h", data, at)[0] for at in range(0, len(data) - 33, 34))
+    return next((each for each in versions if each > 0), 0)
+
+
+def _end_by_lengths(segment: Segment) -> tuple[int, int, bool]:
+    """The end that a broker finds after a clean stop: byte, offset, and whether a length is bad.
+
+    It begins at the last entry of the offset index, and believes lengths and offsets.
+    """
+    with segment.opened() as opened:
+        index = opened.offset_index
+        position = index.entry(index.n_entries - 1).position if index.n_entries else 0
+        offset, window, begin = segment.base_offset, b"", 0
+        while 0 <= position < segment.size - _PEEKED:
+            at = position - begin
+            if at + 61 > len(window):
+                window, begin, at = opened.file.read(position, _WINDOW_BYTES), position, 0
+            base, length = _HEAD.unpack_from(window, at)
+            if length < _LEAST_LENGTH:
+                return position, offset, True
+            if position > segment.size - _LOG_OVERHEAD - length:
+                break
+            is_v2 = window[at + 16] >= 2
+            last = struct.unpack_from(">i", window, at + 23)[0] if is_v2 else 0
+            offset = base + last + 1
+            position += _LOG_OVERHEAD + length
+    return position, offset, False
+
+
+class LoadingDirectory:
+    """A log directory whose logs a broker loads: the bounds that its checkpoints give them."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.is_clean = exists(os.path.join(path, CLEAN_SHUTDOWN_FILE))
+        self._points = _offsets(path, RECOVERY_POINT_CHECKPOINT)
+        self._starts = _offsets(path, LOG_START_CHECKPOINT)
+        self.high_watermarks = _offsets(path, HIGH_WATERMARK_CHECKPOINT)
+
+    def log(self, topic_partition: TopicPartition, path: str) -> LogStart:
+        """The loading of one of its logs."""
+        point, log_start = (each.get(topic_partition, 0) for each in (self._points, self._starts))
+        return LogStart(topic_partition, path, log_start, point, is_clean=self.is_clean)
+
+    def partitions(self) -> list[NamedPartition]:
+        """The directories of logs that a broker loads, but for the cluster's metadata."""
+        return [
+            each
+            for each in list_partitions(self.path)
+            if not each.is_metadata and is_directory(each.path)
+        ]
+
+
+def _offsets(directory: str, name: str) -> Mapping[TopicPartition, int]:
+    """The entries of a checkpoint; none if it cannot be read, as for a broker."""
+    try:
+        return read_offsets(directory, name)
+    except (CorruptCheckpointError, OSError):
+        return {}
