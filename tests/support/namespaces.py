@@ -1,4 +1,4 @@
-"""Code with separate mounts, or as another user, if the system permits it."""
+"""Mounts of a test's own, separate mounts, and other users, if the system permits them."""
 
 import contextlib
 import os
@@ -9,6 +9,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+
+
+@contextlib.contextmanager
+def mounted(place: Path, *what: str) -> Iterator[None]:
+    """Mount `what` (arguments of mount(8)) on a directory; skips the test if not allowed."""
+    if subprocess.run(["mount", *what, str(place)], capture_output=True, check=False).returncode:
+        pytest.skip("mounting a file system is not permitted here")
+    try:
+        yield
+    finally:
+        # Lazily: the threads of pyarrow.parquet close a file a moment after its table is
+        # returned (62 of 4,000 reads on a busy machine), and until then the mount is busy.
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 def in_namespace(code: str, *arguments: object) -> str:
