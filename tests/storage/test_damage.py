@@ -467,19 +467,47 @@ def test_a_missing_segment_is_an_error_if_its_indexes_are_left(partition: Path) 
 def test_a_missing_first_segment_is_named(
     partition: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its indexes show that it was there; a read from the beginning says so, and no other read."""
+    """A read from the beginning says so, and no other read; `verify` and `recover` name it."""
     (partition / f"{0:020d}.log").unlink()
     log = open_log(partition)
 
     assert [*range(16, 48)] == offsets(log)
-    expected = "offsets [0, 16) before the first segment are missing: 00000000000000000000.index"
-    assert expected in caplog.text
+    lost = "offsets [0, 16) are missing: 00000000000000000000.index is there"
+    assert lost in caplog.text
     caplog.clear()
     log.scan(16).read_all()
     assert "" == caplog.text
     directory = segmentlog.open_log_dir(partition.parent)
     directory.end_offsets(directory.topic_partitions())
     assert "or before the first, are not read (segments-0: [0, 16))" in caplog.text
+    found = [each for each in LogCheck(log).findings() if each.severity != Severity.NOTE]
+    assert [(FindingKind.MISSING_SEGMENT, Severity.ERROR, 0, 16)] == [
+        (each.kind, each.severity, each.offset, each.end_offset) for each in found
+    ]
+    (start,) = (each for each in segmentlog.preflight(partition.parent) if each.end_offset == 16)
+    assert lost in start.message
+    for dry_run in (True, False):
+        steps = segmentlog.recover(partition.parent, dry_run=dry_run)
+        (step,) = (each for each in steps if each.has_lost_records)
+        assert (0, 16) == (step.end_offset, step.cut_to)
+        assert lost in step.message
+    assert not [*partition.glob(f"{0:020d}.*")]
+
+
+def test_retention_that_was_interrupted_is_no_loss(
+    partition: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker that was killed has renamed the segment, and not yet its indexes."""
+    path = partition / f"{0:020d}.log"
+    path.rename(f"{path}.deleted")
+    log = open_log(partition)
+
+    assert [*range(16, 48)] == offsets(log)
+    assert () == log.lost_segments
+    assert "" == caplog.text
+    kinds = {each.kind for each in LogCheck(log).findings() if each.severity != Severity.NOTE}
+    assert {FindingKind.INDEX_WITHOUT_LOG} == kinds
+    assert not any(each.has_lost_records for each in segmentlog.recover(partition.parent))
 
 
 @pytest.mark.parametrize("is_compacted", [False, True])

@@ -224,7 +224,8 @@ class _Scan:
             begin = max(lost.start_offset, offsets.start_offset)
             whole.n_lost += max(0, min(lost.end_offset, offsets.end_offset) - begin)
             self._problems.append(str(lost))
-        self._problems += [str(each) for each in (log.lost_offsets, log.lost_start) if each]
+        if log.lost_offsets:
+            self._problems.append(str(log.lost_offsets))
         self.slices = cut_for_threads(log.slices, offsets, is_last=is_last)
         self._log, self._offsets = log, offsets
 

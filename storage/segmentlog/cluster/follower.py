@@ -279,7 +279,7 @@ class Follower:
         # Of several brokers, the log has the high watermark that its copies agree on.
         log = open_log_dir(self.log.path).log(*self.log.topic_partition)
         leaving = [*self._older, *self._others]
-        for lost in filter(None, (log.lost_start, *log.lost_segments, log.lost_offsets)):
+        for lost in filter(None, (*log.lost_segments, log.lost_offsets)):
             is_there = any(lost.start_offset <= each < lost.end_offset for each in leaving)
             if is_there or (lost is log.lost_offsets and self.own_end > lost.start_offset):
                 reason = (

@@ -1,4 +1,4 @@
-"""Losses in the middle of a log, as its indexes and the metadata of its cluster show them."""
+"""Losses before a segment of a log, as indexes and the metadata of the cluster show them."""
 
 import os
 from functools import lru_cache
@@ -15,7 +15,7 @@ from segmentlog.store.readable import is_url, list_names
 
 
 def known_losses(log: Log) -> tuple[LostSegments, ...]:
-    """Offsets in the middle of a log whose segments are gone, by its indexes or the metadata.
+    """Offsets before a segment whose segments are gone, by its indexes or the metadata.
 
     A gap between two segments of a log that was never compacted is a loss.  Bytes that a recovery
     has put aside are not.

@@ -63,8 +63,8 @@ class RecoveryStep(NamedTuple):
     path : of the directory that the step has changed.
     end_offset : the log end offset afterwards.
     cut_to : offset after the last record that is lost: the offsets from `end_offset` up to this
-        one are cut off, or were missing already if only a high watermark is lowered.  It equals
-        `end_offset` if only the bytes of a torn tail are cut off.
+        one are cut off, or were missing already if only a high watermark is lowered or indexes
+        are removed.  It equals `end_offset` if only the bytes of a torn tail are cut off.
     good_from : offset of the first whole batch after the bad one, which is cut off, too.  Without
         such a batch, the bad bytes are a torn tail.
     n_bytes : number of bytes that are cut off or left out, zeros of preallocation included.
@@ -97,7 +97,8 @@ class RecoveryStep(NamedTuple):
     def has_lost_records(self) -> bool:
         """Whether acknowledged records may be gone; another replica may have them."""
         kinds = {RecoveryKind.HIGH_WATERMARK_LOWERED, RecoveryKind.LOG_SALVAGED}
-        return self.has_lost_batches or self.kind in kinds
+        is_sign = self.kind is RecoveryKind.INDEXES_REMOVED and self.cut_to >= 0
+        return self.has_lost_batches or self.kind in kinds or is_sign
 
 
 @one_dialect()

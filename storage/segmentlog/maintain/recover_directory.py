@@ -53,6 +53,7 @@ from segmentlog.maintain.start.directories import BrokerStart
 from segmentlog.maintain.start.steps import METADATA_TOPIC_ID
 from segmentlog.model import LARGEST_LONG, METADATA_TOPIC, TopicPartition
 from segmentlog.reads.cluster_image import RECORDS, fold
+from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.reads.metadata_log import (
     Snapshot,
     is_whole,
@@ -330,11 +331,7 @@ class DirectoryRecovery:
             if self._salvages and self._salvage(log, log_start, committed_to) and self._dry_run:
                 return  # a plan would read the log as it is now
             plan = plan_log(log.path, point, log_start, committed_to, is_clean=is_clean)
-            dry = self._dry_run
-            n = len(indexes_without_log(log.path)) if dry else remove_indexes_without_log(log.path)
-            if n:
-                does, files = "would remove" if dry else "removed", "file" if n == 1 else "files"
-                log.add(RecoveryKind.INDEXES_REMOVED, f"{does} {n} index {files} without a log")
+            self._orphans(log)
             if plan is not None and plan.log_start < log_start:
                 self._lower_log_start(log, log_start, plan.end_offset)
                 log_start = plan.log_start
@@ -347,6 +344,24 @@ class DirectoryRecovery:
         with log.failing(self._full):
             if log.is_current and not log.has_failed:
                 self._topic_id(log)
+
+    def _orphans(self, log: "_OneLog") -> None:
+        """Remove index files without a log, the last sign of the loss of their segments."""
+        n = len(indexes_without_log(log.path))
+        if not n:
+            return
+        lost = open_log_dir(log.path).log(*log.topic_partition).lost_segments
+        if not self._dry_run:
+            remove_indexes_without_log(log.path)
+        does = "would remove" if self._dry_run else "removed"
+        log.add(
+            RecoveryKind.INDEXES_REMOVED,
+            "; ".join([f"{does} {n} index file{'s' * (n > 1)} without a log", *map(str, lost)]),
+        )
+        if lost:
+            log.steps[-1] = log.steps[-1]._replace(
+                end_offset=lost[0].start_offset, cut_to=lost[-1].end_offset
+            )
 
     def _lower_log_start(self, log: "_OneLog", log_start: int, end: int) -> None:
         if not self._dry_run:

@@ -40,6 +40,7 @@ from segmentlog.errors import (
     UnsupportedFormatError,
 )
 from segmentlog.format.kernels import layout
+from segmentlog.format.names import FileKind, FileState, parse_segment_file
 from segmentlog.format.records.header import BatchHeader
 from segmentlog.log.checkpoint import known_topic_id
 from segmentlog.log.indexes import OffsetPosition
@@ -60,7 +61,7 @@ from segmentlog.model import (
     TopicPartition,
 )
 from segmentlog.reads.lookup import NewestTimestamps
-from segmentlog.store.readable import is_url
+from segmentlog.store.readable import is_url, list_names
 from segmentlog.store.remote.requests import side_by_side
 from segmentlog.store.system_errors import is_gone, storage_error
 
@@ -96,26 +97,16 @@ class LostOffsets(NamedTuple):
 
 
 class LostSegments(LostOffsets):
-    """Offsets between two segments of a log whose segments are gone.
+    """Offsets before a segment of a log whose segments are gone.
 
-    They begin where the segment before them ends, and end where the segment after them begins.
+    They begin where the segment before them ends, or else where the index of the first one says,
+    and end where the segment after them begins.
     """
 
     __slots__ = ()
-    _place = "between two segments"
 
     def __str__(self) -> str:
-        return (
-            f"offsets [{self.start_offset}, {self.end_offset}) {self._place} are missing: "
-            f"{self.why}"
-        )
-
-
-class LostStart(LostSegments):
-    """Offsets before the first segment that an index names, although its segment is gone."""
-
-    __slots__ = ()
-    _place = "before the first segment"
+        return f"offsets [{self.start_offset}, {self.end_offset}) are missing: {self.why}"
 
 
 def _why_gone(path: str, of_index: str) -> str:
@@ -236,36 +227,31 @@ class ListedSegments:
 
     @cached_property
     def lost_segments(self) -> tuple[LostSegments, ...]:
-        """The segments that are gone from the middle of the log."""
-        # An index between two segments shows one: its segment was there, and the segment before it
-        # ends below it. Compaction leaves such an index if a crash comes between two removals, so
-        # a log that was ever compacted shows nothing.
+        """The segments that are gone from the beginning or the middle of the log."""
+        # An index shows one: its segment was there, and the segment before it ends below it.
+        # Compaction leaves such an index if a crash comes between two removals, so a log that was
+        # ever compacted shows nothing. Retention does so, too; then the segment is put aside.
         bases, found = self.files.paths.base_offsets, dict[int, LostSegments]()
+        aside = self._put_aside if self._orphans else ()
         for base_offset, path in self._orphans:
-            i = self.files.index_of(base_offset)
-            is_between = bases and bases[0] < base_offset < bases[-1]
-            if not is_between or i in found or base_offset < self._log_start:
+            i = bisect_right(bases, base_offset)  # the segment after it
+            if i in found or i == len(bases) or not self._log_start <= base_offset < bases[i]:
                 continue
-            end = self.end_of(i)
-            if end is not None and end <= base_offset and self._shows_loss(path):
+            is_sign = self.cleaned_to < 0 and base_offset not in aside
+            end = self.end_of(i - 1) if i else base_offset
+            if end is not None and end <= base_offset and (is_sign or path.endswith(".log")):
                 why = _why_gone(path, "is there, and its segment is gone")
-                found[i] = LostSegments(end, bases[i + 1], why)
+                found[i] = LostSegments(end, bases[i], why)
         return tuple(found.values())
 
     @cached_property
-    def lost_start(self) -> LostOffsets | None:
-        """Offsets before the first segment that are gone by an index that is there."""
-        bases = self.files.paths.base_offsets
-        for base_offset, path in self._orphans if bases else ():
-            if self._log_start <= base_offset < bases[0] and self._shows_loss(path):
-                why = _why_gone(
-                    path, "is there: its segment is gone, or retention was interrupted"
-                )
-                return LostStart(base_offset, bases[0], why)
-        return None
-
-    def _shows_loss(self, path: str) -> bool:
-        return self.cleaned_to < 0 or path.endswith(".log")
+    def _put_aside(self) -> set[int]:
+        """Base offsets of segments that have left the log, and are not removed yet."""
+        found = filter(None, map(parse_segment_file, list_names(self._path)))
+        return {
+            each.offset for each in found
+            if each.kind == FileKind.LOG and each.state == FileState.DELETED
+        }  # fmt: skip
 
     @property
     def cleaned_to(self) -> int:

@@ -353,17 +353,11 @@ class Log:
     @property
     @retry_if_relisted
     def lost_segments(self) -> tuple[LostSegments, ...]:
-        """Offsets in the middle of the log whose segments are gone: their indexes are still there.
+        """Offsets before a segment whose segments are gone: their indexes are still there.
 
         Empty if no segment is known to be missing: compaction leaves gaps, too.
         """
         return self._listed.lost_segments
-
-    @property
-    @retry_if_relisted
-    def lost_start(self) -> LostOffsets | None:
-        """Offsets before the first segment that an index names; None without such an index."""
-        return self._listed.lost_start
 
     @property
     @retry_if_relisted
@@ -600,11 +594,10 @@ class Log:
         lost = None if fail_on_data_loss else self._lost_of(read_up_to)
         if lost and end_offset != found.end_offset == lost.start_offset:
             logger.warning("%s: %s; the remaining records are read", self.path, lost)
-        start = self.lost_start if start_offset is None and since_ms is None else None
-        if start and start.end_offset == found.start_offset:
-            logger.warning("%s: %s; the remaining records are read", self.path, start)
+        is_from_start = start_offset is None and since_ms is None and last is None
+        begin = -1 if is_from_start else found.start_offset
         for gone in self.lost_segments:
-            if found.start_offset < gone.end_offset and gone.start_offset < found.end_offset:
+            if begin < gone.end_offset and gone.start_offset < found.end_offset:
                 logger.warning("%s: %s; the remaining records are read", self.path, gone)
         return found
 

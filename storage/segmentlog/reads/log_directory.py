@@ -519,9 +519,8 @@ class LogDirectory:
             if gone and not (reads_all and short[topic_partition]):
                 not_read[_LOST][topic_partition] = f"[{gone.start_offset}, {gone.end_offset})"
             if not is_url(log.path):
-                gaps = [each for each in (log.lost_start, *log.lost_segments) if each]
                 not_read[_BETWEEN][topic_partition] = ", ".join(
-                    f"[{each.start_offset}, {each.end_offset})" for each in gaps
+                    f"[{each.start_offset}, {each.end_offset})" for each in log.lost_segments
                 )
             if end < log.log_end_offset and told is None:
                 not_read[_BEYOND][topic_partition] = f"{log.log_end_offset - end} from {end}"

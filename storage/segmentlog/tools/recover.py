@@ -175,7 +175,11 @@ def _losses(steps: Sequence[RecoveryStep]) -> tuple[list[str], int]:
         if path in lowered:
             line += f"; acknowledged up to {lowered[path].cut_to}, the high watermark"
         lines.append(line + (f"; kept in {', '.join(step.kept)}" if step.kept else ""))
-    lines += [f"  {step.message}" for step in steps if step.kind is RecoveryKind.LOG_SALVAGED]
+    lines += [
+        f"  {step.message}" for step in steps
+        if step.kind is RecoveryKind.LOG_SALVAGED
+        or (step.kind is RecoveryKind.INDEXES_REMOVED and step.has_lost_records)
+    ]  # fmt: skip
     n_torn = len(cut) - len(whole)
     return lines, n_torn
 

@@ -272,7 +272,7 @@ def test_a_segment_that_is_no_file_is_missing(
         (segments / "cleaner-offset-checkpoint").write_text("0\n1\na 0 20\n")
     done = run(*(segments if each == "DIR" else each for each in command), status=status)
 
-    assert "offsets [20, 40) between two segments are missing" in done.stdout + done.stderr
+    assert "offsets [20, 40) are missing" in done.stdout + done.stderr
     assert f"{20:020d}.log is a link, or no file" in done.stdout + done.stderr
 
 

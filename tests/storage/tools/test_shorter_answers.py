@@ -87,7 +87,7 @@ def test_a_topic_without_segments_is_not_empty(run: Run, gone: Path) -> None:
     assert "all-0: offsets [0, 300) are missing: " in found.stderr
     assert "within the given bounds" not in found.stderr
     assert 180 == len(middle.stdout.splitlines())
-    assert "middle-0: offsets [120, 240) between two segments are missing: " in middle.stderr
+    assert "middle-0: offsets [120, 240) are missing: " in middle.stderr
     assert "" == run("cat", gone, "whole").stderr
     # No error here asks for an option that only the library has.
     assert 180 == len(run("cat", gone, "end", "--read-up-to", "highWatermark", status=1)
@@ -134,7 +134,7 @@ def test_a_gap_in_a_topic_that_was_never_compacted_is_a_loss(
         (directory / "cleaner-offset-checkpoint").write_text("0\n1\norders 1 22\n")
     elif compacted == "aside":
         (log / f"segmentlog.{others[0]:020d}.log.0.broken").write_bytes(b"x")
-    expected = f"offsets [{others[0]}, {others[1]}) between two segments are missing"
+    expected = f"offsets [{others[0]}, {others[1]}) are missing"
     status = 0 if compacted else 1
     for command in (("topics",), ("describe",), ("dump",), ("cat", "orders"), ("verify",)):
         name, *rest = command

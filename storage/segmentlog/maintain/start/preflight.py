@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from segmentlog.arguments import one_dialect, topic_names
 from segmentlog.cluster.directory_settings import DirectorySettings
@@ -33,6 +33,7 @@ from segmentlog.maintain.start.directories import BrokerStart
 from segmentlog.maintain.start.loading import LoadingDirectory
 from segmentlog.maintain.start.steps import StartAction, StartStep, is_of_a_broker
 from segmentlog.model import METADATA_TOPIC
+from segmentlog.reads.listed import LostSegments
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.store.partitions import NamedPartition, list_partitions
 from segmentlog.store.paths import local_path, why_not_there
@@ -295,6 +296,16 @@ def _log_steps(directory: str, topics: Collection[str]) -> Iterator[StartStep]:
         try:
             log = loading.log(each.topic_partition, each.path)
             yield from log.steps()
+            lost_segments: Sequence[LostSegments] = ()
+            with contextlib.suppress(SegmentLogError):  # a fault that has a step of its own
+                lost_segments = open_log_dir(each.path).log(*each.topic_partition).lost_segments
+            for lost in lost_segments:
+                yield StartStep(
+                    StartAction.DELETE, *each.topic_partition, each.path,
+                    f"{lost}: a starting broker removes the index, the only sign of the loss",
+                    remedy="put the segment back from another replica or a backup first",
+                    offset=lost.start_offset, end_offset=lost.end_offset,
+                )  # fmt: skip
             promised = loading.high_watermarks.get(each.topic_partition, 0)
             if promised > 0 and not log.has_segments:
                 yield StartStep(
