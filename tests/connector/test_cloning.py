@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from cloned_places import places_of
+from coordinator_logs import write_commits
 from pyspark.sql import SparkSession
 
 import pyspark_segmentlog
@@ -46,10 +47,9 @@ def test_the_clone_is_that_of_one_process(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Several tasks, each with windows of time; groups have the same places."""
-    committed = [("g", 0, 100), ("g", 1, 150), ("g", 2, 1), ("h", 1, 200)]
-    monkeypatch.setattr(job, "_committed", lambda *_: committed)
     monkeypatch.setattr(cloning, "_TASK_BYTES", 12_000)
     source = write(tmp_path / "s")
+    write_commits(source, [("g", 0, 100), ("g", 1, 150), ("g", 2, 1), ("h", 1, 200)])
     bounds = job._bounds_of(segmentlog.open_log_dir(source), CloneSettings("t", "u"))
     assert 3 < len(time_windows(bounds, 12_000))
 

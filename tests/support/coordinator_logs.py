@@ -2,6 +2,7 @@
 
 import itertools
 import struct
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,15 @@ class Coordinator:
         path.mkdir(parents=True)
         (path / f"{0:020d}.log").write_bytes(self.data)
         return directory
+
+
+def write_commits(directory: Path, committed: Iterable[tuple[str, int, int]]) -> None:
+    """The log of some groups: what each has committed in partitions of the topic ``t``."""
+    records = [
+        (commit_key(group, partition=partition), commit_value(offset))
+        for group, partition, offset in committed
+    ]
+    Coordinator().add(*records).write(directory)
 
 
 def message(

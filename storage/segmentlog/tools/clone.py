@@ -26,6 +26,7 @@ from segmentlog.store.durable import OutputFile
 from segmentlog.store.paths import readable_path
 from segmentlog.store.readable import is_file
 from segmentlog.tools import arguments
+from segmentlog.tools.failures import Failed
 from segmentlog.tools.output import complain, counted, escape, json_fields, write_json
 from segmentlog.tools.produce import Compression
 from segmentlog.tools.progress import progress
@@ -192,13 +193,14 @@ def clone(
                     )
                 raise
     _write(found, as_json=as_json, dry_run=dry_run)
-    if offsets is not None and not found.groups:
+    if offsets is not None and not (found.groups or found.unread_groups):
         complain(f"{offsets} is empty: no group has committed an offset in {topic}")
     elif offsets is not None:
         sys.stderr.write(f"{escape(command_line.replace('FILE', offsets))}\n")
     if found.unknown_schema_ids:
         ids = ", ".join(map(str, found.unknown_schema_ids))
         complain(f"ids of schemas that stay, because no option names them: {ids}")
+    Failed(names=found.unread_groups).end()
 
 
 def _write(found: Clone, *, as_json: bool, dry_run: bool) -> None:

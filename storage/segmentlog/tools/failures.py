@@ -5,7 +5,7 @@ the end.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 
 import typer
@@ -31,13 +31,13 @@ class Failed:
     """The failures of a command.
 
     `status`: the exit status if there is one.  `names`: of the things that failed, or that are
-    shown in part.
+    shown in part; at first, those that the library's warnings have named.
     """
 
-    def __init__(self, status: int = PROBLEM) -> None:
+    def __init__(self, status: int = PROBLEM, names: Iterable[str] = ()) -> None:
         self._status = status
         self._failures = Failures(self.add)
-        self.names: dict[str, None] = {}
+        self.names = dict.fromkeys(names)
         self._told: set[str] = set()
 
     def of(self, name: object) -> AbstractContextManager[None]:

@@ -26,6 +26,7 @@ from segmentlog.model import OnCorruptBatch
 from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.store.durable import OutputFile
 from segmentlog.tools import arguments
+from segmentlog.tools.failures import Failed
 from segmentlog.tools.output import (
     aligned,
     as_given,
@@ -168,6 +169,7 @@ def _report(
         sys.stderr.write(f"{escape(hint)}\n")
     if found.problems or any(each.problems for each in found.partitions):
         raise typer.Exit(arguments.PROBLEM)
+    Failed(names=found.unread_groups).end()
 
 
 def _restored_line(

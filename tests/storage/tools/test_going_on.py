@@ -506,6 +506,23 @@ def test_groups_of_other_partitions_are_shown(run: Run, cluster: Path) -> None:
     assert rest.stderr.endswith(f"segmentlog: 1 failure: {name}; all else was done\n")
 
 
+@pytest.mark.parametrize("fault", ["damaged", "gone"])
+def test_a_topic_is_cloned_without_the_commits_of_some_groups(
+    run: Run, cluster: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, fault: str
+) -> None:
+    """The clone is whole, and the partition of the groups that have no place in it is named."""
+    name = damaged_groups(cluster).parent.name
+    if fault == "gone":
+        shutil.rmtree(cluster / name)
+    arguments = ("clone", cluster, "orders", "new", "--keep-offsets", "--to", tmp_path / "clone")
+    done = run(*arguments, "--offsets", tmp_path / "groups.csv", status=1)
+
+    assert "new-2: 20 records" in done.stdout
+    assert "fraud,new,0,7\n" in (tmp_path / "groups.csv").read_text()
+    assert f"{name} is not read whole, and places of its groups may be missing: " in caplog.text
+    assert done.stderr.endswith(f"segmentlog: 1 failure: {name}; all else was done\n")
+
+
 def test_python_reads_the_other_partitions(cluster: Path) -> None:
     """`table` raises at the end, or returns the other partitions to a caller with a callback."""
     told: list[str] = []

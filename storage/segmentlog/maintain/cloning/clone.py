@@ -121,6 +121,8 @@ class Clone(NamedTuple):
     n_left_out : records that `transform` has left out.
     unknown_schema_ids : up to about twenty ids of schemas that were met and that the maps lack.
         If nothing is to have such an id, a value only looks as if it had one.
+    unread_groups : partitions of ``__consumer_offsets`` that cannot be read, or only in part:
+        groups that they store may be missing.  The log has the reasons.
     """
 
     partitions: tuple[ClonedPartition, ...]
@@ -128,6 +130,7 @@ class Clone(NamedTuple):
     offsets: tuple[GroupOffset, ...]
     n_left_out: int
     unknown_schema_ids: tuple[int, ...]
+    unread_groups: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,8 +96,14 @@ class CloneJob:
                 "them (overwrite=True, --overwrite)"
             )
             raise LogDirectoryError(self.directory, reason)
+        committed = committed_offsets(source, OnCorruptBatch(given.on_corrupt_batch))
+        self._unread_groups = committed.unread
         self._groups, self._group_offsets = group_table(
-            _committed(source, given.topic),
+            [
+                (each.group, each.partition, each.offset)
+                for each in committed.offsets
+                if each.topic == given.topic
+            ],
             {each.topic_partition.partition: each.offsets.start_offset
              for each in self._bounds.partitions},
             n_source,
@@ -252,6 +258,7 @@ class CloneJob:
             ),
             sum(each.n_left_out for each in outcomes),
             tuple(sorted({number for each in outcomes for number in each.unknown_ids})),
+            self._unread_groups,
         )
 
     @property
@@ -374,15 +381,6 @@ def _log_ends(directory: str, topic: str) -> dict[int, int]:
         return {}
     numbers = opened.topics(internal=True).get(topic, ())
     return {number: opened.log(topic, number).log_end_offset for number in numbers}
-
-
-def _committed(source: LogDirectory, topic: str) -> list[tuple[str, int, int]]:
-    """Group, partition and offset of all that groups have committed in a topic."""
-    return [
-        (group, partition, offset)
-        for group, name, partition, offset in committed_offsets(source)
-        if name == topic
-    ]
 
 
 def _own_settings(source: LogDirectory, topic: str) -> dict[str, str]:

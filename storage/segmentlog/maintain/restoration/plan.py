@@ -4,6 +4,7 @@
 """
 
 import json
+import logging
 import os
 import random
 import shutil
@@ -17,7 +18,12 @@ from segmentlog.arguments import one_dialect, topic_names, whole_number
 from segmentlog.cluster.directory_settings import DirectorySettings
 from segmentlog.cluster.placement import NextInt, Placement, TargetCluster, place_replicas
 from segmentlog.cluster.replicated import open_replicas
-from segmentlog.errors import LogDirectoryError
+from segmentlog.errors import (
+    CorruptLogError,
+    LogDirectoryError,
+    MalformedRecordError,
+    SegmentLogError,
+)
 from segmentlog.format.names import partition_path
 from segmentlog.log.checkpoint import known_topic_id
 from segmentlog.model import (
@@ -45,6 +51,7 @@ from segmentlog.txn.topics import MOST_PARTITIONS, check_partition_path
 if TYPE_CHECKING:
     import pyarrow as pa
 
+logger = logging.getLogger(__name__)
 
 #: Topics that are not restored.  The list of remote segments names segments of the lost cluster;
 #: Kafka does not count its topic among the internal topics.
@@ -180,15 +187,46 @@ class GroupOffset(NamedTuple):
     offset: int
 
 
-def committed_offsets(source: LogDirectory) -> list[GroupOffset]:
-    """What groups have committed, if the sources have ``__consumer_offsets``."""
-    if "__consumer_offsets" not in source.topics(internal=True):
-        return []
+class CommittedOffsets(NamedTuple):
+    """What groups have committed, and the partitions of which that is not known, or in part."""
+
+    offsets: list[GroupOffset]
+    unread: tuple[str, ...]
+
+
+def committed_offsets(source: LogDirectory, on_corrupt: OnCorruptBatch) -> CommittedOffsets:
+    """What groups have committed, if the sources have ``__consumer_offsets``.
+
+    The records of other topics are whole without a partition of it, so one that cannot be read
+    is named by a warning.
+    """
+    topic = "__consumer_offsets"
+    if topic not in source.topics(internal=True):
+        return CommittedOffsets([], ())
     from segmentlog.kafka_tables.open_table import table
 
-    rows = table(source, "group_offsets").select(["group", "topic", "partition", "offset"])
-    found = zip(*rows.to_pydict().values(), strict=True)
-    return [GroupOffset(*each) for each in found if each[3] is not None]
+    bad: dict[str, SegmentLogError] = {}
+    rows = table(source, "group_offsets", on_failure=bad.__setitem__)
+    reasons = {name: str(error) for name, error in bad.items()}
+    if bad and on_corrupt is OnCorruptBatch.SKIP:
+        rows = table(
+            source, "group_offsets", on_failure=lambda *_: None, on_corrupt_batch=on_corrupt
+        )
+    elif any(isinstance(error, CorruptLogError | MalformedRecordError) for error in bad.values()):
+        hint = "on_corrupt_batch='skip' (--on-corrupt-batch skip) takes the rest of it"
+        reasons = {name: f"{reason}; {hint}" for name, reason in reasons.items()}
+    for lost in source.missing_partitions([topic]):
+        reasons[str(lost.topic_partition)] = lost.reason
+    for name, reason in reasons.items():
+        logger.warning(
+            "%s is not read whole, and places of its groups may be missing: %s", name, reason
+        )
+    found = zip(
+        *rows.select(["group", "topic", "partition", "offset"]).to_pydict().values(), strict=True
+    )
+    return CommittedOffsets(
+        [GroupOffset(*each) for each in found if each[3] is not None], tuple(reasons)
+    )
 
 
 class Restoration(NamedTuple):
@@ -199,11 +237,14 @@ class Restoration(NamedTuple):
     partitions : sorted by topic and partition.
     offsets : places of the groups of the lost cluster, sorted; see `offsets_csv`.
     problems : reasons that apply to a whole directory.
+    unread_groups : partitions of ``__consumer_offsets`` that cannot be read, or only in part:
+        places of groups that they store may be missing.  The log has the reasons.
     """
 
     partitions: tuple[RestoredPartition, ...]
     offsets: tuple[GroupOffset, ...]
     problems: tuple[str, ...]
+    unread_groups: tuple[str, ...] = ()
 
 
 class Preflight:

@@ -210,8 +210,11 @@ def restore_chosen(
             leaves_out_replicas=leave_out_replicas, leaves_out_partitions=leave_out_partitions,
         ).plan(chosen)  # fmt: skip
         absent = () if leave_out_partitions else tuple(absent_partitions(source, chosen))
+        committed = committed_offsets(source, records.on_corrupt_batch)
         plan = plan._replace(
-            offsets=_group_offsets(source, plan.partitions), problems=(*plan.problems, *absent)
+            offsets=_group_offsets(committed.offsets, plan.partitions),
+            problems=(*plan.problems, *absent),
+            unread_groups=committed.unread,
         )
         if dry_run:
             return plan
@@ -410,12 +413,12 @@ def _placed(plan: Restoration) -> Restoration:
 
 
 def _group_offsets(
-    source: LogDirectory, partitions: Collection[RestoredPartition]
+    committed: Collection[GroupOffset], partitions: Collection[RestoredPartition]
 ) -> tuple[GroupOffset, ...]:
     """The places of groups in these partitions, within the offsets that are restored."""
     ranges = {each.topic_partition: each.offsets for each in partitions}
     found = []
-    for each in committed_offsets(source):
+    for each in committed:
         if bounds := ranges.get(TopicPartition(each.topic, each.partition)):
             offset = min(max(each.offset, bounds.start_offset), bounds.end_offset)
             found.append(each._replace(offset=offset))

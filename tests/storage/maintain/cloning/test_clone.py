@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from coordinator_logs import write_commits
 from producer_batches import batch as producer_batch
 from producer_batches import plant
 
@@ -471,7 +472,7 @@ def _with_offset(rows: pa.RecordBatch, first: int | None) -> pa.RecordBatch:
 
 @pytest.mark.parametrize("n_partitions", [1, 2, 7, None])
 def test_groups_skip_nothing_and_repeat_what_is_said(
-    tmp_path: Path, n_partitions: int | None, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, n_partitions: int | None
 ) -> None:
     """A group reads, from its places, all records that it has not read, and exactly n_repeated."""
     source = write(tmp_path / "s", rows(900, 200))
@@ -484,7 +485,7 @@ def test_groups_skip_nothing_and_repeat_what_is_said(
         if chance.random() < 0.9
     ]
     committed += [("behind", 0, 0), *(("done", *each) for each in ends.items()), ("far", 1, 10**9)]
-    monkeypatch.setattr(module, "_committed", lambda *_: committed)
+    write_commits(source, committed)
     clone = tmp_path / "c"
     found = segmentlog.clone(source, "t", "u", to=clone, num_partitions=n_partitions)
 
@@ -514,10 +515,8 @@ def test_groups_skip_nothing_and_repeat_what_is_said(
     assert len(found.groups) * (n_partitions or 3) == len(text.splitlines())
 
 
-def test_groups_keep_their_offsets_if_records_do(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_committed", lambda *_: [("g", 0, 5), ("g", 1, 10**9)])
+def test_groups_keep_their_offsets_if_records_do(source: Path, tmp_path: Path) -> None:
+    write_commits(source, [("g", 0, 5), ("g", 1, 10**9)])
     found = segmentlog.clone(source, "t", "u", to=tmp_path / "c", keep_offsets=True)
     end = found.partitions[1].log_end_offset
     wanted = [("g", "u", 0, 5), ("g", "u", 1, end), ("g", "u", 2, 0)]

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from broker_copies import IDS, T0, broker
+from coordinator_logs import Coordinator, commit_key, commit_value
 from preserved_rows import make, rows
 from producer_batches import batch, plant
 
@@ -33,6 +34,7 @@ from segmentlog.maintain.restoration.plan import RestoredRecords
 from segmentlog.reads.cluster_image import Image
 from segmentlog.store.durable import OutputFile
 from segmentlog.store.lock import DirectoryLock
+from segmentlog.testing.damage import flip_bit
 
 KEPT = {"retention.ms": "-1"}
 
@@ -129,6 +131,30 @@ def test_damaged_batches_are_left_out_on_request(
 
     restore(source, on_corrupt_batch="skip")
     assert before == segmentlog.read(target, "t")["offset"].to_pylist()
+
+
+@pytest.mark.parametrize("on_corrupt_batch", ["fail", "skip"])
+def test_damaged_commits_of_groups_end_no_restoration(
+    restore: Restore, target: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture,
+    on_corrupt_batch: str,
+) -> None:  # fmt: skip
+    """A warning names what is not known; on request, sound batches are used."""
+    source = recent(tmp_path / "lost")
+    for number, group in enumerate(("whole", "damaged")):
+        log = Coordinator().add((commit_key(group, partition=1), commit_value(1)))
+        log.add((commit_key(group), commit_value(50))).write(source, number)
+    damage = source / "__consumer_offsets-1" / f"{0:020d}.log"
+    flip_bit(batch=0, field="body")(damage)
+    found = restore(source, on_corrupt_batch=on_corrupt_batch)
+
+    skips = on_corrupt_batch == "skip"
+    groups = ["damaged", "whole"] if skips else ["whole"]
+    assert [GroupOffset(each, "t", 0, 50) for each in groups] == [*found.offsets]
+    assert ("__consumer_offsets-1",) == found.unread_groups
+    assert 20 == found.partitions[0].n_records
+    (told,) = [each for each in caplog.messages if "not read whole" in each]
+    assert str(damage) in told
+    assert ("--on-corrupt-batch skip" in told) is not skips
 
 
 def test_a_part_between_two_times(
