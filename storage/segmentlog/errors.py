@@ -518,7 +518,8 @@ class LogLockedError(SegmentLogError):
 
     `process`: id of the process that holds the lock, or 0 if it is unknown.  `waited_seconds`:
     time spent waiting for the lock.  `is_task`: whether a task of a compaction holds it, whose
-    driver has ended.
+    driver has ended.  `is_lost`: whether this process had the lock, and was held up until another
+    process got it.
     """
 
     code = ErrorCode.LOG_LOCKED
@@ -526,8 +527,15 @@ class LogLockedError(SegmentLogError):
     process: int
     waited_seconds: float
     is_task: bool = False
+    is_lost: bool = False
 
     def __str__(self) -> str:
+        if self.is_lost:
+            return (
+                f"{self.path}: another process has taken its lock while this one was held up; "
+                "nothing more was changed, and the next writer finishes or undoes what was begun: "
+                "try again"
+            )
         who = f"process {self.process}" if self.process else "another process"
         after = f", still after {self.waited_seconds:g} s" if self.waited_seconds else ""
         if self.is_task:

@@ -12,6 +12,10 @@ That owner may be a stranger to root, and may put links into the directory at an
 So files are opened, renamed and removed by their name in an open directory, no link is followed,
 and only what was just made changes its owner, by its descriptor.
 
+A lock of a network file system is lost without a word while its holder is held up.  So whoever
+holds a log directory leaves a check here (`holder_checks`).  The check is made before each step
+that could change what the next holder has committed: a rename, a removal, an open file to write.
+
 Syncs of many partitions are made together (`SyncTogether`).  A file system that journals writes
 its journal once for all syncs that wait at that moment.  600 small files of 300 directories take
 2.1 s one after the other, and 0.1 s from eight threads.
@@ -35,6 +39,9 @@ from segmentlog.store.system_errors import another_owner, is_planted, naming, us
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
+#: Steps to a later time of a file: some file systems keep coarse times, FAT the coarsest.
+TIME_STEPS_NS = (1_000_000, 2_000_000_000)
+
 #: One ``write`` takes at most 2 GiB less a page on Linux; larger data is written in pieces.
 _MOST_AT_ONCE = 1 << 30
 
@@ -51,6 +58,27 @@ _REFUSED = "{}, and is not written to: bytes outside the directory would change;
 
 #: Errors for a file that cannot be given away, by this user or to this owner.
 _NOT_GIVEN = {errno.EPERM, errno.EACCES, errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}
+
+
+#: What refuses a change of a log directory that this process holds, once its lock is lost; by the
+#: path of the directory.
+holder_checks: dict[str, Callable[[], None]] = {}
+
+
+def check_held(path: str) -> None:
+    """Refuse to change a file of a log directory whose lock this process had, and has lost.
+
+    Raises `LogLockedError`.  Files in a guard have their own protection: the next holder renames
+    the guard.
+    """
+    if not holder_checks:
+        return
+    parent = os.path.dirname(path)
+    check = holder_checks.get(parent)
+    if check is None and "-" in os.path.basename(parent):  # a partition's, and no guard
+        check = holder_checks.get(os.path.dirname(parent))
+    if check is not None:
+        check()
 
 
 def write_all(descriptor: int, data: bytes | memoryview, position: int) -> None:
@@ -77,6 +105,7 @@ def open_to_write(path: str) -> int:
     Raises `LogDirectoryError` if the name is that of a link, of something that is no file, or of a
     file of another owner that has more names: its bytes are in another directory, too.
     """
+    check_held(path)
     with parent_of(path) as (parent, name):
         try:  # an open of a pipe would wait for its reader
             flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -248,6 +277,7 @@ def create_directory(path: str, *, must_be_given: bool = True) -> None:
     Raises `LogDirectoryError` if it cannot be given to that owner, and must be; it is then
     removed.
     """
+    check_held(path)
     with parent_of(path) as (parent, name):
         os.mkdir(name, dir_fd=parent)
         try:
@@ -309,6 +339,7 @@ def write_new_file(path: str, data: bytes, *, mode: int = 0o644, sync: bool = Tr
 
 def rename(path: str, to: str) -> None:
     """Rename a file or a directory, over what has the new name; the caller syncs the names."""
+    check_held(path)
     with parent_of(path) as (before, name), parent_of(to) as (after, new):
         try:
             os.rename(name, new, src_dir_fd=before, dst_dir_fd=after)
@@ -319,6 +350,7 @@ def rename(path: str, to: str) -> None:
 
 def remove_file(path: str, *, missing_ok: bool = False) -> None:
     """Remove a name of a file, or a link."""
+    check_held(path)
     try:
         with parent_of(path) as (parent, name):
             os.unlink(name, dir_fd=parent)

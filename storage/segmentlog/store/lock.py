@@ -19,6 +19,11 @@ byte of the hole.  So
 
 No two holders have the same hole.  So a task that has its byte and finds the start of the file
 locked knows that its own holder lives, and that nobody else has the directory until the task ends.
+
+**A lock may be lost** while its holder is held up: a lease of a network file system expires, or
+the machine is suspended.  Each holder of ours gives the lock file another time than the one
+before.  A holder that finds another time there, or cannot lock the file again, has lost its lock,
+and changes nothing more (`segmentlog.store.durable.check_held`).
 """
 
 import contextlib
@@ -41,7 +46,7 @@ from segmentlog.arguments import seconds
 from segmentlog.errors import LogDirectoryError, LogLockedError
 from segmentlog.format.names import LOCK_FILE
 from segmentlog.model import LOCK_TIMEOUT_SECONDS
-from segmentlog.store.durable import create_file, replace_file
+from segmentlog.store.durable import TIME_STEPS_NS, create_file, holder_checks, replace_file
 from segmentlog.store.readable import Closing
 from segmentlog.store.system_errors import why_not_written
 
@@ -87,6 +92,7 @@ def _begin_child() -> None:
             os.close(descriptor)
     _descriptors.clear()
     _threads.clear()
+    holder_checks.clear()
     _guard.release()
 
 
@@ -101,6 +107,7 @@ class LockShare(NamedTuple):
     path: str  # of the lock file
     #: the byte that is unlocked as long as tasks may begin; their own bytes come after it
     first: int
+    mark: int  # of the holder (`_mark_of`)
 
 
 class DirectoryLock:
@@ -123,6 +130,7 @@ class DirectoryLock:
         )
         self._real, self._number = os.path.realpath(directory), next(_numbers)
         self._descriptor = -1
+        self._mark, self._check = -1, partial(_check_mark, self._path, -1, -1)
 
     def __enter__(self) -> Self:
         begin = time.monotonic()
@@ -139,6 +147,10 @@ class DirectoryLock:
                     waited = min(round(passed, 1), self._timeout_seconds)
                     raise LogLockedError(self._directory, process, waited, is_task=is_task)
                 time.sleep(_POLL_SECONDS)
+            self._mark = _new_mark(self._path)
+            # Without a reference to this object: after Ctrl-C, `__del__` gives up the lock.
+            self._check = partial(_check_mark, self._path, self._mark, self._descriptor)
+            holder_checks[self._directory] = self._check
             return self
         except BaseException:
             self._release()
@@ -162,6 +174,8 @@ class DirectoryLock:
         """Give up what this object holds; a second call does nothing."""
         if self._process != os.getpid():  # forked inside the block: the lock is the parent's
             return
+        if holder_checks.get(self._directory) is self._check:
+            del holder_checks[self._directory]
         _close_kept(self._number)
         if _threads.get(self._real) == self._number:
             del _threads[self._real]
@@ -172,7 +186,7 @@ class DirectoryLock:
         """Let tasks work in the directory, each with a byte of the lock (`TaskLock`)."""
         # At the end of the block, no further task begins, and the block waits for a limited time
         # for tasks that are running. The directory stays locked until the last task has ended.
-        share = LockShare(self._path, _TASKS + secrets.randbelow(_TASKS >> 1))
+        share = LockShare(self._path, _TASKS + secrets.randbelow(_TASKS >> 1), self._mark)
         _unlock(self._descriptor, share.first, 1 + n_tasks)
         try:
             yield share
@@ -298,6 +312,41 @@ def _open_lock(path: str) -> int:
     return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
 
 
+def _mark_of(path: str) -> int:
+    """The time of the lock file in nanoseconds, by which its holders differ; -1 without a file."""
+    # A broker that stops removes the file. Opened: a network file system remembers times, and asks
+    # its server at an open.
+    try:
+        descriptor = _open_lock(path)
+    except FileNotFoundError:
+        return -1
+    try:
+        return os.stat(descriptor).st_mtime_ns
+    finally:
+        os.close(descriptor)
+
+
+def _new_mark(path: str) -> int:
+    """Give the lock file the present time of its file system, or a later one; the mark."""
+    before = _mark_of(path)
+    os.utime(path, follow_symlinks=False)
+    for step_ns in TIME_STEPS_NS:
+        if (mark := _mark_of(path)) != before:
+            break
+        with contextlib.suppress(PermissionError):  # of another owner
+            os.utime(path, ns=(mark + step_ns,) * 2, follow_symlinks=False)
+    return _mark_of(path)
+
+
+def _check_mark(path: str, mark: int, descriptor: int) -> None:
+    """Raise `LogLockedError` if the lock of a holder is lost; -1 for the descriptor of a task."""
+    # To lock again what is locked changes nothing, and asks the server. A lock that was lost is
+    # taken back if nobody has it now; the mark shows whether somebody had it.
+    is_held = descriptor < 0 or _try_lock(descriptor, 0, _TASKS)
+    if not is_held or _mark_of(path) != mark:
+        raise LogLockedError(os.path.dirname(path), 0, 0.0, is_lost=True)
+
+
 def _try_lock(descriptor: int, start: int = 0, n_bytes: int = 0) -> bool:
     """Lock some bytes, which need not exist, or all from `start` on; False if another has one."""
     try:
@@ -351,13 +400,18 @@ class TaskLock(Closing):
     _is_in_block = False
 
     def __init__(self, share: LockShare, number: int) -> None:
+        self._directory = os.path.dirname(share.path)
+        self._check = partial(_check_mark, share.path, share.mark, -1)
         self._first, self._byte = share.first, share.first + number
         self._number = next(_numbers)
         self._descriptor = _open_kept(self._number, partial(_open_lock, share.path))
 
     def take(self) -> bool:
         """Lock the byte; False if an earlier attempt of the task has it."""
-        return _try_lock(self._descriptor, self._byte, 1)
+        is_taken = _try_lock(self._descriptor, self._byte, 1)
+        if is_taken:  # in the process of the holder, the check of the holder stays
+            holder_checks.setdefault(self._directory, self._check)
+        return is_taken
 
     def is_shared(self) -> bool:
         """Whether the holder lives and lets tasks work; a guess until the byte is taken."""
@@ -367,6 +421,8 @@ class TaskLock(Closing):
 
     def close(self) -> None:
         """Give the byte up; a second call does nothing."""
+        if holder_checks.get(self._directory) is self._check:
+            del holder_checks[self._directory]
         try:
             _close_kept(self._number)
         finally:

@@ -360,7 +360,7 @@ def raise_guard(directory: str, guard: Guard, intent: Intent) -> None:
             return
     with contextlib.suppress(OSError):  # it may have been taken over, and be gone
         withdraw(directory, guard)
-    raise LogLockedError(directory, 0, 0.0)
+    raise LogLockedError(directory, 0, 0.0, is_lost=True)
 
 
 def decide(directory: str, guard: Guard, state: State) -> None:

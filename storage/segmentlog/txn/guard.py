@@ -311,10 +311,6 @@ def finish(directory: str, guard: Guard, intent: Intent) -> None:
 
     def apply() -> None:
         for each in intent.effects:
-            # A writer that has lost its lock meanwhile would take back the bounds of the next
-            # one, or take out a topic that was made again.
-            if not is_directory(guard.path):
-                return
             each.apply(directory, intent)
 
     try:
@@ -325,8 +321,6 @@ def finish(directory: str, guard: Guard, intent: Intent) -> None:
             raise
         logger.warning("%s: the disk is full, so deleted files are removed at once", directory)
         apply()
-    if not is_directory(guard.path):  # the next writer has finished the change
-        return
     # The guard goes last: without it, readers take the high watermarks of the checkpoint, and the
     # earlier ones hide the records of the change.  The mark vouches for all bytes, so it does not
     # come back if some were not synced.

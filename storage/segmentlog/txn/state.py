@@ -30,7 +30,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from segmentlog.errors import CorruptCheckpointError, StreamBatchError
 from segmentlog.model import TopicPartition
-from segmentlog.store.durable import replace_file
+from segmentlog.store.durable import TIME_STEPS_NS, replace_file
 from segmentlog.store.readable import Stamp, exists, open_file, read_whole, status_of
 from segmentlog.store.system_errors import is_gone
 
@@ -529,9 +529,6 @@ class LazyState:
 # Either the stamp has changed around the listing, or the guard could be found before it.  The
 # stamp is the only trace of a commit that has failed: its guard has come and gone.
 
-# Some file systems keep times in coarse steps: FAT has the coarsest, two seconds.
-_STEPS_NS = (1_000_000, 2_000_000_000)
-
 
 def read_stamp(directory: str) -> Stamp | None:
     """Stamp of a log directory; None before the first commit."""
@@ -571,7 +568,7 @@ def set_later(path: str, before: str) -> None:
     """Give a file a later time than that of `before`, which may be the file itself."""
     # The time of `before` may lie in the future, set by a wrong clock, and still has to move on.
     earlier = status_of(before)
-    for step in _STEPS_NS:
+    for step in TIME_STEPS_NS:
         modified = max(time.time_ns(), earlier.modified_ns + step)
         os.utime(path, ns=(modified, modified), follow_symlinks=False)
         if status_of(path).modified_ns > earlier.modified_ns:

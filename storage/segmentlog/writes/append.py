@@ -41,6 +41,7 @@ from segmentlog.log.segment import Segment
 from segmentlog.model import TopicPartition
 from segmentlog.store.durable import (
     SyncTogether,
+    check_held,
     create_file,
     open_to_write,
     remove_file,
@@ -196,7 +197,9 @@ class LogAppender:
     def _write(self, kind: FileKind, data: bytes | memoryview) -> None:
         if not len(data):
             return
-        write_all(self._files[kind][0], data, self._ends[kind])
+        descriptor, path = self._files[kind]
+        check_held(path)  # the next holder may have undone this append, and written there
+        write_all(descriptor, data, self._ends[kind])
         self._ends[kind] += len(data)
         self._unsynced.add(kind)
 

@@ -26,6 +26,7 @@ import segmentlog
 from segmentlog.errors import LogDirectoryError, LogLockedError
 from segmentlog.model import LOCK_TIMEOUT_SECONDS
 from segmentlog.store import lock
+from segmentlog.store.durable import remove_file, rename
 from segmentlog.store.lock import DirectoryLock
 
 pytestmark = pytest.mark.linux
@@ -253,3 +254,30 @@ def test_ctrl_c_at_any_line_gives_up_the_lock(
     finally:
         gc.unfreeze()
     assert next(numbers) > 50
+
+
+def test_each_holder_gives_the_file_another_time(tmp_path: Path) -> None:
+    """Also within one step of the file system's clock, and if the time lies in the future."""
+    path, times = tmp_path / ".lock", []
+    for _ in range(20):
+        with DirectoryLock(str(tmp_path)):
+            times.append(path.stat().st_mtime_ns)
+    assert all(before != after for before, after in itertools.pairwise(times))
+
+
+@pytest.mark.parametrize("by", [os.utime, os.unlink], ids=["writer", "broker"])
+def test_a_holder_that_has_lost_the_lock_changes_nothing(
+    tmp_path: Path, by: Callable[[Path], None]
+) -> None:
+    """Another writer has changed the time of the file; a broker removes it when it stops."""
+    (tmp_path / "t-0").mkdir()
+    for name in ("a", "t-0/a"):
+        (tmp_path / name).touch()
+    with DirectoryLock(str(tmp_path)):
+        remove_file(str(tmp_path / "t-0" / "a"))
+        by(tmp_path / ".lock")
+        for name in ("a", "t-0/b"):
+            with pytest.raises(LogLockedError, match="another process has taken its lock") as lost:
+                rename(str(tmp_path / name), str(tmp_path / "c"))
+            assert lost.value.is_lost
+    remove_file(str(tmp_path / "a"))

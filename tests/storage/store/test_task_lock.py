@@ -143,5 +143,5 @@ def test_a_forked_child_that_leaves_the_block_changes_nothing(tmp_path: Path) ->
 def test_a_lock_file_that_is_not_there(tmp_path: Path) -> None:
     """A task does not create a missing lock file."""
     with pytest.raises(FileNotFoundError):
-        TaskLock(LockShare(str(tmp_path / ".lock"), 1 << 62), 1)
+        TaskLock(LockShare(str(tmp_path / ".lock"), 1 << 62, -1), 1)
     assert [] == list(tmp_path.iterdir())

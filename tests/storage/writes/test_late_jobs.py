@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from lost_lock import lock_is_lost
 from plain_writes import ONE, values, write
 from soundness import assert_tidy
 
@@ -184,10 +185,8 @@ def test_a_writer_that_loses_its_lock_after_its_decision_changes_nothing_more(
     finish = change.finish
 
     def finishes_late(*arguments: Any) -> None:
-        with monkeypatch.context() as patch:
+        with monkeypatch.context() as patch, lock_is_lost():
             patch.setattr(change, "finish", finish)
-            patch.setattr(DirectoryLock, "__enter__", lambda self: self)
-            patch.setattr(DirectoryLock, "__exit__", lambda *_: None)
             write(tmp_path, pa.table({"value": [b"other"]}))
         finish(*arguments)
 
