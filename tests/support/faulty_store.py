@@ -125,13 +125,13 @@ class FaultyClient:
             raise FileNotFoundError(key)
         return data[start : start + n_bytes]
 
-    def list(self, prefix: str) -> Iterator[Found]:
+    def list(self, prefix: str, *, after: str = "") -> Iterator[Found]:
         store = self.store
         keys = self._ask("list", prefix, lambda: sorted(store.held))
         return iter(
             Found(key, len(store.held[key]), store.modified_ms[key])
             for key in keys
-            if key.startswith(prefix)
+            if key.startswith(prefix) and key > after
         )
 
     def delete(self, keys: Iterable[str]) -> None:

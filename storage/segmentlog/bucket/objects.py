@@ -121,8 +121,11 @@ class Objects(Protocol):
     def read(self, key: str, start: int, n_bytes: int) -> bytes:
         """A range of an object; `FileNotFoundError` if there is none."""
 
-    def list(self, prefix: str) -> Iterator[Found]:
-        """The objects whose keys begin with a prefix that ends with a slash, or is empty."""
+    def list(self, prefix: str, *, after: str = "") -> Iterator[Found]:
+        """The objects whose keys begin with a prefix that ends with a slash, or is empty.
+
+        `after`: only keys after this one, in the order of the keys.
+        """
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove objects; those that are gone are no error."""
@@ -241,10 +244,10 @@ class ObstoreObjects:
             lambda: bytes(obstore.get_range(self._store, key, start=start, length=n_bytes)),
         )  # fmt: skip
 
-    def list(self, prefix: str) -> Iterator[Found]:
+    def list(self, prefix: str, *, after: str = "") -> Iterator[Found]:
         import obstore
 
-        pages = iter(obstore.list(self._store, prefix or None))
+        pages = iter(obstore.list(self._store, prefix or None, offset=after or None))
         while True:
             page = self._ask("listing", prefix, lambda: next(pages, None))
             if page is None:
@@ -301,8 +304,8 @@ class _DirectoryObjects(ObstoreObjects):
         self._make_directory()
         super().put(key, pieces)
 
-    def list(self, prefix: str) -> Iterator[Found]:
-        return super().list(prefix) if exists(self._directory) else iter(())
+    def list(self, prefix: str, *, after: str = "") -> Iterator[Found]:
+        return super().list(prefix, after=after) if exists(self._directory) else iter(())
 
     def _make_directory(self) -> None:
         try:

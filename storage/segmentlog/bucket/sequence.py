@@ -7,10 +7,17 @@ needed.  A reader that knows commit ``n`` asks for ``n + 1``.
 A checkpoint spares new readers the old commits.  The object ``segmentlog/newest.json`` names the
 newest checkpoint.  It is only a hint: if it is old, lost or damaged, more commits are read.  Both
 are written after a commit was decided, and nothing depends on them.
+
+A commit that is missing before a later one was removed, by a rule of the store or by a person.  If
+its number counted as free, the later records would be left out in silence, and the next writer
+would take the number.  A new process asks for several commits at once, and so finds such a hole;
+without a checkpoint to begin with, the hole may be long, and one list of the keys after it shows
+whether there are any.
 """
 
 import contextlib
 import errno
+import itertools
 import json
 import logging
 import secrets
@@ -63,6 +70,12 @@ _LONGEST_PAUSE_SECONDS = 5.0
 def commit_key(number: int) -> str:
     """Key of a commit."""
     return f"{COMMITS}{number:020d}.json"
+
+
+def number_of(key: str) -> int | None:
+    """The number of the commit that a key is of, or None if it is of something else."""
+    name = key.removeprefix(COMMITS).partition(".")[0]
+    return int(name) if name.isdecimal() and commit_key(int(name)) == key else None
 
 
 def checkpoint_key(number: int) -> str:
@@ -140,6 +153,7 @@ class Sequence:
 
     def _followed(self, state: State, at_once: int) -> State:
         """The state after all commits that are there; it asks for `at_once`, and then for more."""
+        is_first = state.number == 0 and at_once > 1  # and it has begun without a checkpoint
         while True:
             numbers = range(state.number + 1, state.number + 1 + at_once)
             keys = [commit_key(number) for number in numbers]
@@ -148,12 +162,30 @@ class Sequence:
                 if at_once == 1
                 else side_by_side(self.objects.get, keys)
             )
-            for key, data in zip(keys, found, strict=True):
-                # One that was asked for later may be there all the same: it has come meanwhile.
+            for at, (key, first) in enumerate(zip(keys, found, strict=True)):
+                later = [keys[i] for i in range(at, len(keys)) if found[i] is not None]
+                data = self._asked_again(key, later, lists=is_first) if first is None else first
                 if data is None:
                     return state
                 state = self._after(state, self._decoded(key, data))
             at_once = min(2 * at_once, _AT_ONCE)
+
+    def _asked_again(self, key: str, later: list[str], *, lists: bool) -> bytes | None:
+        """A commit that was not there a moment ago; None if no later one is there."""
+        if not later and lists:
+            keys = (each.key for each in self.objects.list(COMMITS, after=key))
+            later = [*itertools.islice((each for each in keys if number_of(each) is not None), 1)]
+        if not later:
+            return None
+        data = self.objects.get(key)  # it may have come meanwhile, and the later one after it
+        if data is None:
+            reason = (
+                f"the commit is missing, although there are later ones, such as {later[0]}: it "
+                "was removed, and without it the later ones say nothing"
+            )
+            remedy = "restore the object from a version or a copy of the bucket"
+            raise CorruptCheckpointError(f"{self.location}/{key}", 1, reason, remedy)
+        return data
 
     def _after(self, state: State, commit: Commit) -> State:
         try:

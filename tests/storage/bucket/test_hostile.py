@@ -1,6 +1,7 @@
 """Damaged and hostile objects of logs in object stores, and what deleted topics leave there."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -247,3 +248,53 @@ def test_a_sweep_asks_the_store_for_the_time(tmp_path: Path, monkeypatch) -> Non
     assert segmentlog.sweep(url) == ((), 0, ())
     job.commit([staged])
     assert segmentlog.read(url, "orders").num_rows == 2
+
+
+@pytest.fixture(scope="module")
+def log_of_commits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log with a checkpoint and three commits after it."""
+    log = tmp_path_factory.mktemp("commits") / "log"
+    for number in range(35):
+        _write(f"bucket+file://{log}", [str(number)])
+    return log
+
+
+@pytest.mark.parametrize("is_hinted", [True, False])
+@pytest.mark.parametrize("removed", [[34], [33], [3], [1], [*range(2, 20)], [35], [33, 34, 35]])
+def test_a_commit_that_is_missing_before_later_ones(
+    log_of_commits: Path, tmp_path: Path, removed: list[int], *, is_hinted: bool
+) -> None:
+    """Its records and all later ones were left out, and the next writer took its number."""
+    log = shutil.copytree(log_of_commits, tmp_path / "log")
+    location = bucket_at(f"bucket+file://{log}")
+    assert location is not None
+    if not is_hinted:
+        (log / "segmentlog/newest.json").write_text("{}")
+    for number in removed:
+        (log / commit_key(number)).unlink()
+    needed = [*range(33 if is_hinted else 1, 36)]
+    fresh = Sequence(sequence_at(location).objects, location)
+    is_lost = removed[-1] < 35 and set(removed) & set(needed)
+    if is_lost:
+        with pytest.raises(CorruptCheckpointError, match="the commit is missing") as failed:
+            fresh.refresh()
+        assert failed.value.path == f"{location}/{commit_key(removed[0])}"
+    else:
+        assert fresh.refresh().number == (35 if removed[-1] < 35 else removed[0] - 1)
+
+
+def test_a_commit_that_comes_while_later_ones_are_asked_for(
+    log_of_commits: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit that is there at the second look was no hole."""
+    location = bucket_at(f"bucket+file://{log_of_commits}")
+    assert location is not None
+    objects, late = sequence_at(location).objects, [commit_key(34)]
+    get = objects.get
+    monkeypatch.setattr(
+        objects,
+        "get",
+        lambda key: late.clear() if key in late else get(key),  # None, once
+    )
+    assert Sequence(objects, location).refresh().number == 35
+    assert not late

@@ -16,7 +16,14 @@ import numpy as np
 
 from segmentlog.bucket.commits import Commit, PartitionLog, PlacedExtent, State
 from segmentlog.bucket.objects import DATA, MARKER, Objects
-from segmentlog.bucket.sequence import COMMITS, HINT, checkpoint_key, commit_key, sequence_at
+from segmentlog.bucket.sequence import (
+    COMMITS,
+    HINT,
+    checkpoint_key,
+    commit_key,
+    number_of,
+    sequence_at,
+)
 from segmentlog.errors import CorruptCheckpointError, CorruptIndexError
 from segmentlog.format.kernels import layout
 from segmentlog.log.producer_snapshot import parse_snapshot
@@ -84,9 +91,9 @@ def _of_commit(path: str, reason: str) -> Finding:
 def _numbers(objects: Objects) -> Iterator[int]:
     """Numbers of the commits that are there; other names are no commits."""
     for each in objects.list(COMMITS):
-        name = each.key.removeprefix(COMMITS).partition(".")[0]
-        if name.isdecimal() and commit_key(int(name)) == each.key:
-            yield int(name)
+        number = number_of(each.key)
+        if number is not None:
+            yield number
 
 
 def _bodies(objects: Objects, numbers: list[int]) -> Iterator[tuple[int, bytes]]:
