@@ -178,10 +178,12 @@ def find_dataset_bounds(
     fail_on_data_loss: bool,
     policy: ScanPolicy,
     unread: dict[TopicPartition, SegmentLogError] | None = None,
+    has_option: bool = True,
 ) -> DatasetBounds:
     """Find the bounds of all partitions now; parameters and errors: `segmentlog.dataset`.
 
     `unread`: gets the partitions whose bounds cannot be found, which then end nothing.
+    `has_option`: whether the user can set `fail_on_data_loss`.
     """
     since_ms, until_ms = in_milliseconds(since, until)  # of one moment in all partitions
     last = None if last is None else whole_number("last", last, 1)
@@ -194,11 +196,18 @@ def find_dataset_bounds(
             if len(each) != 2:
                 raise refused(option, each, accepted)
     missing = directory.missing_partitions(topics)
-    report_missing(missing, "fail_on_data_loss=False", fail_on_data_loss=fail_on_data_loss)
-    chosen = _choose(directory, topics, named)
-    to_latest = [each for each in chosen if until is None and each not in ending_offsets]
-    option = "fail_on_data_loss=False"
-    report_diskless(directory, to_latest, option, fail_on_data_loss=fail_on_data_loss)
+    option = "fail_on_data_loss=False" if has_option else ""
+    if unread is None or not fail_on_data_loss:
+        report_missing(missing, option, fail_on_data_loss=fail_on_data_loss)
+    else:
+        unread.update({each.topic_partition: each.error() for each in missing})
+    chosen = _choose(directory, topics, named, unread or ())
+
+    def check_end(topic_partitions: Collection[TopicPartition]) -> None:
+        to_latest = [
+            each for each in topic_partitions if until is None and each not in ending_offsets
+        ]
+        report_diskless(directory, to_latest, option, fail_on_data_loss=fail_on_data_loss)
 
     def warn_of_ends() -> None:
         directory.end_offsets(
@@ -224,11 +233,13 @@ def find_dataset_bounds(
 
     partitions = []
     if unread is None:
+        check_end(chosen)
         warn_of_ends()
         partitions = [bounds_of(each) for each in chosen]
     else:
         for each in chosen:
             try:
+                check_end([each])
                 partitions.append(bounds_of(each))
             except (SegmentLogError, OSError) as failure:
                 error = failure if isinstance(failure, SegmentLogError) else storage_error(failure)
@@ -261,15 +272,16 @@ def _choose(
     directory: LogDirectory,
     topics: Collection[str] | None,
     named: Mapping[str, Iterable[tuple[str, int]]],
+    missing: Collection[TopicPartition],
 ) -> list[TopicPartition]:
-    """Partitions of `topics`; those that an option names have to be among them."""
+    """Partitions of `topics`; those that an option names have to be among them, or `missing`."""
     there = directory.topics(internal=topics is not None)
     for topic in topics or ():
         if topic not in there:
             directory.log(topic, 0)  # raises
     names = sorted(there if topics is None else set(topics))
     chosen = [TopicPartition(topic, each) for topic in names for each in there[topic]]
-    known = set(chosen)
+    known = {*chosen, *missing}
     for option, partitions in named.items():
         for topic, partition in partitions:
             if (topic, partition) not in known:

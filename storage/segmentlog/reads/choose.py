@@ -53,25 +53,30 @@ class MissingPartition(NamedTuple):
         promised = f"its high watermark is {self.high_watermark} in {self.checkpoint}"
         return f"{promised}, but {self.entry or 'its log is gone'}"
 
+    def error(self, more: str = "", remedy: str = "") -> UnknownTopicOrPartitionError:
+        """That it cannot be read; `more` follows the reason, and `remedy` those for all reads."""
+        hint = (
+            f"{self.reason}{more}: put the log back, or also read the directory to which it was "
+            f"moved{remedy}"
+        )
+        directory = os.path.dirname(self.checkpoint)
+        return UnknownTopicOrPartitionError(*self.topic_partition, directory, hint)
+
 
 def report_missing(
     missing: Sequence[MissingPartition], option: str, *, fail_on_data_loss: bool
 ) -> None:
     """Refuse a read of topics that lack partitions, or log what it leaves out.
 
-    `option`: how the caller asks for the other partitions, such as ``failOnDataLoss=false``.
+    `option`: how the caller asks for the other partitions, such as ``failOnDataLoss=false``; empty
+    if it cannot.
     """
     if not missing:
         return
     first, more = missing[0], len(missing) - 1
     if fail_on_data_loss:
         also = f" (and {more} more partitions)" if more else ""
-        hint = (
-            f"{first.reason}{also}: put the log back, or also read the directory to which it was "
-            f"moved; {option} reads the other partitions"
-        )
-        directory = os.path.dirname(first.checkpoint)
-        raise UnknownTopicOrPartitionError(*first.topic_partition, directory, hint)
+        raise first.error(also, f"; {option} reads the other partitions" if option else "")
     for each in missing[:MOST_NAMED]:
         logger.warning(
             "%s is left out, because of %s: %s", each.topic_partition, option, each.reason

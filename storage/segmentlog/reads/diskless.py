@@ -47,7 +47,10 @@ def report_diskless(
     fail_on_data_loss: bool,
     told: Told = None,
 ) -> None:
-    """Refuse a read to the latest records of partitions that have these elsewhere, or warn."""
+    """Refuse a read to the latest records of partitions that have these elsewhere, or warn.
+
+    `option`: as of `segmentlog.reads.choose.report_missing`.
+    """
     diskless = diskless_partitions(directory._snapshots)
     found = {}
     for each in topic_partitions if diskless else ():
@@ -55,8 +58,8 @@ def report_diskless(
             log = directory.log(*each)
             found[each] = elsewhere(diskless[each], log.log_end_offset)
             if fail_on_data_loss:
-                reason = f"{found[each]}; {option} reads those that are here"
-                raise LogDirectoryError(log.path, reason)
+                remedy = f"; {option} reads those that are here" if option else ""
+                raise LogDirectoryError(log.path, f"{found[each]}{remedy}")
     for each in news("elsewhere", found, told):
         logger.warning("%s: %s; they are not read", directory.log(*each).path, found[each])
 

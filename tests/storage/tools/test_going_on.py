@@ -154,15 +154,26 @@ def test_an_unlistable_partition_hides_no_other(
     assert "orders-2" in shown or name in {"replicas", "reindex", "preflight", "retain"}
 
 
-@pytest.mark.parametrize("as_json", [True, False])
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--json"], "cannot be listed: Permission denied"),
+        ([], "cannot be listed: Permission denied"),
+        ([], "but its log is gone: put the log back"),
+        (["--ending-offsets", '{"orders": {"0": -1, "1": 300, "2": -1}}'], "its log is gone"),
+    ],
+)
 def test_an_audit_names_a_partition_without_bounds(
-    run: Run, example_data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_json: bool
-) -> None:
+    run: Run, example_data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    options: list[str], reason: str,
+) -> None:  # fmt: skip
     """The other partitions are audited."""
     table = segmentlog.read(example_data, "orders")
     pq.write_table(table, tmp_path / "orders.parquet")
+    if "gone" in reason:
+        example_data = str(shutil.copytree(example_data, tmp_path / "copy"))
+        shutil.rmtree(tmp_path / "copy" / "orders-1")
     refuse_list(monkeypatch, "orders-1")
-    options = ["--json"] if as_json else []
     done = run("audit", example_data, "orders", "--table", tmp_path / "orders.parquet", *options,
                status=1)  # fmt: skip
     found = segmentlog.audit(example_data, "orders", table)
@@ -178,7 +189,7 @@ def test_an_audit_names_a_partition_without_bounds(
     ]
 
     assert found.partitions == merge(work, outcomes).partitions
-    assert "cannot be listed: Permission denied" in done.stdout
+    assert reason in done.stdout
     assert [0, 1, 2] == [each.partition for each in found.partitions]
     assert [True, False, True] == [each.is_complete for each in found.partitions]
     assert (table.num_rows, {}) == (found.n_rows, found.unknown_partitions)
