@@ -492,7 +492,8 @@ class TimestampOverflowError(SegmentLogError, OverflowError):
         "which does not fit a timestamp in microseconds; its producer probably wrote nanoseconds. "
         'Leave the column timestamp out of the read: in Python with columns=["offset", "value"], '
         'and in Spark with .schema("offset bigint, value binary") before load(), because select() '
-        "comes too late. segmentlog cat, grep and dump show every time"
+        "comes too late. segmentlog cat, grep and dump show every time; mirror, restore, and "
+        "clone without a transform keep it"
     )
 
 

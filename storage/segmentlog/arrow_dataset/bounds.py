@@ -41,7 +41,7 @@ from segmentlog.model import (
     TimestampRange,
     TopicPartition,
 )
-from segmentlog.reads.choose import report_missing
+from segmentlog.reads.choose import gone, report_missing
 from segmentlog.reads.diskless import report_diskless
 from segmentlog.reads.listed import cut_by_file
 from segmentlog.reads.log import Log, find_bounds, in_milliseconds
@@ -200,7 +200,7 @@ def find_dataset_bounds(
     if unread is None or not fail_on_data_loss:
         report_missing(missing, option, fail_on_data_loss=fail_on_data_loss)
     else:
-        unread.update({each.topic_partition: each.error() for each in missing})
+        unread.update({each.topic_partition: gone(each) for each in missing})
     chosen = _choose(directory, topics, named, unread or ())
 
     def check_end(topic_partitions: Collection[TopicPartition]) -> None:

@@ -192,6 +192,7 @@ class LogDataset(Scannable, ds.UnionDataset):  # type: ignore[misc]
         schema = record_schema(
             include_headers=include_headers,
             text=bounds.policy.text,
+            in_milliseconds=bounds.policy.in_milliseconds,
             header_names_as_bytes=bounds.policy.header_names_as_bytes,
         )
         # Arrow's C++ may be handed this dataset, as a part of a union for example.  It then finds

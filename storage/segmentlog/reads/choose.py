@@ -53,14 +53,17 @@ class MissingPartition(NamedTuple):
         promised = f"its high watermark is {self.high_watermark} in {self.checkpoint}"
         return f"{promised}, but {self.entry or 'its log is gone'}"
 
-    def error(self, more: str = "", remedy: str = "") -> UnknownTopicOrPartitionError:
-        """That it cannot be read; `more` follows the reason, and `remedy` those for all reads."""
-        hint = (
-            f"{self.reason}{more}: put the log back, or also read the directory to which it was "
-            f"moved{remedy}"
-        )
-        directory = os.path.dirname(self.checkpoint)
-        return UnknownTopicOrPartitionError(*self.topic_partition, directory, hint)
+
+def gone(
+    missing: MissingPartition, more: str = "", remedy: str = ""
+) -> UnknownTopicOrPartitionError:
+    """The error of a partition; `more` follows the reason, and `remedy` those for all reads."""
+    hint = (
+        f"{missing.reason}{more}: put the log back, or also read the directory to which it was "
+        f"moved{remedy}"
+    )
+    directory = os.path.dirname(missing.checkpoint)
+    return UnknownTopicOrPartitionError(*missing.topic_partition, directory, hint)
 
 
 def report_missing(
@@ -76,7 +79,7 @@ def report_missing(
     first, more = missing[0], len(missing) - 1
     if fail_on_data_loss:
         also = f" (and {more} more partitions)" if more else ""
-        raise first.error(also, f"; {option} reads the other partitions" if option else "")
+        raise gone(first, also, f"; {option} reads the other partitions" if option else "")
     for each in missing[:MOST_NAMED]:
         logger.warning(
             "%s is left out, because of %s: %s", each.topic_partition, option, each.reason

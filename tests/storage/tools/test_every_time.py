@@ -87,6 +87,21 @@ def test_the_advice_of_the_error_works(logs: Path) -> None:
     assert len(TIMES) == log.scan(columns=["offset", "value"]).read_all().num_rows
 
 
+@pytest.mark.parametrize("options", [(), ("--partitions", 1, "--key-schema-id", "1=2")])
+def test_a_clone_keeps_times(run: Run, tmp_path: Path, options: tuple[object, ...]) -> None:
+    """Also if its partitions are merged by time, and keys are looked at."""
+    times = [-1, 1_700_000_000_000, NANOSECONDS, 2**63 - 1]
+    batches = [encode_batch([Record(i, time, b"key", b"")]) for i, time in enumerate(times)]
+    for partition in range(2):
+        (tmp_path / f"t-{partition}").mkdir()
+        (tmp_path / f"t-{partition}" / f"{0:020d}.log").write_bytes(b"".join(batches))
+    run("clone", tmp_path, "t", "u", "--order", "timestamp", *options)
+    rows = run("cat", tmp_path, "u", "-J").stdout.splitlines()
+
+    wanted = sorted(2 * times) if options else 2 * times
+    assert wanted == [json.loads(row)["ts"] for row in rows]
+
+
 def test_an_absurd_time_flattens_no_bars(run: Run, tmp_path: Path) -> None:
     """All topics but the one whose times are all far off share the axis of the others."""
     start = 1_700_000_000_000

@@ -106,6 +106,13 @@ def is_in_milliseconds(schema: pa.Schema) -> bool:
     return "timestamp" in schema.names and pa.types.is_integer(schema.field("timestamp").type)
 
 
+def with_times(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows whose timestamps are integers, as a writer takes them: with times of milliseconds."""
+    at = rows.schema.get_field_index("timestamp")
+    times = rows.column(at).view(pa.timestamp("ms", "UTC"))
+    return rows.set_column(at, "timestamp", times)
+
+
 Lent: TypeAlias = tuple[pa.Buffer, Bytes]  #: the same memory, as Arrow's and as numpy's
 
 #: Two threads that read ahead hold 10 batches of records of 100 bytes, and more of small records.

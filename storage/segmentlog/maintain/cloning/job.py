@@ -321,11 +321,13 @@ def _bounds_of(source: LogDirectory, given: CloneSettings) -> DatasetBounds:
         IsolationLevel.READ_COMMITTED,
         OnCorruptBatch(given.on_corrupt_batch),
         header_names_as_bytes=True,
+        # A transform gets the columns of a read; microseconds cannot hold every time.
+        in_milliseconds=given.transform is None,
     )
     return find_dataset_bounds(
         source, [given.topic], starting_offsets={}, ending_offsets={}, since=given.since,
         until=given.until, last=None, read_up_to=ReadUpTo(given.read_up_to),
-        fail_on_data_loss=True, policy=policy,
+        fail_on_data_loss=True, policy=policy, has_option=False,
     )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from segmentlog.arrow_dataset.bounds import DatasetBounds, PartitionBounds
 from segmentlog.arrow_dataset.log_dataset import LogDataset
 from segmentlog.format.kernels.memory import Int32s, Int64s
+from segmentlog.format.records.columns import with_times
 from segmentlog.format.records.encoder import cast_column
 from segmentlog.maintain.cloning.cloned_rows import COLUMNS, Cloned, RowMaker, RowRules
 from segmentlog.maintain.offset_map import map_piece
@@ -107,8 +108,9 @@ def run_task(
     if task.job is not None:
         stager = task.job.stager(task.number, commits_here=commits_here)
     was_misplaced = False
+    batches = _batches(task.windows, merges=not rules.keeps_partitions)
     try:
-        for batch in _batches(task.windows, merges=not rules.keeps_partitions):
+        for batch in batches if rules.transform else map(with_times, batches):
             made = maker.make(batch)
             if maker.is_misplaced and not was_misplaced:
                 was_misplaced = True

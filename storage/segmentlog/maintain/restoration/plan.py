@@ -100,7 +100,7 @@ class RestoredRecords:
         offsets: OffsetRange,
         on_records: Callable[[int], object] = lambda _: None,
     ) -> "Iterator[pa.RecordBatch]":
-        """The records of a partition, in the order of their offsets.
+        """The records of a partition, in the order of their offsets; times are milliseconds.
 
         `offsets`: of the log; a bound by time takes the place of a bound by offset.  `on_records`:
         called with the number of records of each batch.
@@ -123,6 +123,7 @@ class RestoredRecords:
             self.on_corrupt_batch,
             ended=ended,
             header_names_as_bytes=True,
+            in_milliseconds=True,
         )
         with log.scan_offsets(bounds, _COLUMNS, policy) as batches:
             for batch in batches:

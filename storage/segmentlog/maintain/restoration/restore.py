@@ -378,11 +378,14 @@ def append_to(
     on_records: Callable[[int], object],
 ) -> RestoredPartition:
     """Append the records of a partition to its replicas, and note their offsets."""
+    from segmentlog.format.records.columns import with_times  # the compiled kernels load here
+
     topic, number = partition.topic_partition
     n_records, end = 0, 0
     for batch in records.of(partition.topic_partition, partition.offsets, on_records):
+        timed = with_times(batch)
         for writer in writers:
-            writer.append(batch)
+            writer.append(timed)
         n_records += batch.num_rows
         if batch.num_rows:
             end = batch["offset"][-1].as_py() + 1

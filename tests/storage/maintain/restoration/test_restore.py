@@ -35,6 +35,7 @@ from segmentlog.reads.cluster_image import Image
 from segmentlog.store.durable import OutputFile
 from segmentlog.store.lock import DirectoryLock
 from segmentlog.testing.damage import flip_bit
+from segmentlog.testing.reference import Record, encode_batch
 
 KEPT = {"retention.ms": "-1"}
 
@@ -102,6 +103,17 @@ def test_records_keep_their_offsets_times_and_headers(
     (compared,) = segmentlog.compare(source, target)
     assert "equal" == compared.comparison
     assert IDS[1] == found.topic_id == segmentlog.open_log_dir(target).log(*T0).topic_id
+
+
+def test_times_are_restored_that_microseconds_cannot_hold(
+    restore: Restore, target: Path, tmp_path: Path
+) -> None:
+    """A producer has written nanoseconds as milliseconds."""
+    source = tmp_path / "lost"
+    plant(source, encode_batch([Record(0, time.time_ns(), b"k", b"v")]))
+    restore(source)
+    (compared,) = segmentlog.compare(source, target)
+    assert "equal" == compared.comparison
 
 
 def test_the_phases_of_a_restoration_are_named(restore: Restore, tmp_path: Path) -> None:
