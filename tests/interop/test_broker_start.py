@@ -6,8 +6,18 @@ import time
 from pathlib import Path
 
 import pytest
-from damaged_starts import DAMAGES, FILES, Case, damage, filled, predicted, writable_copy
-from kafka_here import Broker
+from damaged_starts import (
+    DAMAGES,
+    FILES,
+    FUTURES,
+    Case,
+    damage,
+    filled,
+    predicted,
+    second_disk,
+    writable_copy,
+)
+from kafka_here import Broker, JavaClient
 
 import segmentlog
 from segmentlog import StartAction
@@ -125,6 +135,31 @@ def test_logs_that_are_split_deleted_or_missing(tmp_path: Path) -> None:
         path = broker.log_dir / f"orders-{partition}" / log.name
         assert 0 == path.stat().st_size
     assert deleted.is_dir() or not (broker.log_dir / deleted.name).exists()
+
+
+@pytest.mark.parametrize("name", FUTURES)
+def test_a_copy_in_its_log_directory_becomes_the_log(tmp_path: Path, name: str) -> None:
+    """The broker ends, or serves as many records of the log as were predicted."""
+    broker = _Started(tmp_path / "broker", n_log_dirs=2)
+    first = writable_copy(filled("4.3.1", tmp_path), broker.log_dir)
+    second = broker.log_dirs[1] = second_disk(first, "orders-1", "orders-2")
+    FUTURES[name][0](first, second)
+    steps = segmentlog.preflight(first, second)
+    n_before = len([*broker.directory.glob("*/*-stray")])
+    try:
+        broker.start()
+    except RuntimeError:
+        assert "refused" == predicted(steps)
+        return
+    with JavaClient(broker) as client:
+        end = client.offsets("orders")[0][1]
+    broker.kill()
+    n_strays = len([*broker.directory.glob("*/*-stray")]) - n_before
+    found = "stray" if n_strays else "starts" if end == 20 else "emptied"
+    assert found == predicted(steps)
+    for step in steps:
+        if step.action == StartAction.DELETE and "copy" in step.reason:
+            assert not Path(step.path).exists()
 
 
 @pytest.mark.parametrize("file", ["leader-epoch-checkpoint", f"{0:020d}.log", f"{99:020d}.log"])

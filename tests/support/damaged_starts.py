@@ -6,11 +6,12 @@ The tests of the preflight ask for a prediction; the tests with brokers also sta
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from segmentlog import StartAction, StartStep
+from segmentlog.testing.reference import Record, encode_batch
 
 #: Files of a log directory with the topics `orders` and `invoices`; the last match is damaged.
 FILES = (
@@ -112,6 +113,104 @@ _WORST = {
     "refused": {StartAction.REFUSE, StartAction.OFFLINE},
     "stray": {StartAction.STRAY},
     "emptied": {StartAction.EMPTY},
+}
+
+
+def second_disk(first: Path, *names: str) -> Path:
+    """A second log directory of the broker, with some of its partitions."""
+    second = first.parent / "more logs"
+    second.mkdir()
+    for name in names:
+        shutil.move(first / name, second / name)
+    for path in [each for each in first.iterdir() if each.is_file()]:
+        shutil.copy(path, second)
+    ids = second / "meta.properties"
+    own = "directory.id=er5aWuEISeKNH6Jd5_NPlA"
+    ids.write_text(re.sub("directory.id=.*", own, ids.read_text()))
+    return second
+
+
+LOG = "00000000000000000000.log"
+FUTURE = "orders-0.0123456789abcdef0123456789abcdef-future"
+
+
+class _Futures:
+    """Changes of two log directories: copies that were on their way to one of them."""
+
+    @staticmethod
+    def beside_the_log(first: Path, _: Path) -> None:
+        shutil.copytree(first / "orders-0", first / FUTURE)
+
+    @staticmethod
+    def of_another_topic(first: Path, second: Path) -> None:
+        _Futures.beside_the_log(first, second)
+        shutil.copy(first / "invoices-1" / "partition.metadata", first / FUTURE)
+
+    @staticmethod
+    def without_a_topic_id(first: Path, second: Path) -> None:
+        _Futures.beside_the_log(first, second)
+        (first / FUTURE / "partition.metadata").unlink()
+
+    @staticmethod
+    def of_a_deleted_topic(first: Path, second: Path) -> None:
+        _Futures.beside_the_log(first, second)
+        path = first / FUTURE / "partition.metadata"
+        path.write_text(f"version: 0\ntopic_id: {_FOREIGN_ID}")
+
+    @staticmethod
+    def beside_a_stray_log(first: Path, second: Path) -> None:
+        _Futures.beside_the_log(first, second)
+        (first / "orders-0" / "partition.metadata").unlink()
+
+    @staticmethod
+    def without_the_log(first: Path, _: Path) -> None:
+        (first / "orders-0").rename(first / FUTURE)
+
+    @staticmethod
+    def log_in_the_other_directory(first: Path, second: Path) -> None:
+        _Futures.beside_the_log(first, second)
+        (first / "orders-0").rename(second / "orders-0")
+
+    @staticmethod
+    def longer_log_in_the_other_directory(first: Path, second: Path) -> None:
+        _Futures.log_in_the_other_directory(first, second)
+        for each in (first / FUTURE).glob("0*"):
+            each.unlink()
+        (first / FUTURE / LOG).write_bytes(encode_batch([Record(0, 0, b"k", b"v")]))
+
+    @staticmethod
+    def in_the_other_directory(first: Path, second: Path) -> None:
+        shutil.copytree(first / "orders-0", second / FUTURE)
+
+    @staticmethod
+    def in_the_other_directory_without_the_log(first: Path, second: Path) -> None:
+        (first / "orders-0").rename(second / FUTURE)
+
+    @staticmethod
+    def both_in_the_other_directory(first: Path, second: Path) -> None:
+        _Futures.in_the_other_directory(first, second)
+        (first / "orders-0").rename(second / "orders-0")
+
+
+#: The changes, and the steps of Kafka 4.3.1: the cluster assigns the log to the first directory.
+FUTURES: dict[str, tuple[Callable[[Path, Path], None], list[tuple[StartAction, str]]]] = {
+    each.__name__.replace("_", " "): (each, expected)
+    for each, expected in (
+        (_Futures.beside_the_log, [(StartAction.REFUSE, FUTURE)]),
+        (
+            _Futures.of_another_topic,
+            [(StartAction.REFUSE, FUTURE), (StartAction.UNSERVED, "partition.metadata")],
+        ),
+        (_Futures.without_a_topic_id, [(StartAction.STRAY, "partition.metadata")]),
+        (_Futures.of_a_deleted_topic, [(StartAction.STRAY, "partition.metadata")]),
+        (_Futures.beside_a_stray_log, [(StartAction.STRAY, "partition.metadata")]),
+        (_Futures.without_the_log, []),
+        (_Futures.log_in_the_other_directory, [(StartAction.DELETE, "orders-0")]),
+        (_Futures.longer_log_in_the_other_directory, [(StartAction.EMPTY, "orders-0")]),
+        (_Futures.in_the_other_directory, []),
+        (_Futures.in_the_other_directory_without_the_log, [(StartAction.EMPTY, FUTURE)]),
+        (_Futures.both_in_the_other_directory, []),
+    )
 }
 
 

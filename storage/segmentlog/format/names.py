@@ -3,12 +3,13 @@
 A log directory holds one directory for each topic-partition, named ``<topic>-<partition>``.  A
 directory that is being moved or deleted, or that the cluster does not assign to the broker, has a
 suffix:
-``<topic>-<partition>.<32 hex digits>-future``, ``-delete``, ``-stray``.  Files inside are named by
+``<topic>-<partition>.<unique id>-future``, ``-delete``, ``-stray``.  Files inside are named by
 the base offset of their segment in 20 digits and their kind.  A state may follow, which shows that
 the file is not part of the log: ``00000000000000000042.log.deleted``.  If
 the name is taken, the inode is added to it (`segmentlog.store.partitions`).
 
-Rules: ``LocalLog.parseTopicPartitionName``, ``LogFileUtils``, ``Topic.validate``.
+Rules: ``LocalLog.parseTopicPartitionName``, ``UnifiedLog.DELETE_DIR_PATTERN``, ``LogFileUtils``,
+``Topic.validate``.
 """
 
 import os
@@ -41,7 +42,9 @@ _TOPIC = r"[a-zA-Z0-9._-]{1,249}"
 _LEGAL_TOPIC = re.compile(_TOPIC)
 _DIRECTORY = re.compile(
     rf"(?P<topic>{_TOPIC})-"
-    r"(?P<partition>[0-9]{1,10})(\.[0-9a-f]{32}-(?P<state>future|delete|stray))?"
+    # A broker writes 32 hexadecimal digits, and takes any word without a dot.
+    r"(?P<partition>[0-9]{1,10})(\.[^\s./]+-(?P<state>future|delete|stray))?",
+    re.ASCII,
 )
 _FILE = re.compile(
     r"(?P<offset>[0-9]{20})\.(?P<kind>log|index|timeindex|txnindex|snapshot)"

@@ -42,12 +42,23 @@ def test_the_last_dash_divides_topic_and_partition(name: str, topic: str, partit
 
 
 @pytest.mark.parametrize("state", ["future", "delete", "stray"])
-@pytest.mark.parametrize("topic", ["orders", "a-b.c", "foo-"])
-def test_a_suffix_with_32_hex_digits_contains_the_state(topic: str, state: str) -> None:
-    """The name of a moved, deleted or stray directory has its partition and its state."""
+@pytest.mark.parametrize(
+    ("topic", "unique_id"),
+    [
+        ("orders", HEX),
+        ("a-b.c", HEX),
+        ("foo-", HEX),
+        ("orders", HEX[:-1]),
+        ("orders", HEX.upper()),
+        ("orders-0.0", "a-b"),
+        ("orders", "x-delete"),
+    ],
+)
+def test_a_suffix_contains_the_state(topic: str, unique_id: str, state: str) -> None:
+    """As for a broker, the id before the state is any word without a dot."""
     expected = (TopicPartition(topic, 3), DirectoryState(state))
 
-    assert expected == parse_partition_directory(f"{topic}-3.{HEX}-{state}")
+    assert expected == parse_partition_directory(f"{topic}-3.{unique_id}-{state}")
 
 
 @pytest.mark.parametrize(
@@ -77,9 +88,10 @@ def test_a_suffix_with_32_hex_digits_contains_the_state(topic: str, state: str) 
         "remote-log-index-cache",
         "segmentlog.unfinished.x",
         f"orders-0.{HEX}",
-        f"orders-0.{HEX[:-1]}-delete",
-        f"orders-0.{HEX}0-delete",
-        f"orders-0.{HEX.upper()}-delete",
+        "orders-0.-delete",
+        "orders-0.a.b-delete",
+        "orders-0.a b-delete",
+        "orders-b.abc-stray",
         f"orders-0.{HEX}-deleted",
         f"orders-0{HEX}-delete",
         "orders-0-delete",

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
-from segmentlog.errors import CorruptCheckpointError
+from segmentlog.errors import CorruptCheckpointError, SegmentLogError
 from segmentlog.format.messages.reader import uuid_text
 from segmentlog.format.names import (
     CLEAN_SHUTDOWN_FILE,
@@ -35,6 +35,7 @@ from segmentlog.format.names import (
 )
 from segmentlog.log.checkpoint import parse_properties, read_offsets
 from segmentlog.log.listing import list_segments
+from segmentlog.log.segment import Segment, find_log_end
 from segmentlog.maintain.start.steps import (
     MetadataStart,
     StartAction,
@@ -258,6 +259,7 @@ class BrokerStart:
         there: set[TopicPartition] = set()
         deleted: dict[TopicPartition, str] = {}
         ids: dict[str, dict[str, list[NamedPartition]]] = {}  # partitions by topic and topic id
+        kept: dict[tuple[TopicPartition, DirectoryState], tuple[str, str | None]] = {}
         for directory in filter(is_of_a_broker, self.directories):
             for each in list_partitions(directory):
                 if each.is_metadata or not is_directory(each.path):
@@ -272,6 +274,9 @@ class BrokerStart:
                     deleted[each.topic_partition] = each.path
                 steps = [*self._partition(each, topic_id)]
                 yield from steps
+                if not any(step.action == StartAction.STRAY for step in steps):
+                    found = topic_id if isinstance(topic_id, str) else None
+                    kept[each.topic_partition, each.state] = each.path, found
                 if steps or each.state in (DirectoryState.DELETE, DirectoryState.STRAY):
                     continue
                 before = served.setdefault((each.topic_partition, each.state), each.path)
@@ -282,6 +287,11 @@ class BrokerStart:
                         remedy="move the older one out of the log directories",
                     )  # fmt: skip
 
+        for (where, state), (path, topic_id) in kept.items():
+            if state == DirectoryState.FUTURE and not self._is_old:
+                yield from self._future(
+                    where, path, topic_id, *kept.get((where, DirectoryState.CURRENT), (None, None))
+                )
         yield from self._missing(there, deleted)
         # Without the metadata, the id of most partitions of a topic is right: a topic has one.
         for by_id in ids.values() if self.image is None else ():
@@ -296,6 +306,63 @@ class BrokerStart:
                         f"the topic have {right}",
                         f"write the two lines 'version: 0' and 'topic_id: {right}' into the file",
                     )  # fmt: skip
+
+    def _future(
+        self,
+        where: TopicPartition,
+        path: str,
+        topic_id: str | None,
+        current: str | None,
+        current_id: str | None,
+    ) -> Iterator[StartStep]:
+        """The fate of a copy that was on its way to its log directory when the broker stopped.
+
+        If the metadata assigns the partition to this directory already, the broker gives the copy
+        the name of the partition, and then deletes the other log
+        (``LogManager.recoverAbandonedFutureLogs``).  `current`: the directory of that log.
+        """
+        row = self._rows.get((str(topic_id), where.partition))
+        directory_id = _directory_id(row, self._node_id) if row else None
+        assigned = self._places.get(directory_id) if directory_id else None
+        own = os.path.dirname(path)
+        name = f"{where.topic}-{where.partition}"
+        begin, end = _span(current or path)
+        copy_begin, copy_end = _span(path)
+        n_bytes = sum(list_segments(current or path).sizes)
+        offsets = (
+            f"the copy has the offsets [{copy_begin}, {copy_end}), and the log [{begin}, {end})"
+        )
+        if current and os.path.dirname(current) == own:
+            if self.image is not None and assigned != own:
+                return
+            yield StartStep(
+                StartAction.REFUSE, *where, path,
+                f"a broker gives this copy the name {name}, because the cluster assigns the "
+                f"partition to {own}"
+                + ("" if self.image else " (if its metadata, which is not here, says so)")
+                + f", but {current} is there; {offsets}",
+                remedy="move the copy out of the log directories; if the copy has more records, "
+                f"move the log out instead, and rename the copy to {name}",
+            )  # fmt: skip
+        elif assigned == own and current and current_id == topic_id:
+            is_whole = 0 <= end <= copy_end
+            yield StartStep(
+                StartAction.DELETE if is_whole else StartAction.EMPTY, *where, current,
+                f"the cluster assigns the log to {own}: a starting broker serves the copy {path}, "
+                f"and deletes this log after file.delete.delay.ms; {offsets}",
+                "" if is_whole else "the records that the copy does not have",
+                "" if is_whole else "move the copy out of the log directories",
+                offset=begin, end_offset=end, n_bytes=n_bytes,
+            )  # fmt: skip
+        elif assigned and assigned != own and not current:
+            yield StartStep(
+                StartAction.EMPTY, *where, path,
+                f"the cluster assigns the log to {assigned}, where it is not: a starting broker "
+                "begins an empty log there, and cuts this copy off to it",
+                f"offsets [{begin}, {end}), {n_bytes} bytes",
+                f"move the directory to {os.path.join(assigned, name)} before the start",
+                offset=begin, end_offset=end, n_bytes=n_bytes,
+            )  # fmt: skip
 
     def _missing(
         self, there: Collection[TopicPartition], deleted: Mapping[TopicPartition, str]
@@ -418,6 +485,17 @@ class BrokerStart:
             TopicPartition(row["topic"], number): topic_id
             for (topic_id, number), row in self._rows.items()
         }
+
+
+def _span(path: str) -> tuple[int, int]:
+    """The base offset of a log's first segment, and its end; -1 if the end is not known."""
+    segments = list_segments(path)
+    if not segments:
+        return 0, 0
+    end = -1
+    with contextlib.suppress(SegmentLogError, OSError):  # which is reported with its log
+        end = find_log_end(Segment(segments[-1], is_sealed=False), warns=False).offset
+    return segments[0].base_offset, end
 
 
 def _space(directory: str) -> Iterator[StartStep]:

@@ -7,7 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from damaged_starts import DAMAGES, FILES, Case, damage, predicted, recorded, writable_copy
+from damaged_starts import (
+    DAMAGES,
+    FILES,
+    FUTURE,
+    FUTURES,
+    Case,
+    damage,
+    predicted,
+    recorded,
+    second_disk,
+    writable_copy,
+)
 
 import segmentlog
 from segmentlog import FindingKind, OptionError, RecoveryKind, Severity, StartAction, StartStep
@@ -207,18 +218,6 @@ def test_each_change_of_a_directory_has_the_action_that_a_broker_took(
     assert bool(action) == any(each.kind in kinds for each in segmentlog.verify(directory))
 
 
-def second_disk(first: Path) -> Path:
-    """A second log directory of the broker, with some of its partitions."""
-    second = first.parent / "more logs"
-    second.mkdir()
-    for name in ("orders-1", "orders-2"):
-        shutil.move(first / name, second / name)
-    for path in [each for each in first.iterdir() if each.is_file()]:
-        shutil.copy(path, second)
-    change("meta.properties", "directory.id=.*", "directory.id=er5aWuEISeKNH6Jd5_NPlA")(second)
-    return second
-
-
 #: Changes of the second of two log directories, and the action of Kafka 4.3.1.
 OF_TWO: dict[str, tuple[Callable[[Path], object], StartAction | None]] = {
     "nothing": (lambda to: None, None),
@@ -252,12 +251,39 @@ def test_a_fault_in_one_of_two_log_directories_is_not_always_the_end(
     directory: Path, name: str
 ) -> None:
     """Kafka continues without a directory in some cases, and ends in others."""
-    second = second_disk(directory)
+    second = second_disk(directory, "orders-1", "orders-2")
     make, action = OF_TWO[name]
     make(second)
     steps = segmentlog.preflight(directory, second)
     assert ({action} if action else set()) == {each.action for each in steps if each.has_harm}
     assert not [each for each in steps if each.action == StartAction.STRAY]
+
+
+@pytest.mark.parametrize("name", FUTURES)
+def test_a_copy_in_its_log_directory_becomes_the_log(directory: Path, name: str) -> None:
+    """A copy where the metadata has the partition is renamed, and the log elsewhere is deleted."""
+    second = second_disk(directory, "orders-1", "orders-2")
+    make, expected = FUTURES[name]
+    make(directory, second)
+    ordered = [
+        each for each in segmentlog.preflight(directory, second)
+        if each.has_harm or (each.action == StartAction.DELETE and "retention" not in each.reason)
+    ]  # fmt: skip
+    assert expected == sorted((each.action, Path(each.path).name) for each in ordered)
+    assert all(each.remedy for each in ordered if each.has_harm)
+
+
+def test_without_metadata_a_copy_beside_its_log_ends_the_start(directory: Path) -> None:
+    """All three commands say so, and the remedy is one that a user can follow."""
+    shutil.rmtree(directory / METADATA)
+    shutil.copytree(directory / "orders-0", directory / FUTURE)
+    (step,) = [each for each in segmentlog.preflight(directory) if each.has_harm]
+    assert (REFUSE, str(directory / FUTURE)) == (step.action, step.path)
+    found = {each.path: each.kind for each in segmentlog.verify(directory)}
+    assert FindingKind.START_REFUSED == found[step.path]
+    assert [RecoveryKind.NOT_MARKED] == [each.kind for each in segmentlog.recover(directory)]
+    shutil.move(directory / FUTURE, directory.parent)
+    assert not [each for each in segmentlog.preflight(directory) if each.has_harm]
 
 
 def test_a_zeroed_block_of_the_metadata_makes_strays_and_no_clean_mark(directory: Path) -> None:
