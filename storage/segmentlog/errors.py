@@ -51,7 +51,7 @@ import errno as codes
 from enum import StrEnum
 from typing import ClassVar, Self, dataclass_transform
 
-from segmentlog.masking import masked
+from segmentlog.masking import masked, with_plain_buckets
 
 __all__ = [
     "ArgumentError",
@@ -148,6 +148,10 @@ class SegmentLogError(Exception):
         self.args = tuple(getattr(self, each.name) for each in dataclasses.fields(self))  # type: ignore[arg-type]
 
     def __str__(self) -> str:
+        # Paths of logs in object stores hold options, and what a user knows is the URL.
+        return with_plain_buckets(self._text())
+
+    def _text(self) -> str:
         return self._message.format_map(vars(self)) if self._message else super().__str__()
 
 
@@ -174,7 +178,7 @@ class OptionError(SegmentLogError, ValueError):
             self.value = masked(self.option, self.value) or ""
         super().__post_init__()
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         found = repr(self.value) if self.value else "empty or not given"
         return f"option {self.option!r} is {found}; {self.accepted}"
 
@@ -184,7 +188,7 @@ class ArgumentError(OptionError, TypeError):
 
     code = ErrorCode.ARGUMENT
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return f"argument {self.option!r} is unknown; {self.accepted}"
 
 
@@ -193,7 +197,7 @@ class ColumnError(OptionError):
 
     code = ErrorCode.COLUMN
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return f"column {self.option!r} is {self.value}; {self.accepted}"
 
 
@@ -247,7 +251,7 @@ class StorageError(SegmentLogError, OSError):
     def __init__(self, errno: int, strerror: str, filename: str = "") -> None:
         super().__init__(errno, strerror, filename)
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         remedies, other = _REMEDIES, "check that it exists and is readable, then try again"
         if "://" in str(self.filename):
             remedies, other = _REMEDIES_OF_STORES, _REMEDY_OF_STORES
@@ -279,7 +283,7 @@ class CorruptLogError(SegmentLogError, ValueError):
         where = f"{self.path}: batch at byte {self.position} (base offset {self.base_offset})"
         return where + self._finding.format_map(vars(self))
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return f"{self.finding}; {self._remedy}"
 
 
@@ -366,7 +370,7 @@ class UnsupportedFormatError(SegmentLogError):
         """The format or codec that is not read, without the remedy."""
         return f"{self.path}: batch at byte {self.position} has {self.what} {self.found}"
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return (
             f"{self.finding}, which this version of segmentlog does not read; "
             "upgrade segmentlog, or check that the file is a Kafka log"
@@ -392,6 +396,8 @@ class MalformedRecordError(SegmentLogError, ValueError):
 
 class RemoteSegmentError(SegmentLogError, ValueError):
     """An object of a remote tier that is not what its tier or its manifest says, or has no key.
+
+    Also a data object that is missing in a log in an object store.
 
     `reason`: what was expected and what was found; never a key.
     """
@@ -426,7 +432,7 @@ class UnknownTopicOrPartitionError(SegmentLogError, LookupError):
     path: str
     hint: str = ""
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         which = f"topic {self.topic!r}"
         if self.partition >= 0:
             which = f"partition {self.partition} of {which}"
@@ -473,7 +479,7 @@ class LogChangedError(SegmentLogError):
     end_offset: int
     reason: str
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         offsets = f"offsets [{self.next_offset}, {self.end_offset})"
         gone = f"{offsets} existed when the read was planned and are gone; "
         return f"{self.path}: {self.reason}; {gone * (self.end_offset >= 0)}load the path again"
@@ -530,7 +536,7 @@ class LogLockedError(SegmentLogError):
     is_task: bool = False
     is_lost: bool = False
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         if self.is_lost:
             return (
                 f"{self.path}: another process has taken its lock while this one was held up; "
@@ -566,7 +572,7 @@ class CommitInDoubtError(_FailedWriteError):
 
     code = ErrorCode.COMMIT_IN_DOUBT
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         if "://" in self.path:
             return (
                 f"{self.path}: it is not known whether this commit took place, or will: "
@@ -587,7 +593,7 @@ class StagedFileError(SegmentLogError, ValueError):
     path: str
     finding: str
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return (
             f"{self.finding}: the file differs from what the task has staged; nothing of this job "
             "is visible; check the disk, then run the job again"
@@ -628,7 +634,7 @@ class InvalidRecordError(_RowError):
     code = ErrorCode.INVALID_RECORD
     reason: str
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         where = self.topic if self.partition < 0 else f"{self.topic}-{self.partition}"
         prefix = f"{where}: " if where else ""
         return f"{prefix}row {self.row} of the task cannot be written: {self.reason}"
@@ -656,7 +662,7 @@ class OffsetsOutOfOrderError(SegmentLogError, ValueError):
     offset: int
     end_offset: int
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return (
             f"{self.topic}-{self.partition}: offset {self.offset} cannot be written after offset "
             f"{self.end_offset - 1}: offsets must increase within a partition, in the log and in "
@@ -677,7 +683,7 @@ class SplitKeyError(SegmentLogError, ValueError):
     n_keys: int
     examples: tuple[str, ...]
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         keys = "1 key stands" if self.n_keys == 1 else f"{self.n_keys:,} keys stand"
         such = f", such as one at {'; one at '.join(self.examples)}" if self.examples else ""
         return (
@@ -749,11 +755,11 @@ class InvalidProducerEpochError(_ProducerError):
         ", but the log has epoch {expected}: another writer has taken over; stop this writer, or "
     )
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         remedy = f"take epoch {self.expected + 1} and base_sequence 0 to fence the other writer"
         if self.expected == 2**15 - 1:  # the largest
             remedy = "take another producer id"
-        return super().__str__() + remedy
+        return super()._text() + remedy
 
 
 class InvalidTxnStateError(_ProducerError):

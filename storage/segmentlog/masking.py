@@ -2,9 +2,12 @@
 
 Names show most secrets.  Some stand within other values: in the user of a URL, in a parameter of a
 connection, in a header.  It does no harm to hide too much.
+
+A path of a log in an object store holds the options of its URL, and is shown as the URL alone.
 """
 
 import re
+from urllib.parse import unquote
 
 #: Shown in place of a secret, as by Kafka (``Password.HIDDEN``).
 MASK = "[hidden]"
@@ -75,3 +78,18 @@ def _without_user(piece: str) -> str:
 def _hidden(found: re.Match[str]) -> str:
     quote = found[2] or found[3] or ""
     return f"{found[1]}{quote}{MASK}{quote}"
+
+
+#: The beginning of a path of a log in an object store (`segmentlog.store.paths.BucketLocation`).
+_OF_BUCKET = re.compile(r"bucket\+(\w+)://([^\s/;]*)[^\s/]*?;prefix=([^\s/;,:]*)")
+
+
+def with_plain_buckets(text: str) -> str:
+    """A path, or a message with paths, with the URLs that a user knows in place of those here."""
+    return _OF_BUCKET.sub(_url_of, text)
+
+
+def _url_of(found: re.Match[str]) -> str:
+    scheme, host, prefix = found.groups()
+    begin = "bucket+" if scheme == "file" else ""
+    return f"{begin}{scheme}://{host}/{unquote(prefix).strip('/')}".rstrip("/")

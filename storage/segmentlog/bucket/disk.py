@@ -9,6 +9,7 @@ A file keeps its name and its bytes as long as its records are in the log.  So a
 planned by one process is read by another, which may know a later commit.
 """
 
+import contextlib
 import os
 import threading
 from bisect import bisect_left, bisect_right
@@ -22,6 +23,7 @@ import numpy as np
 from segmentlog.bucket.commits import INDEX_SIZES, PartitionLog, State
 from segmentlog.bucket.objects import Objects
 from segmentlog.bucket.sequence import Sequence, sequence_at
+from segmentlog.errors import RemoteSegmentError
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.names import (
@@ -81,6 +83,7 @@ class _Range(NamedTuple):
     start: int
     size: int
     base_offset: int
+    end_offset: int
     shift: int
 
     @property
@@ -126,18 +129,23 @@ class RebasedFile(ReadableFile):
     what its base offset is.  A reader that begins far from what this file has seen makes it look
     into the offset index, and at the headers between an entry and there.
 
-    `found`: the range.  `file`: its bytes, as they are in the object.  `index`: reads the bytes of
-    the offset index, of which there may be none.
+    `found`: the range.  `file`: its bytes, as they are in the object.  `missing`: the error if
+    there is no object.  `index`: reads the bytes of the offset index, of which there may be none.
     """
 
     never_cut = True  # a data object is written once, and the file is not mapped
     never_overlaps = True
 
     def __init__(
-        self, path: str, found: _Range, file: ReadableFile, index: Callable[[], bytes] = bytes
+        self,
+        path: str,
+        found: _Range,
+        file: ReadableFile,
+        missing: Callable[[], Exception],
+        index: Callable[[], bytes] = bytes,
     ) -> None:
         self.path = path
-        self._found, self._file, self._index = found, file, index
+        self._found, self._file, self._missing, self._index = found, file, missing, index
         #: positions of batches that are known, in their order, and the base offset of each in the
         #: object
         self._positions = [0]
@@ -149,7 +157,9 @@ class RebasedFile(ReadableFile):
         return FileStatus.made(self._found.size, self._found.inode)
 
     def read(self, position: int, n_bytes: int) -> bytes:
-        found = self._file.read(position, max(0, min(n_bytes, self._found.size - position)))
+        n_bytes = max(0, min(n_bytes, self._found.size - position))
+        with self._there():
+            found = self._file.read(position, n_bytes)
         if not self._found.shift or not found:
             return found
         buffer = bytearray(found)
@@ -158,10 +168,18 @@ class RebasedFile(ReadableFile):
 
     def read_into(self, buffer: memoryview, position: int) -> int:
         buffer = buffer[: max(0, self._found.size - position)]
-        n_read = self._file.read_into(buffer, position) if len(buffer) else 0
+        with self._there():
+            n_read = self._file.read_into(buffer, position) if len(buffer) else 0
         if self._found.shift and n_read:
             self._rebase(buffer[:n_read], position)
         return n_read
+
+    @contextlib.contextmanager
+    def _there(self) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise self._missing() from error
 
     def _rebase(self, data: memoryview, position: int) -> None:
         """Add the shift to the base offsets of the batches that begin in some bytes."""
@@ -287,7 +305,8 @@ class BucketDisk(SurveyedDisk):
             snapshot = log.snapshot
             if snapshot is None or snapshot.offset != parsed.offset:
                 return None
-            return _Range(snapshot.object, snapshot.start, snapshot.size, snapshot.offset, 0)
+            _, key, start, size = snapshot
+            return _Range(key, start, size, snapshot.offset, snapshot.offset, 0)
         if parsed.offset == log.end:
             is_rolled = parsed.kind in _ROLLED
             return MadeFile(path, b"", 1) if is_rolled else None
@@ -303,10 +322,24 @@ class BucketDisk(SurveyedDisk):
             raise gone(path)
         if isinstance(found, MadeFile):
             return found
-        file = self._opened(found)
+        file, missing = self._opened(found), partial(self._missing, path, found)
         if not found.shift:
-            return RebasedFile(path, found, file)
-        return RebasedFile(path, found, file, partial(self._index_of, path))
+            return RebasedFile(path, found, file, missing)
+        return RebasedFile(path, found, file, missing, partial(self._index_of, path))
+
+    def _missing(self, path: str, found: _Range) -> Exception:
+        """The error about a segment whose data object is missing."""
+        newest = self._sequence.refresh()
+        if not _is_log(path) or found.object not in newest.objects():
+            return gone(path)  # its records have left the log since, and a sweep has removed it
+        place, at = self._sequence.location, self._rest(path).partition("/")[0]
+        return RemoteSegmentError(
+            f"{place}/{found.object}",
+            f"the data object is missing, and with it offsets [{found.base_offset}, "
+            f"{found.end_offset}) of {at}",
+            "restore it from a version or a copy of the bucket; segmentlog verify names all "
+            "missing objects, and their offsets",
+        )
 
     def _opened(self, found: _Range) -> ReadableFile:
         return self._ranges.open(f"{self._root}/{_RangeStore.key_of(found)}")
@@ -404,7 +437,8 @@ def _range(log: PartitionLog, base_offset: int, kind: FileKind) -> _Range | None
         has_indexes = columns["digest"][at] or columns["time_index"][at]
         if not size and (kind not in SPARSE_INDEXES or not has_indexes):
             return None
-    return _Range(extents.objects[at], start, size, base_offset, shift)
+    end_offset = columns["end_offset"][at]
+    return _Range(extents.objects[at], start, size, base_offset, end_offset, shift)
 
 
 def _top_file(state: State, name: str) -> bytes | None:

@@ -273,14 +273,6 @@ def parse_bucket(path: str) -> tuple[BucketLocation, str]:
     return BucketLocation(f"{scheme}://{server}", unquote(prefix)), name.strip("/")
 
 
-_PATH = re.compile(rf"{re.escape(_BEGIN)}\w+://[^\s/]*?{_PREFIX}[^\s/;,:]*")
-
-
-def with_plain_buckets(text: str) -> str:
-    """A path, or a message with paths, with the URLs that a user knows in place of those here."""
-    return _PATH.sub(lambda found: str(parse_bucket(found[0])[0]), text)
-
-
 def identity_of(path: str) -> tuple[object, ...]:
     """Names a file: equal for all paths to it, through links and other mounts of its disk."""
     real = os.path.realpath(path)

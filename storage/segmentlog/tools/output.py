@@ -15,7 +15,8 @@ from enum import StrEnum
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from segmentlog.store.paths import readable_path, with_plain_buckets
+from segmentlog.masking import with_plain_buckets
+from segmentlog.store.paths import readable_path
 from segmentlog.store.readable import is_file, is_url
 from segmentlog.store.remote.location import without_options
 from segmentlog.times import iso_time

@@ -1,6 +1,7 @@
 """Damaged and hostile objects of logs in object stores, and what deleted topics leave there."""
 
 import json
+import pickle
 import shutil
 import subprocess
 import sys
@@ -19,8 +20,11 @@ from segmentlog.errors import (
     CorruptCheckpointError,
     LogChangedError,
     LogDirectoryError,
+    RemoteSegmentError,
+    SegmentLogError,
     StorageError,
 )
+from segmentlog.masking import with_plain_buckets
 from segmentlog.store.paths import bucket_at
 
 
@@ -298,3 +302,66 @@ def test_a_commit_that_comes_while_later_ones_are_asked_for(
     )
     assert Sequence(objects, location).refresh().number == 35
     assert not late
+
+
+_READS: dict[str, Callable[[str], object]] = {
+    "read": lambda url: segmentlog.read(url, "orders"),
+    "dataset": lambda url: segmentlog.dataset(url, "orders").to_table(),
+    "scan": lambda url: segmentlog.open_log_dir(url).log("orders", 0).scan().read_all(),
+    "look-up": lambda url: segmentlog.open_log_dir(url).log("orders", 0).offset_for_timestamp(5),
+    "mirror": lambda url: segmentlog.mirror(url, to=f"{url.removeprefix('bucket+file://')}-to"),
+}
+
+
+@pytest.mark.parametrize("read", _READS.values(), ids=_READS)
+def test_a_data_object_that_was_removed_is_named_with_its_offsets(
+    log_of_commits: Path, tmp_path: Path, read: Callable[[str], object]
+) -> None:
+    """To load the path again, as the message said, does not help."""
+    log = shutil.copytree(log_of_commits, tmp_path / "log")
+    url = f"bucket+file://{log}"
+    commit = json.loads((log / commit_key(1)).read_text())
+    (log / commit["objects"][0]).unlink()
+    with pytest.raises(
+        RemoteSegmentError, match=r"offsets \[0, 1\) of orders-0; restore"
+    ) as failed:
+        read(url)
+    assert str(failed.value).startswith(
+        f"{url}/{commit['objects'][0]}: the data object is missing"
+    )
+
+
+_ERRORS: dict[str, tuple[Callable[[str], object], str]] = {
+    "topic": (lambda url: segmentlog.read(url, "other"), "{} holds no topic"),
+    "partition": (
+        lambda url: segmentlog.open_log_dir(url).log("orders", 7), "{} holds no partition"),
+    "checksum": (
+        lambda url: segmentlog.read(url, "orders"), "{}/orders-0/00000000000000000000.log: batch"),
+    "path": (lambda url: segmentlog.open_log_dir(f"{url}/orders-9"), "{}/orders-9: there is no"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("act", "said"), _ERRORS.values(), ids=_ERRORS)
+def test_errors_show_the_url_that_the_user_knows(
+    tmp_path: Path, act: Callable[[str], object], said: str
+) -> None:
+    """The path that stands for it here has other signs, and the options of the URL."""
+    url = f"bucket+file://{tmp_path}/log"
+    _write(url, ["a"])
+    (data,) = (tmp_path / "log").glob("data/*/*.batches")
+    data.write_bytes(data.read_bytes()[:-1] + b"\x7f")
+    with pytest.raises(SegmentLogError) as failed:
+        act(url)
+    assert str(failed.value).startswith(said.format(url))
+    assert ";prefix=" not in str(pickle.loads(pickle.dumps(failed.value)))
+
+
+def test_a_url_is_shown_without_its_options() -> None:
+    """Of the stores; what follows the path stays."""
+    for shown, path in {
+        "s3://bucket/a b/orders-0": "bucket+s3://bucket;region=x;prefix=a%20b/orders-0",
+        "s3://bucket: x": "bucket+s3://bucket;prefix=: x",
+        "abfs://host/c": "bucket+abfs://host;account_key=…;prefix=c",
+        "bucket+file:///a/t-0, b": "bucket+file://;prefix=%2Fa/t-0, b",
+    }.items():
+        assert with_plain_buckets(path) == shown
