@@ -17,6 +17,7 @@ from segmentlog.errors import (
     CorruptCheckpointError,
     CorruptLogError,
     SegmentLogError,
+    StorageError,
     UnsupportedFormatError,
 )
 from segmentlog.format.kernels import sketches
@@ -32,7 +33,7 @@ from segmentlog.model import (
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.reads.ordered_reads import cut_for_threads, n_threads_of
-from segmentlog.reads.scan import scan_slice
+from segmentlog.reads.scan import cut_around, scan_slice
 from segmentlog.store.system_errors import is_gone, storage_error
 
 logger = logging.getLogger(__name__)
@@ -281,28 +282,32 @@ def told(error: SegmentLogError | OSError, each: TopicPartition) -> str:
 def _read(
     log_slice: LogSlice, now_ms: int, memory: ReadMemory, sampler: Callable[[], Sampler | None]
 ) -> tuple[Part, str]:
-    """What is in a slice, and its damage, without which it is then read again."""
-    try:
-        return _read_with(log_slice, now_ms, memory, sampler(), OnCorruptBatch.FAIL), ""
-    except CorruptLogError as error:
-        problem: SegmentLogError = error
-    except UnsupportedFormatError as error:
-        part = Part(now_ms)
-        part.n_unreadable = log_slice.end_offset - log_slice.start_offset
-        return part, str(error)
-    logger.info("%s: read again without bad batches: %s", log_slice.topic_partition, problem)
-    try:
-        part = _read_with(log_slice, now_ms, memory, sampler(), OnCorruptBatch.SKIP)
-    except (CorruptLogError, UnsupportedFormatError):
-        part = Part(now_ms)
-    part.n_unreadable = max(
-        0,
-        log_slice.end_offset
-        - log_slice.start_offset
-        - part.n_records
-        - part.batches.control_records,
-    )
-    return part, str(problem)
+    """What is in a slice, and the first damage in it, without which it is then read again."""
+    parts, problem, on_corrupt = list[Part](), "", OnCorruptBatch.FAIL
+    rest = deque([log_slice])
+    while rest:
+        piece = rest.popleft()
+        try:
+            parts.append(_read_with(piece, now_ms, memory, sampler(), on_corrupt))
+        except CorruptLogError as error:
+            problem = problem or str(error)
+            if on_corrupt is OnCorruptBatch.FAIL:
+                logger.info(
+                    "%s: read again without bad batches: %s", log_slice.topic_partition, error
+                )
+                on_corrupt = OnCorruptBatch.SKIP
+                rest.appendleft(piece)
+        except (UnsupportedFormatError, StorageError) as error:
+            problem = problem or str(error)
+            rest.extendleft(reversed(cut_around(piece, error)))
+    whole, *others = parts or [Part(now_ms)]
+    for each in others:
+        whole.merge(each)
+    if problem:
+        n_found = whole.n_records + whole.batches.control_records
+        n_offsets = log_slice.end_offset - log_slice.start_offset
+        whole.n_unreadable = max(0, n_offsets - n_found)
+    return whole, problem
 
 
 def _read_with(

@@ -9,6 +9,7 @@ A corrupt batch ends the read with an error, or, on request, is left out and log
 (`DamagePolicy`).
 """
 
+import errno
 import logging
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -23,6 +24,7 @@ from segmentlog.errors import (
     CorruptLogError,
     LogChangedError,
     LogDirectoryError,
+    StorageError,
     UnsupportedFormatError,
 )
 from segmentlog.format.kernels import layout
@@ -57,6 +59,7 @@ logger = logging.getLogger(__name__)
 #: One pass reads what stays in the second cache; two passes take more Python for each window.
 _WINDOW_BYTES, _SMALL_WINDOW_BYTES = 4 << 20, 1 << 20
 _FEW_BATCHES, _MOST_BATCHES = 16, 1 << 15  # that are decoded carefully after an unusual one
+_OF_ONE_FILE = {errno.EACCES, errno.EPERM, errno.EIO}
 _ATTEMPTS = 5  # cleaners and retention rarely overtake a read more often than this
 
 #: Is shown the bytes of a file before they are decoded: its path, a buffer, the half-open range of
@@ -329,6 +332,47 @@ def scan_slice(
                 log_slice = _rest_of_slice(log_slice, reader.next_offset, attempt, change)
             else:
                 return
+
+
+def cut_around(
+    log_slice: LogSlice, error: UnsupportedFormatError | StorageError
+) -> tuple[LogSlice, LogSlice]:
+    """The slice before and after the batch, or the file, that cannot be read.
+
+    Raises `error` if it is about something else.
+    """
+    path = error.path if isinstance(error, UnsupportedFormatError) else error.filename
+    files = [*log_slice.files]
+    at = next((i for i, each in enumerate(files) if each.path == path), len(files))
+    if at == len(files):
+        raise error
+    before, failed, after = files[:at], files[at], files[at + 1 :]
+    if isinstance(error, StorageError):
+        if error.errno not in _OF_ONE_FILE:
+            raise error
+    elif not failed.start <= error.position < failed.end:
+        raise error
+    else:
+        if failed.start < error.position:
+            before.append(failed._replace(end=error.position))
+        if follows := _after_batch(failed, error.position):
+            after.insert(0, follows)
+    return log_slice._replace(files=tuple(before)), log_slice._replace(files=tuple(after))
+
+
+def _after_batch(file: SliceFile, position: int) -> SliceFile | None:
+    """The bytes of a file after a batch of any format; None if no batch follows."""
+    with open_file(file.path) as opened:  # every format has the length at the same place
+        head = opened.read(position, layout.LOG_OVERHEAD)
+        length = int.from_bytes(head[layout.BATCH_LENGTH_AT :], "big", signed=True)
+        start = position + layout.LOG_OVERHEAD + length
+        after = opened.read(start, layout.MAGIC_PREFIX_BYTES) if length > 0 else b""
+    if start >= file.end or len(after) < layout.MAGIC_PREFIX_BYTES:
+        return None
+    first_offset = file.first_offset
+    if after[layout.MAGIC_AT] >= layout.FIRST_BATCH_MAGIC:
+        first_offset = int.from_bytes(after[: layout.BATCH_LENGTH_AT], "big", signed=True)
+    return file._replace(start=start, first_offset=first_offset, first_crc=UNCHECKED)
 
 
 def _rest_of_slice(

@@ -4,7 +4,6 @@ Control records have their meaning, and not their bytes.  Kafka's own records ar
 alone has other forms, those of kcat: see `message_format`.
 """
 
-import errno
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 import pyarrow as pa
 
 from segmentlog.errors import CorruptLogError, StorageError, UnsupportedFormatError
-from segmentlog.format.kernels import layout
 from segmentlog.format.messages.records import KAFKAS_TOPICS, record_as_json
 from segmentlog.format.records.header import BatchHeader
 from segmentlog.model import (
@@ -22,12 +20,9 @@ from segmentlog.model import (
     OnCorruptBatch,
     ReadUpTo,
     ScanPolicy,
-    SliceFile,
     TimestampType,
 )
-from segmentlog.reads.listed import UNCHECKED
 from segmentlog.reads.log import Log, find_offset
-from segmentlog.store.readable import open_file
 from segmentlog.times import iso_time
 from segmentlog.tools.failures import Failed
 from segmentlog.tools.output import (
@@ -56,9 +51,6 @@ _TIMESTAMP_TYPES = {
     TimestampType.CREATE_TIME: "CreateTime",
     TimestampType.LOG_APPEND_TIME: "LogAppendTime",
 }
-
-
-_OF_ONE_FILE = {errno.EACCES, errno.EPERM, errno.EIO}
 
 
 def cut(log: Log, offsets: OffsetRange, *, is_last: bool = True) -> list[LogSlice]:
@@ -92,7 +84,7 @@ def scan(
     `columns`: names of columns, with ``offset`` among them.  `failed`: gets the partition if
     something is left out.
     """
-    from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
+    from segmentlog.reads.scan import cut_around, scan_slice  # the compiled kernels load here
 
     while log_slice.files:
         next_offset = log_slice.start_offset
@@ -108,41 +100,9 @@ def scan(
             failed.add(log_slice.topic_partition)
             policy = policy._replace(on_corrupt_batch=OnCorruptBatch.SKIP)
         except (UnsupportedFormatError, StorageError) as error:
-            log_slice = log_slice._replace(files=_files_after(log_slice, error))
+            _, log_slice = cut_around(log_slice, error)
             failed.add(log_slice.topic_partition, f"{error}; the read goes on after it")
         log_slice = log_slice._replace(start_offset=max(next_offset, log_slice.start_offset))
-
-
-def _files_after(
-    log_slice: LogSlice, error: UnsupportedFormatError | StorageError
-) -> Sequence[SliceFile]:
-    """The bytes of a slice after a batch, or a file, that cannot be read.
-
-    Raises `error` if it is about something else.
-    """
-    path = error.path if isinstance(error, UnsupportedFormatError) else error.filename
-    files = [*log_slice.files]
-    at = next((i for i, each in enumerate(files) if each.path == path), len(files))
-    if at == len(files):
-        raise error
-    rest, failed = files[at + 1 :], files[at]
-    if isinstance(error, StorageError):
-        if error.errno not in _OF_ONE_FILE:
-            raise error
-        return rest
-    if not failed.start <= error.position < failed.end:
-        raise error
-    with open_file(path) as file:  # every format has the length at the same place
-        head = file.read(error.position, layout.LOG_OVERHEAD)
-        length = int.from_bytes(head[layout.BATCH_LENGTH_AT :], "big", signed=True)
-        start = error.position + layout.LOG_OVERHEAD + length
-        after = file.read(start, layout.MAGIC_PREFIX_BYTES) if length > 0 else b""
-    if start >= failed.end or len(after) < layout.MAGIC_PREFIX_BYTES:
-        return rest
-    first_offset = failed.first_offset
-    if after[layout.MAGIC_AT] >= layout.FIRST_BATCH_MAGIC:
-        first_offset = int.from_bytes(after[: layout.BATCH_LENGTH_AT], "big", signed=True)
-    return [failed._replace(start=start, first_offset=first_offset, first_crc=UNCHECKED), *rest]
 
 
 class Place(NamedTuple):
