@@ -121,6 +121,7 @@ def delete_records(
     """
     # The compiled kernels load here.
     from segmentlog.maintain.move_log_starts import LogStartMove, first_kept
+    from segmentlog.writes.prepare import check_ready
 
     if (offset is None) == (before is None):
         given = "" if offset is None else "given together with before"
@@ -158,7 +159,9 @@ def delete_records(
         effects=lambda: [PutAside([(topic, partition, planned())])],
     ) as held:
         log = open_log_dir(directory).log(topic, partition)
-        if held.may_write:
+        if not held.may_write:
+            check_ready(held, log.topic_partition)
+        else:
             move = LogStartMove(held, [log.topic_partition])
             log = open_log_dir(directory).log(topic, partition)
         new_start = _new_start(log, offset, before_ms)

@@ -277,6 +277,17 @@ def retain(
                 emptied = {each.topic_partition for each in going if each.is_emptied}
                 if starts:
                     move.commit(starts, emptied)
+            elif found:
+                # The kernels load here.
+                from segmentlog.writes.prepare import check_ready
+
+                for at in found:
+                    with failures.of(at):
+                        check_ready(held, at)
+                plans = [
+                    each for each in plans if str(each.topic_partition) not in failures.errors
+                ]
+                kept = {each.topic_partition: each.kept for each in plans}
     if on_kept is not None:
         for each in filter(None, kept.values()):
             on_kept(each)

@@ -126,6 +126,18 @@ def ready_to_append(
     return ready
 
 
+def check_ready(held: HeldDirectory, topic_partition: TopicPartition) -> None:
+    """Raise the error with which `ready_to_append` would refuse a log; no file is changed."""
+    checkpoints = held.checkpoints
+    _plan(
+        partition_path(held.directory, topic_partition),
+        checkpoints.points.offsets.get(topic_partition, 0),
+        checkpoints.starts.get(topic_partition, 0),
+        checkpoints.high_watermarks.offsets.get(topic_partition, _ANY_OFFSET),
+        is_clean=held.is_clean, no_reboot=False, settles=False,
+    )  # fmt: skip
+
+
 def as_they_are(
     directory: str, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, ReadyLog]:
@@ -166,9 +178,14 @@ def _plan(
     *,
     is_clean: bool,
     no_reboot: bool,
+    settles: bool = True,
 ) -> tuple[RecoveryPlan | None, int]:
-    """The recovery of a log, if it needs one, and its end; refused if it would lose records."""
-    settle_swaps(path)
+    """The recovery of a log, if it needs one, and its end; refused if it would lose records.
+
+    `settles`: whether a compaction that a crash has interrupted is finished or undone first.
+    """
+    if settles:
+        settle_swaps(path)
     segments = list_segments(path)
     if not segments:
         raise LogDirectoryError(path, "holds no segment; segmentlog recover mends that")

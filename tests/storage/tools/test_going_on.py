@@ -332,6 +332,36 @@ def test_a_read_goes_on_after_a_batch_of_another_format(
     assert f"has {what} {to}" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("retain", "DIR", "-s", "retention.bytes=1"),
+        ("compact", "DIR", *COMPACT),
+        ("delete-records", "DIR", "--topic", "b", "--partition", "0", "--offset", "60"),
+        ("erase", "DIR", "--topic", "b", "--key", "k1"),
+    ],
+)
+def test_a_dry_run_refuses_a_damaged_end(
+    run: Run, compacted: Path, command: tuple[str, ...]
+) -> None:
+    """So does the command itself, which appends to the log."""
+    flip(compacted / "b-0" / f"{120:020d}.log", 70)
+    done = [
+        run(*(compacted if each == "DIR" else each for each in command), *options,
+            status=2 if command[0] == "erase" else 1)
+        for options in (["--dry-run"], [])
+    ]  # fmt: skip
+    refused = [
+        [line for line in each.stderr.splitlines() if "is damaged from offset 120 on" in line]
+        for each in done
+    ]
+
+    assert 1 == len(refused[0])
+    assert refused[0] == refused[1]
+    if command[0] in {"retain", "compact"}:
+        assert all("a-0: " in each.stdout and "b-0" not in each.stdout for each in done)
+
+
 @pytest.mark.parametrize("options", [(), ("--records",)])
 def test_a_batch_with_an_unknown_codec_is_verified_as_an_error(
     run: Run, segments: Path, options: tuple[str, ...]

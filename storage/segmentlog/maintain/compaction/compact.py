@@ -151,7 +151,8 @@ def compact(path: str | os.PathLike[str], given: CompactionSettings) -> list[Com
         of brokers' own if `settings` are given.
     settings : of all these topics, by Kafka's names (``min.cleanable.dirty.ratio``); they override
         the settings of the directory.
-    dry_run : whether nothing is changed, and the result is what would be compacted.
+    dry_run : whether nothing is changed, and the result is what would be compacted.  The records
+        are not read, so that damage among them is not noticed; `verify` finds it.
     dedupe_buffer_bytes : memory for the keys of a pass (``log.cleaner.dedupe.buffer.size``), 24
         bytes each; a log with more keys takes several passes.
     load_factor : share of this memory that is used (``log.cleaner.io.buffer.load.factor``).
@@ -196,11 +197,16 @@ def compact(path: str | os.PathLike[str], given: CompactionSettings) -> list[Com
     """
     # The kernels load here.
     from segmentlog.maintain.compaction.clean_partition import clean_partition
+    from segmentlog.writes.prepare import check_ready
 
     done: list[CompactedPartition] = []
     with begin_compaction(path, given) as job:
         if job.lock is None:
-            return [each.summary for each in job.due]
+            for each in job.due:
+                with job.failures.of(each.topic_partition):
+                    check_ready(job.held, each.topic_partition)
+                    done.append(each.summary)
+            return done
         for each in job.due:
             with job.failures.of(each.topic_partition):
                 job.begin(each)

@@ -223,9 +223,13 @@ def erase(
         opened = open_log_dir(directory)
         left_out = _left_out(directory, topics, numbers)
         chosen = _chosen(opened, topics, numbers, left_out)
-        if held.may_write:
-            from segmentlog.writes.prepare import ready_to_append  # the compiled kernels load here
+        # The compiled kernels load here.
+        from segmentlog.writes.prepare import check_ready, ready_to_append
 
+        if not held.may_write:
+            for each in chosen:
+                check_ready(held, each)
+        else:
             for each in chosen:
                 check_partition_path(partition_path(directory, each))
             ready_to_append(held, chosen, flush=True)
