@@ -423,7 +423,7 @@ class Follower:
             expected = digest_of(source, size)
         descriptor = create_file(target)
         try:
-            copy_range(source, descriptor, 0, size, on_bytes)
+            copy_range(source, descriptor, target, 0, size, on_bytes)
             sync_file(descriptor, target)
         finally:
             os.close(descriptor)
@@ -564,7 +564,7 @@ class Follower:
                 self._copy(file, _tmp(target))
                 rename(_tmp(target), target)
         with _opened(segment) as source, writable(target) as descriptor:
-            copy_range(source, descriptor, start, size, self._on_log)
+            copy_range(source, descriptor, target, start, size, self._on_log)
             sync_file(descriptor, target)
             expected = digest_of(source, size, start)
         with opened_source(target) as file:

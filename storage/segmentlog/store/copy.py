@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 
 from segmentlog.errors import StorageError
-from segmentlog.store.durable import cut_file, write_all
+from segmentlog.store.durable import check_held, cut_file, write_all
 from segmentlog.store.readable import LocalDisk, open_file
 from segmentlog.store.system_errors import naming
 
@@ -26,23 +26,27 @@ _OTHER = "another file has taken its place since it was listed"
 
 
 def copy_range(
-    source: int, target: int, start: int, end: int, on_bytes: Callable[[int], object]
+    source: int, target: int, path: str, start: int, end: int, on_bytes: Callable[[int], object]
 ) -> None:
     """Copy the bytes from `start` to `end` to the same place of a file, which then ends there.
 
-    Holes stay holes, and `on_bytes` is not called for them.  Raises `OSError` if the source is
-    shorter, or a disk fails or is full.
+    Holes stay holes, and `on_bytes` is not called for them.  `path`: of the target.  Raises
+    `OSError` if the source is shorter, or a disk fails or is full; `LogLockedError` if the lock of
+    the log directory is lost: the next holder may have copied more.
     """
+    check_held(path)
     cut_file(target, start)
     for begin, after in _data(source, start, end):
         at = begin
         while at < after:
+            check_held(path)
             n_copied = _copy(source, target, at, min(after - at, _PIECE_BYTES))
             at += n_copied
             on_bytes(n_copied)
     if size_of(source) < end:  # its missing bytes look like a hole
         with naming(source):
             raise OSError(errno.EIO, _SHORTER)
+    check_held(path)
     cut_file(target, end)
 
 

@@ -14,7 +14,8 @@ and only what was just made changes its owner, by its descriptor.
 
 A lock of a network file system is lost without a word while its holder is held up.  So whoever
 holds a log directory leaves a check here (`holder_checks`).  The check is made before each step
-that could change what the next holder has committed: a rename, a removal, an open file to write.
+that could change what the next holder has committed: a rename, a removal, a new file, a file that
+is opened to write, and each write to one that stays open.
 
 Syncs of many partitions are made together (`SyncTogether`).  A file system that journals writes
 its journal once for all syncs that wait at that moment.  600 small files of 300 directories take
@@ -313,6 +314,7 @@ def make_directory(path: str) -> None:
 
 def create_file(path: str, *, mode: int = 0o644) -> int:
     """Make a file for the owner of its directory, or none; returns a descriptor to write it."""
+    check_held(path)
     with parent_of(path) as (parent, name):
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(name, flags, mode, dir_fd=parent)

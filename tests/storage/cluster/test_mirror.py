@@ -406,7 +406,9 @@ def test_holes_stay_holes_also_without_the_help_of_the_system(
         if is_refused:
             monkeypatch.setattr(os, "copy_file_range", refused)
         with source.open("rb") as read, target.open("wb") as written:
-            copy.copy_range(read.fileno(), written.fileno(), 0, 16 << 20, lambda _: None)
+            copy.copy_range(
+                read.fileno(), written.fileno(), written.name, 0, 16 << 20, lambda _: None
+            )
         assert source.read_bytes() == target.read_bytes()
         assert target.stat().st_blocks <= source.stat().st_blocks + 16
 
@@ -421,7 +423,7 @@ def test_a_file_that_is_shorter_than_listed_is_an_error(tmp_path: Path) -> None:
         target.open("wb") as written,
         pytest.raises(OSError, match="shorter than it was listed") as caught,
     ):
-        copy.copy_range(read.fileno(), written.fileno(), 0, 9000, n_copied.append)
+        copy.copy_range(read.fileno(), written.fileno(), written.name, 0, 9000, n_copied.append)
     assert str(source) == caught.value.filename
     assert 5000 == sum(n_copied)
 

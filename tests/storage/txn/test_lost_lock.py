@@ -3,11 +3,12 @@
 import contextlib
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from crashing import CALLS, Crash, Forward, around_calls, cut_loop
+from crashing import CALLS, Crash, Forward, around_calls, cut_loop, refuse_copies
 from lost_lock import lock_is_lost
 from soundness import assert_settled
 
@@ -101,8 +102,8 @@ ACT: dict[str, Callable[[Path], object]] = {
 }
 
 
-def act_beside_another(directory: Path, act: Callable[[Path], object], number: int) -> int:
-    """Let another writer commit after a call of an operation; the number of its calls."""
+def act_beside_another(act: Callable[[], object], number: int, other: Callable[[], object]) -> int:
+    """Let another writer act after a call of an operation; the number of its calls."""
     n_made = 0
 
     def around(_: str, forward: Forward) -> object:
@@ -114,12 +115,13 @@ def act_beside_another(directory: Path, act: Callable[[Path], object], number: i
         finally:
             if is_now:
                 with lock_is_lost():
-                    write(directory, b"other")
+                    other()
 
     with pytest.MonkeyPatch.context() as patch:
+        refuse_copies(patch)
         around_calls(patch, CALLS, around)
         with contextlib.suppress(SegmentLogError):
-            act(directory)
+            act()
     return n_made
 
 
@@ -144,7 +146,8 @@ def test_what_another_has_committed_meanwhile_stays(
     for number in range(1, 10_000, every):
         directory = tmp_path / f"{number}"
         shutil.copytree(whole, directory)
-        if act_beside_another(directory, ACT[act], number) < number:
+        run, other = partial(ACT[act], directory), partial(write, directory, b"other")
+        if act_beside_another(run, number, other) < number:
             break
         assert b"other" in values_of(directory)
         write(directory, b"next")
@@ -153,3 +156,30 @@ def test_what_another_has_committed_meanwhile_stays(
         assert_settled(directory)
         shutil.rmtree(directory)
     assert number > 1
+
+
+@cut_loop
+def test_a_mirror_that_is_overtaken_by_a_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
+    """The later one has copied more of the same segment, and of the next one."""
+    monkeypatch.setattr("os.fsync", lambda _: None)
+    source, begun = tmp_path / "source", tmp_path / "begun"
+    write(source, b"a")
+    segmentlog.mirror(source, to=begun)
+    write(source, b"b")
+    for number in range(1, 10_000, every):
+        growing, to = tmp_path / f"source-{number}", tmp_path / f"{number}"
+        shutil.copytree(source, growing)
+        shutil.copytree(begun, to)
+
+        def overtake() -> None:
+            write(growing, *[b"c"] * 4)  # noqa: B023 - called in this turn
+            segmentlog.mirror(growing, to=to)  # noqa: B023
+
+        run = partial(segmentlog.mirror, growing, to=to)
+        if act_beside_another(run, number, overtake) < number:
+            break
+        assert values_of(to) == [b"a", b"b"] + [b"c"] * 4, number
+        assert_settled(to)
+    assert number > 20
