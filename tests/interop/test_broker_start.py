@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from damaged_starts import (
+    CLOSED,
     DAMAGES,
     FILES,
     FUTURES,
     Case,
+    close,
     damage,
     filled,
     predicted,
@@ -160,6 +162,21 @@ def test_a_copy_in_its_log_directory_becomes_the_log(tmp_path: Path, name: str) 
     for step in steps:
         if step.action == StartAction.DELETE and "copy" in step.reason:
             assert not Path(step.path).exists()
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "unclean"])
+@pytest.mark.parametrize("what", CLOSED)
+def test_an_index_that_cannot_be_opened_takes_the_directory_offline(
+    tmp_path: Path, what: str, *, is_clean: bool
+) -> None:
+    """A broker without another log directory ends; it starts with a dangling ``.txnindex``."""
+    broker = _Started(tmp_path / "broker")
+    writable_copy(filled("4.3.1", tmp_path), broker.log_dir)
+    close(broker.log_dir, what)
+    if not is_clean:
+        (broker.log_dir / ".kafka_cleanshutdown").unlink()
+    found = predicted(segmentlog.preflight(broker.log_dir))
+    assert found == broker.outcome(is_to_end=found == "refused")
 
 
 @pytest.mark.parametrize("file", ["leader-epoch-checkpoint", f"{0:020d}.log", f"{99:020d}.log"])

@@ -214,6 +214,26 @@ FUTURES: dict[str, tuple[Callable[[Path, Path], None], list[tuple[StartAction, s
 }
 
 
+#: Indexes that are links into nowhere, or directories.
+CLOSED = [
+    f".{kind}, {what}"
+    for kind in ("index", "timeindex", "txnindex")
+    for what in ("dangling", "directory")
+]
+
+
+def close(directory: Path, what: str) -> Path:
+    """Put one of these in place of an index; returns its path."""
+    suffix, kind = what.split(", ")
+    path = (directory / "orders-0" / LOG).with_suffix(suffix)
+    path.unlink(missing_ok=True)
+    if kind == "dangling":
+        path.symlink_to(directory / "nowhere" / path.name)
+    else:
+        path.mkdir()
+    return path
+
+
 def filled(version: str, directory: Path) -> Path:
     """A log directory that a broker of the version has filled and stopped."""
     import pytest

@@ -173,7 +173,9 @@ class OffsetsAsRead:
         for was, now in zip(old, new, strict=True):
             if was != now:
                 then, parts = (line.decode(errors="replace").split() for line in (was, now))
-                if len(parts) != 3 or parts[:2] != then[:2] or not _is_number(parts[2]):
+                if len(parts) != 3 or parts[:2] != then[:2]:
+                    return None
+                if not (parts[2].isdecimal() and _is_number(parts[2])):
                     return None
                 moved[TopicPartition(parts[0], int(parts[1]))] = int(parts[2])
         return {**known, **moved}
@@ -254,7 +256,9 @@ def _offsets(
         if len(parts) != 3 or not _is_number(parts[1]) or not _is_number(parts[2]):
             reason = f"expected 'topic partition offset', found {found_text(line)}"
             raise CorruptCheckpointError(path, number, reason, remedy)
-        offsets[TopicPartition(parts[0], int(parts[1]))] = int(parts[2])
+        # A broker takes a high watermark below 0 for none, and its leader sets another.
+        if int(parts[2]) >= 0 or not path.endswith(HIGH_WATERMARK_CHECKPOINT):
+            offsets[TopicPartition(parts[0], int(parts[1]))] = int(parts[2])
     return offsets
 
 

@@ -23,7 +23,13 @@ from typing import NamedTuple, overload
 
 from segmentlog.errors import LogDirectoryError
 from segmentlog.format.kernels import layout
-from segmentlog.format.names import INDEXES, FileKind, FileState, parse_segment_file
+from segmentlog.format.names import (
+    INDEXES,
+    SPARSE_INDEXES,
+    FileKind,
+    FileState,
+    parse_segment_file,
+)
 from segmentlog.format.records.header import BatchHeader, parse_header
 from segmentlog.model import LogPaths
 from segmentlog.store.durable import remove_file, sync_directory
@@ -31,6 +37,7 @@ from segmentlog.store.fingerprint import Evidence, Fingerprint, fingerprint, sti
 from segmentlog.store.readable import (
     FileType,
     ReadableFile,
+    is_directory,
     is_file,
     is_url,
     list_entries,
@@ -200,12 +207,41 @@ def left_out(path: str) -> Iterator[tuple[str, int, str]]:
     """Files that a broker takes for segments, and readers do not: path, base offset, and why."""
     for name, kind in sorted(list_entries(path)):
         file, head = os.path.join(path, name), name.removesuffix(".log")
-        if head == name or not (head.isascii() and head.isdecimal()) or not is_file(file):
+        if head == name or not (head.isascii() and head.isdecimal()):
             continue
         if kind is FileType.LINK:
-            yield file, int(head), "is a symbolic link: replace the link by its target"
-        elif parse_segment_file(name) is None:
+            yield (
+                file,
+                int(head),
+                (
+                    "is a symbolic link: replace the link by its target"
+                    if is_file(file)
+                    else "is a symbolic link, and its target is no file: put the file in its place"
+                ),
+            )
+        elif kind is FileType.FILE and parse_segment_file(name) is None:
             yield file, int(head), "has no name of 20 digits: move it out of the directory"
+
+
+def not_opened(path: str) -> Iterator[tuple[str, int, str]]:
+    """Indexes that a broker cannot open: path, base offset, and why."""
+    entries = sorted(list_entries(path))
+    logs = {name[:20] for name, _ in entries if name[20:] == ".log"}
+    for name, kind in entries:
+        parsed = parse_segment_file(name) if kind is not FileType.FILE else None
+        is_index = parsed and parsed.kind in INDEXES and parsed.state == FileState.LIVE
+        if parsed is None or not is_index or name[:20] not in logs:
+            continue
+        file = os.path.join(path, name)
+        remedy = "remove it: segmentlog reindex then builds the file again from the log"
+        if is_directory(file):
+            yield file, parsed.offset, f"is a directory; {remedy}"
+        # A broker makes the file at the end of a link, but no directory.
+        elif parsed.kind in SPARSE_INDEXES and not is_directory(
+            os.path.dirname(target := os.path.realpath(file))
+        ):
+            why = f"is a symbolic link to {target}, whose directory is not there"
+            yield file, parsed.offset, f"{why}; {remedy}"
 
 
 def list_one_file(path: str, listing: Listing) -> Listing:
@@ -242,12 +278,15 @@ def _measure(partition_path: str, names: Sequence[str], *, passes_over_gone: boo
     files = [*map(SegmentFiles, logs.values(), paths, found.sizes, are_swaps, found.inodes)]
     if found.types:
         for i, kind in found.types.items():
-            what = (
-                "a symbolic link to a file outside the log"
-                if kind is FileType.LINK
-                else "not a file"
+            logger.warning(
+                "%s is %s and is left out, with its records; a broker %s",
+                paths[i],
+                *(
+                    ("a symbolic link", "follows it: replace the link by its target")
+                    if kind is FileType.LINK
+                    else ("not a file", "leaves it out, too: put the file in its place")
+                ),
             )
-            logger.warning("%s is %s and is left out", paths[i], what)
         files = [each for i, each in enumerate(files) if i not in found.types]
     if found.is_remembered:
         files = [*map(_asked, files)]

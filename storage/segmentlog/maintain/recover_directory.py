@@ -43,6 +43,7 @@ from segmentlog.log.listing import (
     indexes_without_log,
     left_out,
     list_segments,
+    not_opened,
     remove_indexes_without_log,
 )
 from segmentlog.log.segment import Segment, find_log_end
@@ -323,7 +324,7 @@ class DirectoryRecovery:
                     "is a symbolic link: replace the link by its target, moved or mounted there"
                 )
                 raise LogDirectoryError(log.path, reason)
-            for path, _, why in left_out(log.path):
+            for path, _, why in (*left_out(log.path), *not_opened(log.path)):
                 raise LogDirectoryError(path, why)
             if not self._dry_run and has_swaps(log.path):
                 self._begin()

@@ -8,7 +8,12 @@ import pytest
 
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.format.names import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT
-from segmentlog.log.checkpoint import OffsetCheckpoint, read_leader_epochs, read_offsets
+from segmentlog.log.checkpoint import (
+    OffsetCheckpoint,
+    read_again,
+    read_leader_epochs,
+    read_offsets,
+)
 from segmentlog.model import TopicPartition
 
 
@@ -23,6 +28,19 @@ def test_a_right_file_gives_all_its_entries(tmp_path: Path) -> None:
     }
 
     assert expected == read_offsets(str(tmp_path), LOG_START_CHECKPOINT)
+
+
+def test_a_high_watermark_below_0_is_none(tmp_path: Path) -> None:
+    """A broker serves such a log to its end; one of 0 hides all records from reads."""
+    checkpoint = tmp_path / HIGH_WATERMARK_CHECKPOINT
+    text = "0\n2\norders 0 {}\norders 1 5\n"
+    checkpoint.write_text(text.format(-1))
+    found = read_again(str(tmp_path), HIGH_WATERMARK_CHECKPOINT)
+    assert {TopicPartition("orders", 1): 5} == found.offsets
+    for offset, expected in ((7, {0: 7, 1: 5}), (-3, {1: 5})):
+        checkpoint.write_text(text.format(offset))
+        found = read_again(str(tmp_path), HIGH_WATERMARK_CHECKPOINT, found)
+        assert {TopicPartition("orders", i): at for i, at in expected.items()} == found.offsets
 
 
 def test_a_file_without_a_last_line_end_is_whole(tmp_path: Path) -> None:

@@ -53,6 +53,31 @@ def test_the_directory_of_a_partition(tmp_path: Path) -> None:
     assert not [path for path in (tmp_path / "t-0").iterdir() if path.is_dir()]
 
 
+@pytest.mark.parametrize("is_dangling", [False, True], ids=["linked", "dangling"])
+@pytest.mark.parametrize("n_segments", [1, 2])
+@pytest.mark.parametrize("linked", [0, 1])
+def test_a_segment_that_is_a_link(
+    tmp_path: Path, linked: int, n_segments: int, *, is_dangling: bool
+) -> None:
+    """Reads leave it out with a warning; a broker would find new records at offsets of its own."""
+    logs = tmp_path / "logs"
+    for _ in range(n_segments):
+        write(logs, ONE, config=ProducerConfig(topic_config=TopicConfig(segment_bytes=80)))
+    path = logs / "t-0" / f"{min(linked, n_segments - 1):020d}.log"
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / ("nowhere" if is_dangling else "elsewhere"))
+    before = {each: each.read_bytes() for each in (logs / "t-0").iterdir() if each.is_file()}
+
+    with pytest.raises(LogDirectoryError, match="is a symbolic link") as caught:
+        write(logs, ONE)
+    assert str(path) == caught.value.path
+    assert before == {each: each.read_bytes() for each in before}
+    path.unlink()
+    (tmp_path / "elsewhere").rename(path)
+    write(logs, ONE)
+    assert [b"v"] * (n_segments + 1) == values(logs)
+
+
 def test_a_path_that_is_no_directory(tmp_path: Path) -> None:
     """The path itself is a file, or a parent of it."""
     (tmp_path / "file").touch()

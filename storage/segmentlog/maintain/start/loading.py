@@ -7,7 +7,8 @@ Rules: ``LogLoader``, ``UnifiedLog``, ``ProducerStateManager``; they were compar
 import itertools
 import os
 import struct
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 
 from segmentlog.errors import (
     CorruptCheckpointError,
@@ -29,7 +30,7 @@ from segmentlog.format.records.header import parse_header
 from segmentlog.log.checkpoint import read_leader_epochs, read_offsets
 from segmentlog.log.damage import is_good_batch
 from segmentlog.log.indexes import read_transaction_index
-from segmentlog.log.listing import list_segments
+from segmentlog.log.listing import list_segments, not_opened
 from segmentlog.log.producer_snapshot import list_snapshots, read_snapshot, snapshot_path
 from segmentlog.log.segment import LogEnd, Segment, find_log_end
 from segmentlog.maintain.start.steps import StartAction, StartStep, epochs_step
@@ -73,6 +74,11 @@ class LogStart:
         """Whether there is a ``.log`` file."""
         return bool(self._segments)
 
+    @cached_property
+    def not_opened(self) -> Sequence[tuple[str, int, str]]:
+        """Indexes that the broker cannot open: it gets no further."""
+        return [*not_opened(self._path)]
+
     @property
     def paths(self) -> list[str]:
         """The ``.log`` files."""
@@ -98,6 +104,10 @@ class LogStart:
         """
         yield from self._names()
         yield from epochs_step(*self._where, self._path)
+        for path, base_offset, why in self.not_opened:
+            yield self._step(StartAction.OFFLINE, path, f"the index {why}", offset=base_offset)
+        if self.not_opened:
+            return
         yield from self._indexes()
         if self._segments:
             end = find_log_end(self._segments[-1], warns=False)

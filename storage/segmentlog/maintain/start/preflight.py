@@ -27,7 +27,7 @@ from segmentlog.format.names import (
     parse_segment_file,
 )
 from segmentlog.log.checkpoint import read_properties
-from segmentlog.log.listing import list_segments
+from segmentlog.log.listing import left_out, list_segments
 from segmentlog.maintain.retain import plan_retention
 from segmentlog.maintain.start.directories import BrokerStart
 from segmentlog.maintain.start.loading import LoadingDirectory
@@ -296,6 +296,8 @@ def _log_steps(directory: str, topics: Collection[str]) -> Iterator[StartStep]:
         try:
             log = loading.log(each.topic_partition, each.path)
             yield from log.steps()
+            if log.not_opened:
+                continue
             lost_segments: Sequence[LostSegments] = ()
             with contextlib.suppress(SegmentLogError):  # a fault that has a step of its own
                 lost_segments = open_log_dir(each.path).log(*each.topic_partition).lost_segments
@@ -307,7 +309,8 @@ def _log_steps(directory: str, topics: Collection[str]) -> Iterator[StartStep]:
                     offset=lost.start_offset, end_offset=lost.end_offset,
                 )  # fmt: skip
             promised = loading.high_watermarks.get(each.topic_partition, 0)
-            if promised > 0 and not log.has_segments:
+            # A broker follows links that readers leave out.
+            if promised > 0 and not log.has_segments and not [*left_out(each.path)]:
                 yield StartStep(
                     StartAction.MISSING, *each.topic_partition, each.path,
                     "the directory has no segment: a starting broker begins an empty log",

@@ -6,13 +6,16 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from damaged_starts import (
+    CLOSED,
     DAMAGES,
     FILES,
     FUTURE,
     FUTURES,
     Case,
+    close,
     damage,
     predicted,
     recorded,
@@ -187,11 +190,37 @@ def test_a_log_that_only_a_broker_reads_is_an_error_and_gets_no_mark(
     errors = [each for each in segmentlog.verify(directory) if each.severity == Severity.ERROR]
     assert {("orders", 1)} == {(each.topic, each.partition) for each in errors}
     assert any(str(path) in each.path + each.message for each in errors)
+    assert StartAction.MISSING not in {each.action for each in segmentlog.preflight(directory)}
     failed = [
         each for each in segmentlog.recover(directory) if each.kind == RecoveryKind.LOG_FAILED
     ]
     assert [("orders", 1)] == [(each.topic, each.partition) for each in failed]
     assert is_clean == mark.exists()
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "unclean"])
+@pytest.mark.parametrize("what", CLOSED)
+def test_an_index_that_cannot_be_opened_takes_the_directory_offline(
+    directory: Path, what: str, *, is_clean: bool
+) -> None:
+    """`verify` and `recover` name it, too; without it, the broker starts."""
+    path = close(directory, what)
+    if not is_clean:
+        (directory / ".kafka_cleanshutdown").unlink()
+        (directory / "recovery-point-offset-checkpoint").unlink()
+    is_opened = what == ".txnindex, dangling"
+    expected = [] if is_opened else [(OFFLINE, "orders-0", path.name)]
+    steps = segmentlog.preflight(directory)
+    assert expected == harm(steps)
+    found = [each.kind for each in segmentlog.verify(directory) if each.path == str(path)]
+    assert is_opened != (FindingKind.START_OFFLINE in found)
+    failed = [
+        each for each in segmentlog.recover(directory) if each.kind == RecoveryKind.LOG_FAILED
+    ]
+    assert is_opened or str(path) in failed[0].message
+    (path.unlink if path.is_symlink() else path.rmdir)()
+    segmentlog.reindex(directory)
+    assert not harm(segmentlog.preflight(directory))
 
 
 @pytest.mark.parametrize("entries", ["5 0\n3 10", "0 10\n3 5", "0 0\n0 10"])
@@ -203,6 +232,17 @@ def test_leader_epochs_that_do_not_rise_are_dropped(directory: Path, entries: st
     assert [FindingKind.START_DROPS] == [each.kind for each in found]
     segmentlog.recover(directory)
     assert path.read_text() == (CLUSTER / "orders-1" / path.name).read_text()
+
+
+def test_reads_and_writers_take_a_high_watermark_below_0_for_none(directory: Path) -> None:
+    """The broker starts, and serves the log to its end."""
+    change("replication-offset-checkpoint", "orders 1 20", "orders 1 -5")(directory)
+    assert not harm(segmentlog.preflight(directory))
+    log = segmentlog.open_log_dir(directory).log("orders", 1)
+    assert (None, 20) == (log.high_watermark, log.end_offset())
+    with segmentlog.open_writer(directory, "orders") as writer:
+        writer.append(pa.table({"value": [b"x"], "partition": pa.array([1], pa.int32())}))
+    assert 21 == segmentlog.open_log_dir(directory).log("orders", 1).high_watermark
 
 
 @pytest.mark.parametrize("name", CHANGES)
