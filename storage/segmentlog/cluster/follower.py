@@ -54,7 +54,7 @@ from segmentlog.log.segment import Segment
 from segmentlog.log.swaps import finish_swaps
 from segmentlog.model import ReadUpTo, ScanPolicy, TopicPartition
 from segmentlog.reads.log import Log
-from segmentlog.reads.log_directory import open_log_dir
+from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.store.copy import (
     copy_range,
     digest_of,
@@ -180,7 +180,8 @@ def write_known(directory: str, known: Mapping[TopicPartition, KnownLog]) -> Non
 class Follower:
     """One partition at the destination, and the log that it follows.
 
-    `end`: the log end at the moment that is copied; a commit may have appended since.  `own`:
+    `open_now`: opens a log directory as it is now.  `end`: the log end at
+    the moment that is copied; a commit may have appended since.  `own`:
     segments of the destination before the mirror.  `own_end`: the log end of the destination
     before the mirror.  `cut_at`: the offset from which on the destination has records that the log
     lacks, or None.
@@ -193,8 +194,9 @@ class Follower:
         cleaned_to: int,
         known: KnownLog | None,
         on_bytes: Callable[[int], object],
+        open_now: Callable[[str], LogDirectory],
     ) -> None:
-        self._held, self.log, self._on_bytes = held, log, on_bytes
+        self._held, self.log, self._on_bytes, self._open_now = held, log, on_bytes, open_now
         self._path = partition_path(held.directory, log.topic_partition)
         self._known = known if known is not None and known.source == log.path else None
         self._mark = os.path.join(os.path.dirname(log.path), CLEAN_SHUTDOWN_FILE)
@@ -239,7 +241,7 @@ class Follower:
         """Compare both sides: what stays, what leaves, and what comes."""
         own = None
         if exists(self._path) and list_segments(self._path):
-            own = open_log_dir(self._path).log(*self.log.topic_partition)
+            own = self._open_now(self._held.directory).log(*self.log.topic_partition)
             self.own = own.segments
             self.own_end = own.log_end_offset
         expected = {each.base_offset: (each, size) for each, size in self._segments}
@@ -277,7 +279,7 @@ class Follower:
         if is_url(self.log.path):
             return
         # Of several brokers, the log has the high watermark that its copies agree on.
-        log = open_log_dir(self.log.path).log(*self.log.topic_partition)
+        log = self._open_now(os.path.dirname(self.log.path)).log(*self.log.topic_partition)
         leaving = [*self._older, *self._others]
         for lost in filter(None, (*log.lost_segments, log.lost_offsets)):
             is_there = any(lost.start_offset <= each < lost.end_offset for each in leaving)

@@ -30,7 +30,7 @@ from segmentlog.log.checkpoint import known_topic_id, read_meta_properties, read
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.reads.choose import missing_of, only_in_a_tier, partitions_of
 from segmentlog.reads.log import Log
-from segmentlog.reads.log_directory import LogDirectory
+from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.store.durable import make_directory, sync_ancestors
 from segmentlog.store.partitions import refuse_partition
 from segmentlog.store.paths import is_bucket, parse_bucket, refuse_overlap, writable_path
@@ -192,13 +192,22 @@ class _Mirror:
             with failures.of(each):
                 logs[each] = source.log(*each)
         _refuse_partitions(held.directory, logs.values())
+        self._opened: dict[str, LogDirectory] = {}
         self._followers = []
         for each, log in logs.items():
             cleaned_to = cleaned.get(os.path.dirname(log.path), {}).get(each, -1)
             with failures.of(each):
                 self._followers.append(
-                    Follower(held, log, cleaned_to, self._known.get(each), on_bytes)
+                    Follower(
+                        held, log, cleaned_to, self._known.get(each), on_bytes, self._open_now
+                    )
                 )
+
+    def _open_now(self, path: str) -> LogDirectory:
+        # To open it for each of 800 partitions took most of the time of a mirror without news.
+        before = self._opened.get(path)
+        self._opened[path] = before.refresh() if before else open_log_dir(path)
+        return self._opened[path]
 
     def look(self) -> list[MirroredPartition]:
         """The results of `follow`, without any change."""

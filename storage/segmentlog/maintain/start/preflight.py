@@ -288,7 +288,7 @@ def _version_steps(
 def _log_steps(directory: str, topics: Collection[str]) -> Iterator[StartStep]:
     from segmentlog.maintain.recover_directory import plan_log  # the compiled kernels load here
 
-    loading = LoadingDirectory(directory)
+    loading, opened = LoadingDirectory(directory), open_log_dir(directory)
     for each in loading.partitions():
         is_served = each.state in (DirectoryState.CURRENT, DirectoryState.FUTURE)
         if not is_served or (topics and each.topic_partition.topic not in topics):
@@ -299,8 +299,9 @@ def _log_steps(directory: str, topics: Collection[str]) -> Iterator[StartStep]:
             if log.not_opened:
                 continue
             lost_segments: Sequence[LostSegments] = ()
-            with contextlib.suppress(SegmentLogError):  # a fault that has a step of its own
-                lost_segments = open_log_dir(each.path).log(*each.topic_partition).lost_segments
+            # A future replica has no such log, and a fault has a step of its own.
+            with contextlib.suppress(SegmentLogError):
+                lost_segments = opened.log(*each.topic_partition).lost_segments
             for lost in lost_segments:
                 yield StartStep(
                     StartAction.DELETE, *each.topic_partition, each.path,
