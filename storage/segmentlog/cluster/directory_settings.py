@@ -21,6 +21,7 @@ A broker's settings that are defaults of its topics have other names in the brok
 If several names of a setting are set, the one with the finest unit counts.
 """
 
+import logging
 import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
@@ -30,7 +31,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from segmentlog.arguments import instance_of, one_dialect, texts, topic_names
-from segmentlog.errors import LogDirectoryError, MalformedRecordError, OptionError
+from segmentlog.errors import (
+    LogDirectoryError,
+    MalformedRecordError,
+    OptionError,
+    SegmentLogError,
+)
 from segmentlog.format.messages.reader import uuid_text
 from segmentlog.format.names import META_PROPERTIES_FILE, SETTINGS_FILE, check_topic_name
 from segmentlog.format.newer import KNOWN_KAFKA, LEFT, note, notes_of
@@ -45,12 +51,18 @@ from segmentlog.store.durable import make_directory, sync_ancestors
 from segmentlog.store.partitions import refuse_partition
 from segmentlog.store.paths import local_path
 from segmentlog.store.readable import exists
-from segmentlog.store.system_errors import storage_errors
+from segmentlog.store.system_errors import in_words, storage_errors
 from segmentlog.txn.change import hold
 from segmentlog.txn.guard import topics_taken_out
 from segmentlog.txn.settings_file import SettingsFile
 
-_REMEDY = "give all settings in the call, or name a complete copy of the metadata"
+#: Settings that decide which records go.
+OF_RETENTION = ("cleanup.policy", "retention.ms", "retention.bytes")
+OF_COMPACTION = ("cleanup.policy", "min.compaction.lag.ms", "delete.retention.ms")
+
+logger = logging.getLogger(__name__)
+
+_REMEDY = "put the copy of another controller or broker in its place"
 
 
 @dataclass
@@ -277,6 +289,7 @@ class DirectorySettings:
         kafka_defaults: bool = False,
         topics: str | Collection[str] = (),
         purge: bool = False,
+        needs: Collection[str] | None = None,
     ) -> "DirectorySettings":
         """The settings of a log directory.
 
@@ -286,6 +299,8 @@ class DirectorySettings:
         defaults.  `kafka_defaults`: whether Kafka's defaults may remove records, where no setting
         was given.  `topics`: to which `given` applies: one or several; all but brokers' own if
         empty.  `purge`: whether ``file.delete.delay.ms`` is 0 for these topics, or for all.
+        `needs`: settings without which the caller cannot do; if all of them are given, metadata
+        that cannot be read is named by a warning, and not an error.
         """
         TopicConfig.parse(given or {})
         topics = [topics] if isinstance(topics, str) and topics else topics
@@ -303,7 +318,20 @@ class DirectorySettings:
         place = directory if metadata is None else local_path(metadata)
         path, cluster = metadata_path(place), None
         if path is not None:
-            cluster = read_cluster_settings(path)
+            try:
+                cluster = read_cluster_settings(path)
+            except (SegmentLogError, OSError) as error:
+                if needs is None:
+                    raise
+                if missing := [each for each in needs if each not in (given or {})]:
+                    if not isinstance(error, LogDirectoryError):
+                        raise
+                    hint = f"name a complete copy (metadata), or also give {', '.join(missing)}"
+                    raise LogDirectoryError(error.path, f"{error.reason}; or {hint}") from error
+                logger.warning(
+                    "%s; the settings in it do not count: those that were given do, and Kafka's "
+                    "defaults", in_words(error),
+                )  # fmt: skip
         elif metadata is not None:
             raise LogDirectoryError(place, "holds no __cluster_metadata-0")
         elif not is_optional and "cleanup.policy" not in (given or {}):

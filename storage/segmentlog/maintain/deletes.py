@@ -143,7 +143,7 @@ def delete_records(
     # Called under the lock: another process may change settings while this one waits.
     known = cache(partial(
         DirectorySettings.read, directory, settings,
-        is_optional=True, topics=topic, purge=purge,
+        is_optional=True, topics=topic, purge=purge, needs=(),
     ))  # fmt: skip
 
     def planned() -> int:

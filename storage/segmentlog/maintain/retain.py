@@ -27,6 +27,7 @@ from typing import NamedTuple
 from segmentlog.arguments import one_dialect, topic_names
 from segmentlog.bucket.upkeep import move_starts, newest_times, place_in_store
 from segmentlog.cluster.directory_settings import (
+    OF_RETENTION,
     DirectorySettings,
     Source,
     log_directory,
@@ -228,7 +229,7 @@ def retain(
     # Called under the lock: another process may change settings while this one waits.
     known = cache(partial(
         DirectorySettings.read, directory, settings, metadata, server_properties,
-        kafka_defaults=kafka_defaults, topics=topics, purge=purge,
+        kafka_defaults=kafka_defaults, topics=topics, purge=purge, needs=OF_RETENTION,
     ))  # fmt: skip
 
     def planned(

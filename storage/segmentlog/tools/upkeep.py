@@ -14,6 +14,8 @@ import typer
 import segmentlog
 from segmentlog.bucket.upkeep import place_in_store
 from segmentlog.cluster.directory_settings import (
+    OF_COMPACTION,
+    OF_RETENTION,
     DirectorySettings,
     log_directory,
     partitions_for_upkeep,
@@ -175,7 +177,7 @@ def retain(
     elif not dry_run:
         known = DirectorySettings.read(
             log_directory(directory), settings, metadata, server_properties,
-            topics=topic or (), purge=purge,
+            topics=topic or (), purge=purge, needs=OF_RETENTION,
         )  # fmt: skip
         _write_when_freed({each.topic for each in found}, known, "retain or write")
     failed.end()
@@ -243,7 +245,7 @@ def compact(
     )  # fmt: skip
     known = DirectorySettings.read(
         log_directory(directory), settings, metadata, server_properties,
-        topics=topics, purge=purge,
+        topics=topics, purge=purge, needs=OF_COMPACTION,
     )  # fmt: skip
     why_none = partial(_why_none, directory, topics, known, has_settings=bool(settings))
     write, ask = sys.stdout.write, None if dry_run else arguments.asking(yes=yes)
@@ -395,7 +397,7 @@ def delete_records(
         sys.stdout.write(_SWEPT)
     elif n_segments and not as_json:
         known = DirectorySettings.read(
-            log_directory(directory), is_optional=True, topics=topic, purge=purge
+            log_directory(directory), is_optional=True, topics=topic, purge=purge, needs=()
         )
         _write_when_freed([topic], known, "retain or write")
     failed.end()

@@ -148,8 +148,8 @@ def test_unreadable_metadata_is_named(tmp_path: Path, value: bytes, reason: str)
     path = written(tmp_path, [topic("a", 1), value])
     with pytest.raises(LogDirectoryError, match=reason):
         read_cluster_settings(path)
-    with pytest.raises(LogDirectoryError, match="give all settings in the call"):
-        segmentlog.retain(tmp_path)
+    with pytest.raises(LogDirectoryError, match=r"also give cleanup\.policy, retention\.ms, ret"):
+        segmentlog.retain(tmp_path, kafka_defaults=True)
 
 
 def test_a_gap_and_damage(tmp_path: Path) -> None:

@@ -567,6 +567,36 @@ def test_a_topic_is_cloned_without_the_commits_of_some_groups(
     assert done.stderr.endswith(f"segmentlog: 1 failure: {name}; all else was done\n")
 
 
+@pytest.mark.parametrize(
+    ("command", "needed"),
+    [
+        (("retain", "DIR", "--yes"), [*LIMITS]),
+        (
+            ("compact", "DIR", "--yes"),
+            [*COMPACT, "-s", "min.compaction.lag.ms=0", "-s", "delete.retention.ms=0"],
+        ),
+        (("delete-records", "DIR", "--topic", "orders", "--before", "2d", "--yes"), []),
+        (("erase", "DIR", "--topic", "orders", "--key", "no", "--yes"), []),
+        (("clone", "DIR", "orders", "new", "--to", "TO"), []),
+    ],
+)
+def test_upkeep_needs_no_metadata_if_settings_are_given(
+    run: Run, cluster: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture,
+    command: tuple[str, ...], needed: list[str],
+) -> None:  # fmt: skip
+    """A topic may have settings of its own in the damaged metadata: a warning says so."""
+    (log,) = (cluster / "__cluster_metadata-0").glob("*.log")
+    flip(log, 200)
+    places = {"DIR": cluster, "TO": tmp_path / "clone"}
+    arguments = [places.get(each, each) for each in command]
+    if needed:
+        refused = run(*arguments, *needed[:-2], status=2)
+        assert f"also give {needed[-1].partition('=')[0]}" in refused.stderr
+    run(*arguments, *needed, status=int(command[0] == "clone"))
+
+    assert "the settings in it do not count" in caplog.text
+
+
 def test_python_reads_the_other_partitions(cluster: Path) -> None:
     """`table` raises at the end, or returns the other partitions to a caller with a callback."""
     told: list[str] = []

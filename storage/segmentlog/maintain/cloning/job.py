@@ -391,7 +391,7 @@ def _own_settings(source: LogDirectory, topic: str) -> dict[str, str]:
     known = [each for each in paths if metadata_path(each)] or paths[:1]
     if not known:
         return {}
-    found = DirectorySettings.read(known[0], is_optional=True).of(topic)
+    found = DirectorySettings.read(known[0], is_optional=True, needs=()).of(topic)
     own = (Source.TOPIC, Source.FILE)
     return {name: each.value for name, each in found.items() if each.source in own}
 

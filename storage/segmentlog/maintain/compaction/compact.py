@@ -41,6 +41,7 @@ from typing import NamedTuple
 
 from segmentlog.arguments import instance_of, keywords_of, one_dialect, whole_number
 from segmentlog.cluster.directory_settings import (
+    OF_COMPACTION,
     DirectorySettings,
     log_directory,
     partitions_for_upkeep,
@@ -360,7 +361,7 @@ def begin_compaction(
     ):
         # Under the lock: its previous holder may have changed the settings.
         known = DirectorySettings.read(
-            directory, settings, given.metadata, given.server_properties
+            directory, settings, given.metadata, given.server_properties, needs=OF_COMPACTION
         )
         held.config_of = known.config
         cleaner = CleanerConfig(

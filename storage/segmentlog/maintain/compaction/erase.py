@@ -214,7 +214,7 @@ def erase(
     # Called under the lock: another process may change settings while this one waits.
     known = cache(partial(
         DirectorySettings.read, directory, None, metadata, server_properties,
-        is_optional=True, topics=topics, purge=purge,
+        is_optional=True, topics=topics, purge=purge, needs=(),
     ))  # fmt: skip
 
     with hold(

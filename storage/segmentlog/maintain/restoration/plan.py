@@ -281,7 +281,7 @@ class Preflight:
         }
         known = [each for each in source.paths if metadata_path(each)]
         self._source_settings = (
-            DirectorySettings.read(known[0], None, is_optional=True) if known else None
+            DirectorySettings.read(known[0], is_optional=True, needs=()) if known else None
         )
 
     def plan(self, chosen: Collection[TopicPartition]) -> Restoration:
