@@ -362,6 +362,23 @@ def test_interruption_is_quiet(long_log: Path, tmp_path: Path) -> None:
     assert [] == [each for each in tmp_path.iterdir() if each.name.startswith("out.json")]
 
 
+@pytest.mark.parametrize("module", ["segmentlog.errors", "segmentlog.tools.cat"])
+def test_interruption_is_quiet_while_the_command_is_imported(module: str) -> None:
+    """A short command spends most of its time so."""
+    code = (
+        "import os, signal, sys\n"
+        "from segmentlog_command import main\n"
+        "def interrupt(event, args):\n"
+        f"    if event == 'import' and args[0] == {module!r}:\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.addaudithook(interrupt)\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+
+    assert (130, b"", b"") == (done.returncode, done.stdout, done.stderr)
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
