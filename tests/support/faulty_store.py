@@ -154,5 +154,5 @@ def client_at(client: FaultyClient) -> BucketLocation:
 def quick_settling(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let writers ask what became of a commit without pauses, some fifty times."""
     seconds = itertools.count(0.0, 2.0)
-    clock = SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _: None)
+    clock = SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _: None, time=time.time)
     monkeypatch.setattr(sequence, "time", clock)

@@ -10,9 +10,9 @@ are written after a commit was decided, and nothing depends on them.
 
 A commit that is missing before a later one was removed, by a rule of the store or by a person.  If
 its number counted as free, the later records would be left out in silence, and the next writer
-would take the number.  A new process asks for several commits at once, and so finds such a hole;
-without a checkpoint to begin with, the hole may be long, and one list of the keys after it shows
-whether there are any.
+would take the number.  A new process asks for several commits at once, and so finds such a hole.
+Without a checkpoint to begin with, and before a sweep, the hole may be long, and one list of the
+keys after it shows whether there are any.
 """
 
 import contextlib
@@ -54,6 +54,10 @@ _TURNS, _MOST_TURN_SECONDS = 8, 0.5
 #: Seconds for which a job may begin with the newest commit that was seen.  If another process has
 #: deleted the topic meanwhile, the job fails, and has to be run again.
 _RECENT_SECONDS = 2.0
+
+#: A job that takes longer may not commit: the log remembers for 30 days which jobs have ended, and
+#: a sweep removes the objects of those that it has ended.
+_LONGEST_MS = 14 * 24 * 3600 * 1000
 
 #: Commits that a new reader asks for at once.
 _AT_ONCE = 8
@@ -135,11 +139,12 @@ class Sequence:
         is_recent = time.monotonic() - self._seen < _RECENT_SECONDS
         return self._state if is_recent else None
 
-    def refresh(self) -> State:
+    def refresh(self, *, lists: bool = False) -> State:
         """The state after the newest commit.
 
-        Raises `LogDirectoryError` if there is no log; `CorruptCheckpointError` if a commit cannot
-        be read; `StorageError` if the store cannot be asked.
+        `lists`: whether a list has to show that no later commit is there.  Raises
+        `LogDirectoryError` if there is no log; `CorruptCheckpointError` if a commit is missing, or
+        cannot be read; `StorageError` if the store cannot be asked.
         """
         with self._turn:
             state, at_once = self._state, 1
@@ -147,13 +152,13 @@ class Sequence:
                 if self._marker() is None:
                     raise LogDirectoryError(str(self.location), "there is no log at this place")
                 state, at_once = self._last_checkpoint(), _AT_ONCE
-            self._state = self._followed(state, at_once)
+                lists = lists or state.number == 0
+            self._state = self._followed(state, at_once, lists=lists)
             self._seen = time.monotonic()
             return self._state
 
-    def _followed(self, state: State, at_once: int) -> State:
+    def _followed(self, state: State, at_once: int, *, lists: bool) -> State:
         """The state after all commits that are there; it asks for `at_once`, and then for more."""
-        is_first = state.number == 0 and at_once > 1  # and it has begun without a checkpoint
         while True:
             numbers = range(state.number + 1, state.number + 1 + at_once)
             keys = [commit_key(number) for number in numbers]
@@ -164,7 +169,7 @@ class Sequence:
             )
             for at, (key, first) in enumerate(zip(keys, found, strict=True)):
                 later = [keys[i] for i in range(at, len(keys)) if found[i] is not None]
-                data = self._asked_again(key, later, lists=is_first) if first is None else first
+                data = self._asked_again(key, later, lists=lists) if first is None else first
                 if data is None:
                     return state
                 state = self._after(state, self._decoded(key, data))
@@ -260,6 +265,15 @@ class Sequence:
             )
             raise LogDirectoryError(str(self.location), reason)
         self._is_checked = True
+
+    def refuse_ended(self, state: State, job: str, begun_ms: int) -> None:
+        """Refuse a commit of a job after a state in which it has ended; or `LogDirectoryError`."""
+        if job in state.ended or time.time() * 1000 - begun_ms > _LONGEST_MS:
+            reason = (
+                "the job has ended: it has committed, a sweep has ended it, or it has taken more "
+                f"than {_LONGEST_MS // 86_400_000} days; run it again"
+            )
+            raise LogDirectoryError(str(self.location), reason)
 
     def append(self, make: "Callable[[State], Commit | None]") -> State:
         """Append a commit.

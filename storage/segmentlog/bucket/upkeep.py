@@ -136,7 +136,8 @@ def sweep_objects(
     sequence = sequence_at(location)
     # Before the state: an object that is listed and then committed is named by the state.
     found = {each.key: each for each in sequence.objects.list(DATA)}
-    state, now_ms = sequence.refresh(), int(time.time() * 1000)
+    # Without a later commit, its objects would seem to be unused.
+    state, now_ms = sequence.refresh(lists=True), int(time.time() * 1000)
     if not dry_run:
         sequence.objects.put(_NOW, [b"now"])
     looked_at = {each.key: each for each in sequence.objects.list(CLOCK)}

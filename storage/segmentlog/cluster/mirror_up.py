@@ -102,7 +102,7 @@ def mirror_up(
             ups.append(up)
     if dry_run:
         return [each.result("") for each in ups]
-    job = secrets.token_hex(8)
+    job, begun_ms = secrets.token_hex(8), int(time.time() * 1000)
     upload, sound = Upload(sequence.objects, job, on_bytes), []
     for up in ups:
         with failures.of(up.at):
@@ -110,7 +110,7 @@ def mirror_up(
             up.upload(upload)
             sound.append(up)
     upload.finish()
-    attempt = _Attempt(job, location, sound, upload, source)
+    attempt = _Attempt(job, begun_ms, location, sound, upload, source)
     on_phase(f"{len(sound)} logs: become visible")
     after = sequence.append(attempt.commit_after).logs  # no later request decides the answer
     found = {each.at: after.get(each.at) or PartitionLog() for each in sound}
@@ -142,18 +142,22 @@ class _Up:
         self.replaced: tuple[int, int] | None = None
         self._parts: list[Part] = []
         self._looks: dict[int, tuple[Sequence[int], bool]] = {}
-        topic = state.topics.get(self.at.topic)
-        if topic is not None and self.topic_id and topic.topic_id != self.topic_id:
-            reason = (
-                f"topic {self.at.topic!r} has the id {topic.topic_id} there, and {self.topic_id} "
-                f"in {log.path}: the topic was created again; delete it in the store first "
-                "(segmentlog delete-topic), or mirror to another place"
-            )
-            raise LogDirectoryError(str(location), reason)
+        self.check_topic(state)
         self.start = log.log_start_offset
         self.end = self._replicated_end()
         if self.end < self.mine.end and self.start <= self.mine.end:
             self._diverged(self.end, f"the log ends at {log.log_end_offset}")
+
+    def check_topic(self, state: BucketState) -> None:
+        """Refuse a topic that is another one there."""
+        topic = state.topics.get(self.at.topic)
+        if topic is not None and self.topic_id and topic.topic_id != self.topic_id:
+            reason = (
+                f"topic {self.at.topic!r} has the id {topic.topic_id} there, and {self.topic_id} "
+                f"in {self.log.path}: the topic was created again; delete it in the store first "
+                "(segmentlog delete-topic), or mirror to another place"
+            )
+            raise LogDirectoryError(str(self._location), reason)
 
     def _diverged(self, offset: int, why: str) -> None:
         reason = (
@@ -323,12 +327,14 @@ class _Attempt:
     def __init__(
         self,
         job: str,
+        begun_ms: int,
         location: BucketLocation,
         ups: Sequence[_Up],
         upload: Upload,
         source: ReplicatedDirectory,
     ) -> None:
         self._job, self._location, self._ups, self._upload = job, location, ups, upload
+        self._begun_ms = begun_ms
         self._source, self._token = source, secrets.token_hex(16)
         self._new_ids: dict[str, str] = {}
 
@@ -338,7 +344,9 @@ class _Attempt:
         Raises `LogDirectoryError` if another commit has changed what was compared.
         """
         starts, replaced, epochs = {}, {}, {}
+        sequence_at(self._location).refuse_ended(state, self._job, self._begun_ms)
         for each in self._ups:
+            each.check_topic(state)
             now = state.logs.get(each.at) or PartitionLog()
             was = each.mine
             if (now.start, now.end, now.objects) != (was.start, was.end, was.objects):

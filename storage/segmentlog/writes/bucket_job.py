@@ -34,10 +34,6 @@ if TYPE_CHECKING:
     from segmentlog.writes.commit import Committed
     from segmentlog.writes.staged_files import TaskExtents
 
-#: A job that takes longer may not commit: the log remembers for 30 days which jobs have ended, and
-#: a sweep removes the objects of those that it has ended.
-_LONGEST_MS = 14 * 24 * 3600 * 1000
-
 
 @dataclass(frozen=True, slots=True)
 class BucketJob(WriteJob):
@@ -144,12 +140,7 @@ class _Attempt:
         job, batch, numbered = self._job, self._batch, self._job.request.numbered
         shown = str(job.location)
         now_ms = max(int(time.time() * 1000), 0)
-        if job.token in state.ended or now_ms - job.begun_ms > _LONGEST_MS:
-            reason = (
-                "the job has ended: it has committed, a sweep has ended it, or it has taken more "
-                f"than {_LONGEST_MS // 86_400_000} days; run it again"
-            )
-            raise LogDirectoryError(shown, reason)
+        sequence_at(job.location).refuse_ended(state, job.token, job.begun_ms)
         n_records = sum(each.n_records for each in self._staged)
         topics = [*dict.fromkeys(each.topic for each in self._staged)]
         if job.topics.topic is not None and job.topics.topic not in topics:

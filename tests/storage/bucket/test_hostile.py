@@ -365,3 +365,24 @@ def test_a_url_is_shown_without_its_options() -> None:
         "bucket+file:///a/t-0, b": "bucket+file://;prefix=%2Fa/t-0, b",
     }.items():
         assert with_plain_buckets(path) == shown
+
+
+def test_a_sweep_removes_nothing_if_commits_are_missing(
+    log_of_commits: Path, tmp_path: Path
+) -> None:
+    """More of them than a process asks for at once: what the later ones name seemed unused."""
+    log = shutil.copytree(log_of_commits, tmp_path / "log")
+    url = f"bucket+file://{log}"
+    for number in range(36, 45):
+        _write(url, [str(number)])
+    for number in range(33, 44):
+        (log / commit_key(number)).unlink()
+    before = {*log.glob("data/*/*")}
+    location = bucket_at(url)
+    assert location is not None
+    fresh = Sequence(sequence_at(location).objects, location)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(upkeep, "sequence_at", lambda _: fresh)
+        with pytest.raises(CorruptCheckpointError, match="the commit is missing"):
+            upkeep.sweep_objects(location, -1, -1, dry_run=False)
+    assert {*log.glob("data/*/*")} == before

@@ -1,6 +1,7 @@
 """Log directories mirrored into a log in an object store, and back."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,8 +9,10 @@ import pytest
 from faulty_store import FaultyClient, MemoryStore, client_at
 
 import segmentlog
+from segmentlog.bucket.data_objects import Upload
 from segmentlog.bucket.objects import ObstoreObjects
 from segmentlog.bucket.sequence import commit_key, sequence_at
+from segmentlog.bucket.upkeep import sweep_objects
 from segmentlog.errors import LogDirectoryError, OptionError
 from segmentlog.store.paths import bucket_at
 
@@ -236,3 +239,43 @@ def test_a_hint_that_makes_no_sense_is_passed_over(
     _write(source, ["b"])
     _copied(source, url)
     assert _equal(source, url)
+
+
+def _sweep(url: str) -> None:
+    location = bucket_at(url)
+    assert location is not None
+    sweep_objects(location, -1, -1, dry_run=False)
+
+
+def _another_topic(url: str) -> None:
+    """A writer makes the topic, and has no rows for the partition of the mirror."""
+    rows = pa.table({"value": ["b"], "partition": pa.array([1], pa.int32())})
+    with segmentlog.open_writer(url, "orders", num_partitions=2) as writer:
+        writer.append(rows)
+
+
+@pytest.mark.parametrize(
+    ("act", "said"), [(_sweep, "the job has ended"), (_another_topic, "has the id")]
+)
+def test_what_others_do_between_the_upload_and_the_commit(
+    source: Path, url: str, monkeypatch, act: Callable[[str], None], said: str
+) -> None:
+    """A sweep has removed its objects, or the topic is another one.
+
+    The commit named objects that were gone, or mixed the records of two topics.
+    """
+    _write(source, ["a"], num_partitions=1)
+    finish = Upload.finish
+
+    def overtaken(self: Upload) -> None:
+        finish(self)
+        act(url)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Upload, "finish", overtaken)
+        with pytest.raises(LogDirectoryError, match=said):
+            segmentlog.mirror(source, to=url)
+    assert segmentlog.verify(url) == []
+    if act is _sweep:
+        _copied(source, url)
+        assert _equal(source, url)
