@@ -165,6 +165,33 @@ def test_a_copy_in_its_log_directory_becomes_the_log(tmp_path: Path, name: str) 
 
 
 @pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "unclean"])
+def test_logs_that_only_a_broker_reads_are_served_to_their_ends(
+    tmp_path: Path, *, is_clean: bool
+) -> None:
+    """A batch from below its segment's name, a high watermark below 0, and a linked segment."""
+    broker = _Started(tmp_path / "broker")
+    first = writable_copy(filled("4.3.1", tmp_path), broker.log_dir)
+    batch = encode_batch([Record(20 + i, 0, b"k", b"v") for i in range(10)])
+    (first / "orders-0" / f"{25:020d}.log").write_bytes(batch)
+    checkpoint = first / "replication-offset-checkpoint"
+    checkpoint.write_text(re.sub("orders 1 20", "orders 1 -5", checkpoint.read_text()))
+    linked = first / "orders-2" / f"{0:020d}.log"
+    linked.rename(tmp_path / "elsewhere.log")
+    linked.symlink_to(tmp_path / "elsewhere.log")
+    if not is_clean:
+        (first / ".kafka_cleanshutdown").unlink()
+        (first / "recovery-point-offset-checkpoint").unlink()
+    assert "starts" == predicted(segmentlog.preflight(first))
+    broker.start()
+    with JavaClient(broker) as client:
+        found = client.offsets("orders")
+        records = [each.offset for each in client.consume("orders") if each.partition == 0]
+    broker.kill()
+    assert {0: (0, 30), 1: (0, 20), 2: (0, 20)} == found
+    assert [*range(30)] == records
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "unclean"])
 @pytest.mark.parametrize("what", CLOSED)
 def test_an_index_that_cannot_be_opened_takes_the_directory_offline(
     tmp_path: Path, what: str, *, is_clean: bool

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from segmentlog.errors import CorruptLogError, UnsupportedFormatError
+from segmentlog.errors import CorruptLogError, LogDirectoryError, UnsupportedFormatError
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.names import INDEXES, FileKind, FileState, segment_file_name
@@ -42,7 +42,7 @@ from segmentlog.log.producers import ProducerStates
 from segmentlog.log.segment import OffsetSpan, Segment, find_log_end
 from segmentlog.log.swaps import copy_bytes, is_zeros, keep_segment, keep_tail, swap_in
 from segmentlog.log.windows import BatchWindows
-from segmentlog.model import LARGEST_LONG
+from segmentlog.model import LARGEST_LONG, LEAST_LONG
 from segmentlog.store.durable import (
     cut_file,
     remove_file,
@@ -200,7 +200,8 @@ def plan_recovery(
     """Read the bytes that may not have reached the disk, and plan the recovery.
 
     Records below `recovery_point` have been synced.  `committed_to`: the high watermark, or -1.
-    Raises `UnsupportedFormatError` at a batch of a newer format, which cannot be judged.
+    Raises `UnsupportedFormatError` at a batch of a newer format, which cannot be judged, and
+    `LogDirectoryError` if a segment has a name that lies within its first batch.
     """
     files = list_segments(path)
     segments = tuple(Segment(each, is_sealed=False, is_active=each is files[-1]) for each in files)
@@ -214,8 +215,14 @@ def plan_recovery(
     unsplit = first_unsplit(segments, committed_to)
     if unsplit is not None and unsplit < first:
         first = last = unsplit
+    before: int | None = None if first else 0
     for last in range(first, len(segments)):
         end = find_good_end(segments[last], follows[last])
+        if not end.position and segments[last].size:
+            if before is None:
+                before = find_log_end(segments[last - 1], warns=False).offset
+            _refuse_misnamed(segments[last], before)
+        before = end.offset
         if end.splits:
             splits[last] = end.splits
         if end.position < segments[last].size:
@@ -238,6 +245,31 @@ def plan_recovery(
         path, log_start, recovery_point, segments, first, last, end, lost_to, n_reached,
         lost, splits,
     )  # fmt: skip
+
+
+def _refuse_misnamed(segment: Segment, before: int) -> None:
+    """Refuse a segment whose first batch begins below the segment's name, and ends above it.
+
+    `before`: the end of the log before the segment.
+    """
+    # A broker compares names only with the last offset of a batch: it would serve all records that
+    # a cut would take away.
+    with open_file(segment.path, follow=False) as file:
+        head = file.read(0, layout.HEADER_BYTES)
+        header = parse_header(head.ljust(layout.HEADER_BYTES, b"\0"))
+        size = min(max(header.size_in_bytes, 0), segment.size)
+        if not is_good_batch(file.read(0, size), 0, LEAST_LONG):
+            return
+        begin = first_offset(file, 0, header)
+    if before <= begin < segment.base_offset <= header.last_offset:
+        name = segment_file_name(begin, FileKind.LOG)
+        reason = (
+            f"begins with offset {begin}, below its name; a broker serves the records, and they "
+            f"are not read here: rename the file to {name}, and remove its indexes; if it had its "
+            "name from the beginning, its first batch is damaged, and segmentlog recover "
+            "--on-corrupt-batch skip leaves this batch out"
+        )
+        raise LogDirectoryError(segment.path, reason)
 
 
 def first_unsplit(segments: Sequence[Segment], end_offset: int) -> int | None:

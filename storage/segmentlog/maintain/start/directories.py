@@ -246,7 +246,14 @@ class BrokerStart:
             path = os.path.join(directory, name)
             if kind is FileType.FILE or name == _INDEX_CACHE or name.startswith("segmentlog."):
                 continue
-            if parse_partition_directory(name) is None and is_directory(path):
+            if name == CLEAN_SHUTDOWN_FILE:  # it is deleted, which fails only with entries in it
+                if list_names(path):
+                    yield StartStep(
+                        StartAction.OFFLINE, "", -1, path,
+                        "is a directory with entries, which a broker cannot delete",
+                        remedy="remove the directory",
+                    )  # fmt: skip
+            elif parse_partition_directory(name) is None and is_directory(path):
                 yield refused(
                     path, "is a directory whose name is not that of a partition",
                     "move it out of the log directory, or give the broker a directory below this "

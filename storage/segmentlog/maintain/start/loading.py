@@ -135,6 +135,14 @@ class LogStart:
                 head = name.partition(".")[0]
                 if head.isascii() and head.isdecimal() and int(head) < 1 << 63:
                     continue
+                if head[:1] == "-" and head[1:].isascii() and head[1:].isdecimal():
+                    yield self._step(
+                        StartAction.KEEP, os.path.join(self._path, name),
+                        "the name begins with an offset below 0: a starting broker removes an "
+                        "index or a snapshot, and makes an empty segment at the offset of a log",
+                        "", "move the file out of the directory",
+                    )  # fmt: skip
+                    continue
                 yield self._step(
                     StartAction.REFUSE, os.path.join(self._path, name),
                     "the name begins with no offset", "", "move the file out of the directory",

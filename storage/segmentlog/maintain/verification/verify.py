@@ -12,6 +12,7 @@ from segmentlog.cluster.replicated import ReplicatedDirectory
 from segmentlog.errors import (
     CorruptCheckpointError,
     LogChangedError,
+    LogDirectoryError,
     OptionError,
     RemoteSegmentError,
     SegmentLogError,
@@ -340,6 +341,7 @@ def _of_log(
     yield from (as_finding(each) for each in steps if each not in tails)
     parent = os.path.dirname(log.path)
     damaged: dict[FindingKind, set[str]] = {}  # paths of segments
+    is_misnamed = False  # perhaps: the first batch of a segment is not read
     try:
         # The start of a broker has a finding about it.
         has_start = not is_url(log.path) and is_of_a_broker(parent)
@@ -352,6 +354,7 @@ def _of_log(
         ).findings():  # fmt: skip
             if finding.kind in _CUT_AT:
                 damaged.setdefault(finding.kind, set()).add(finding.path)
+                is_misnamed |= finding.position == 0
             if tails and finding.path == tails[0].path and finding.position >= log.end.position:
                 # No start removes the tail, and what is written after it cannot be read.
                 message = f"{finding.message}; {tails[0].message}"
@@ -372,7 +375,7 @@ def _of_log(
     if damaged and has_start:
         start = loading(parent).log(log.topic_partition, log.path)
         yield from map(as_finding, start.below_base(set().union(*damaged.values())))
-    if damaged.keys() - {FindingKind.TORN_TAIL}:
+    if is_misnamed or damaged.keys() - {FindingKind.TORN_TAIL}:
         yield from _would_lose(log, loading)
 
 
@@ -390,6 +393,11 @@ def _would_lose(log: Log, loading: Callable[[str], LoadingDirectory]) -> Iterato
         plan = plan_log(
             log.path, start.recovery_point, start.log_start, committed_to, is_clean=found.is_clean
         )
+    except LogDirectoryError as error:
+        yield MakeFinding(log.topic_partition)(
+            FindingKind.UNREADABLE_FILE, error.path, f"it {error.reason}"
+        )
+        return
     except SegmentLogError:  # recovery leaves such a log as it is
         return
     if plan is None or plan.lost is None:

@@ -90,6 +90,11 @@ def append(name: str, data: bytes) -> Callable[[Path], object]:
     return lambda to: (to / name).write_bytes((to / name).read_bytes() + data)
 
 
+def in_turn(*changes: Callable[[Path], object]) -> Callable[[Path], object]:
+    """Make several changes of the directory."""
+    return lambda to: [each(to) for each in changes]
+
+
 REFUSE, OFFLINE, UNSERVED = StartAction.REFUSE, StartAction.OFFLINE, StartAction.UNSERVED
 ORDERS_1 = f"orders-1/{LOG}"
 
@@ -142,6 +147,22 @@ CHANGES: dict[str, tuple[Callable[[Path], object], StartAction | None]] = {
     "a snapshot without an offset": (write("orders-1/abc.snapshot", b"x"), REFUSE),
     "a snapshot of the metadata without an offset": (
         write(f"{METADATA}/abc.checkpoint", b"x"), REFUSE
+    ),
+    "a segment below 0": (write("orders-1/-0000000000000000005.log", b"x"), None),
+    "an index below 0": (write("orders-1/-0000000000000000005.index", b"x"), None),
+    "a mark that is a directory": (
+        in_turn(
+            lambda to: (to / ".kafka_cleanshutdown").unlink(),
+            lambda to: (to / ".kafka_cleanshutdown").mkdir(),
+        ),
+        None,
+    ),
+    "a mark that is a directory with files": (
+        in_turn(
+            lambda to: (to / ".kafka_cleanshutdown").unlink(),
+            lambda to: (to / ".kafka_cleanshutdown" / "x").mkdir(parents=True),
+        ),
+        OFFLINE,
     ),
     "a note in a partition": (write("orders-1/note.txt", b"x"), None),
     "zeros at the end of a log": (append(ORDERS_1, bytes(400)), REFUSE),
@@ -196,6 +217,40 @@ def test_a_log_that_only_a_broker_reads_is_an_error_and_gets_no_mark(
     ]
     assert [("orders", 1)] == [(each.topic, each.partition) for each in failed]
     assert is_clean == mark.exists()
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "unclean"])
+@pytest.mark.parametrize("is_first", [True, False], ids=["first", "second"])
+def test_a_batch_that_begins_below_the_name_of_its_segment_is_not_cut_off(
+    directory: Path, *, is_first: bool, is_clean: bool
+) -> None:
+    """The broker serves its records; with its right name, the segment is read."""
+    log = directory / "orders-1"
+    right = f"{0 if is_first else 20:020d}"
+    if is_first:
+        for each in log.glob("0*"):
+            each.unlink()
+    batch = encode_batch([Record(int(right) + i, 0, b"k", b"v") for i in range(10)])
+    path = log / f"{int(right) + 5:020d}.log"
+    path.write_bytes(batch)
+    if not is_clean:
+        (directory / ".kafka_cleanshutdown").unlink()
+        (directory / "recovery-point-offset-checkpoint").unlink()
+    steps = segmentlog.preflight(directory)
+    assert StartAction.TRUNCATE not in {each.action for each in steps}
+    assert any(
+        each.path == str(path) and f"rename the file to {right}.log" in each.message
+        for each in segmentlog.verify(directory) if each.severity == Severity.ERROR
+    )  # fmt: skip
+    (failed,) = [
+        each for each in segmentlog.recover(directory) if each.kind == RecoveryKind.LOG_FAILED
+    ]
+    assert f"{path}: begins with offset {int(right)}" in failed.message
+    assert batch == path.read_bytes()
+    for each in log.glob(f"{path.stem}.*"):
+        each.rename(each.with_name(each.name.replace(path.stem, right)))
+    segmentlog.recover(directory)
+    assert int(right) + 10 == segmentlog.open_log_dir(directory).log("orders", 1).log_end_offset
 
 
 @pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "unclean"])
