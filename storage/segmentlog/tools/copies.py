@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from functools import cache
 from typing import Annotated
 
 import typer
@@ -234,11 +235,12 @@ def mirror(
     for lost in missing_of(source, topic or (), partition or ()):
         failed.add(lost.topic_partition)  # a warning has named it
     write_not_in_use(source, topic or ())
+    opened = cache(open_log_dir)
     for each in found:  # the log of several brokers does not show what one of them has lost
         name = f"{each.topic}-{each.partition}"
         with failed.of(name):
-            own = open_log_dir(os.path.dirname(each.source))
-            for reason in missing_offsets(own.log(each.topic, each.partition)):
+            own = opened(os.path.dirname(each.source)).log(each.topic, each.partition)
+            for reason in missing_offsets(own):
                 failed.add(name, reason)
     if not (found or failed.names or as_json):
         reason = (
