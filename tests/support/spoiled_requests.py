@@ -11,6 +11,7 @@ import itertools
 import os
 import re
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -50,7 +51,7 @@ def hasty_clients() -> Iterator[None]:
     }  # fmt: skip
     retries = {"max_retries": 2, "retry_timeout": timedelta(seconds=5), "backoff": backoff}
     seconds = itertools.count(0.0, 40.0)
-    clock = SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _: None)
+    clock = SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _: None, time=time.time)
     with (
         mock.patch.object(objects, "_RETRIES", retries),
         mock.patch.object(objects, "_TIMEOUT", "250ms"),
