@@ -464,6 +464,24 @@ def test_a_missing_segment_is_an_error_if_its_indexes_are_left(partition: Path) 
     assert [(16, 32)] == [each[:2] for each in log.lost_segments]
 
 
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_an_emptied_segment_is_a_loss_if_its_indexes_have_entries(
+    partition: Path, caplog: pytest.LogCaptureFixture, is_compacted: bool
+) -> None:
+    """Compaction may empty a segment, and then also its indexes."""
+    (partition / CLOSED).write_bytes(b"")
+    if is_compacted:
+        for suffix in (".index", ".timeindex"):
+            (partition / CLOSED).with_suffix(suffix).write_bytes(b"")
+    log = open_log(partition)
+    found = {(each.kind, each.offset, each.end_offset) for each in LogCheck(log).findings()}
+
+    assert [*range(16), *range(32, 48)] == offsets(log)
+    assert ([] if is_compacted else [(16, 32)]) == [each[:2] for each in log.lost_segments]
+    assert ((FindingKind.MISSING_SEGMENT, 16, 32) in found) is not is_compacted
+    assert ("has entries, and its segment is empty" in caplog.text) is not is_compacted
+
+
 def test_a_missing_first_segment_is_named(
     partition: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -109,6 +109,12 @@ class LostSegments(LostOffsets):
         return f"offsets [{self.start_offset}, {self.end_offset}) are missing: {self.why}"
 
 
+class EmptiedSegment(LostSegments):
+    """Offsets of a segment whose file has no byte, although its indexes have entries."""
+
+    __slots__ = ()
+
+
 def _why_gone(path: str, of_index: str) -> str:
     """What an index, or an entry that has the name of a segment and is no file, shows."""
     name = os.path.basename(path)
@@ -242,7 +248,29 @@ class ListedSegments:
             if end is not None and end <= base_offset and (is_sign or path.endswith(".log")):
                 why = _why_gone(path, "is there, and its segment is gone")
                 found[i] = LostSegments(end, bases[i], why)
-        return tuple(found.values())
+        found = dict(self._emptied) | found
+        return tuple(found[i] for i in sorted(found))
+
+    @cached_property
+    def _emptied(self) -> dict[int, EmptiedSegment]:
+        """Segments that had records and have none, by the number of the segment after them."""
+        # Compaction may leave such a file. Then its indexes are empty, too.
+        bases, found = self.files.paths.base_offsets, dict[int, EmptiedSegment]()
+        for i in range(1, len(bases)):
+            if self.files.sizes[i - 1] or not self._path or bases[i] <= self._log_start:
+                continue
+            with (
+                contextlib.suppress(SegmentLogError, OSError),
+                self.segment(i - 1).opened() as opened,
+            ):
+                for index in (opened.time_index, opened.offset_index):
+                    if index.n_entries:
+                        why = (
+                            f"{os.path.basename(index.path)} has entries, and its segment is empty"
+                        )
+                        start = max(bases[i - 1], self._log_start)
+                        found[i] = EmptiedSegment(start, bases[i], why)
+        return found
 
     @cached_property
     def _put_aside(self) -> set[int]:

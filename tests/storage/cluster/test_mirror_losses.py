@@ -4,6 +4,7 @@ import contextlib
 import os
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -311,9 +312,17 @@ def test_a_mirror_that_is_killed_moves_all_partitions_and_the_state_or_none(
     assert {True, False} == outcomes
 
 
+def empty(path: Path) -> None:
+    """Leave a file without its bytes."""
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("lose", [Path.unlink, empty])
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_copy_keeps_what_its_source_has_lost(tmp_path: Path, place: int) -> None:
-    """A segment is gone from the beginning, the middle or the end of the source."""
+def test_a_copy_keeps_what_its_source_has_lost(
+    tmp_path: Path, place: int, lose: Callable[[Path], object]
+) -> None:
+    """A segment is gone from the beginning, the middle or the end of the source, or is empty."""
     source, to = tmp_path / "source", tmp_path / "to"
     write(source, "a1", config=ROLLING)
     write(source, "b2" * 30, config=ROLLING)
@@ -323,7 +332,7 @@ def test_a_copy_keeps_what_its_source_has_lost(tmp_path: Path, place: int) -> No
     whole = values(to)
     write(source, "e5", topic="u")
     (log,) = [source / "t-0" / f"{place:020d}.log"]
-    log.unlink()
+    lose(log)
     told: list[str] = []
     found = segmentlog.mirror(source, to=to, on_failure=lambda name, _: told.append(name))
 
@@ -335,12 +344,15 @@ def test_a_copy_keeps_what_its_source_has_lost(tmp_path: Path, place: int) -> No
         segmentlog.mirror(source, to=to)
 
 
-def test_a_copy_of_a_log_with_a_loss_can_be_repeated(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lose", [Path.unlink, empty])
+def test_a_copy_of_a_log_with_a_loss_can_be_repeated(
+    tmp_path: Path, lose: Callable[[Path], object]
+) -> None:
     """The copy has never had the records."""
     source, to = tmp_path / "source", tmp_path / "to"
     for each in ("a1", "b2" * 30, "c3" * 30):
         write(source, each, config=ROLLING)
-    (source / "t-0" / f"{1:020d}.log").unlink()
+    lose(source / "t-0" / f"{1:020d}.log")
     segmentlog.mirror(source, to=to)
     (found,) = segmentlog.mirror(source, to=to)
 

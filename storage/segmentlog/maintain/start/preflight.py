@@ -33,7 +33,7 @@ from segmentlog.maintain.start.directories import BrokerStart
 from segmentlog.maintain.start.loading import LoadingDirectory
 from segmentlog.maintain.start.steps import StartAction, StartStep, is_of_a_broker
 from segmentlog.model import METADATA_TOPIC
-from segmentlog.reads.listed import LostSegments
+from segmentlog.reads.listed import EmptiedSegment, LostSegments
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.store.partitions import NamedPartition, list_partitions
 from segmentlog.store.paths import local_path, why_not_there
@@ -303,6 +303,8 @@ def _log_steps(directory: str, topics: Collection[str]) -> Iterator[StartStep]:
             with contextlib.suppress(SegmentLogError):
                 lost_segments = opened.log(*each.topic_partition).lost_segments
             for lost in lost_segments:
+                if isinstance(lost, EmptiedSegment):  # a start leaves its files as they are
+                    continue
                 yield StartStep(
                     StartAction.DELETE, *each.topic_partition, each.path,
                     f"{lost}: a starting broker removes the index, the only sign of the loss",
