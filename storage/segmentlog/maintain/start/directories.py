@@ -167,7 +167,9 @@ class BrokerStart:
                 action = StartAction.REFUSE if is_last else each.action
                 yield each._replace(action=action, remedy=self._right_ids(directory, known))
         self._is_old = bool(known) and all(each.version == 0 for each in known)
-        self._places = {each.directory_id: os.path.dirname(each.path) for each in known}
+        places = {each.directory_id: os.path.dirname(each.path) for each in known}
+        # The logs of a directory that only has the metadata are not looked at.
+        self._places = {each: at for each, at in places.items() if at in self.directories}
         yield from self._disagreements(known)
 
     def _right_ids(self, directory: str, known: Collection[_Identity]) -> str:

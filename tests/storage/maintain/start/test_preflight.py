@@ -368,6 +368,17 @@ def test_a_copy_in_its_log_directory_becomes_the_log(directory: Path, name: str)
     assert all(each.remedy for each in ordered if each.has_harm)
 
 
+def test_logs_of_a_directory_that_only_has_the_metadata_are_not_missing(directory: Path) -> None:
+    """A copy is still on its way to the second directory, which alone is recovered."""
+    second = second_disk(directory, "orders-1", "orders-2")
+    shutil.copytree(directory / "orders-0", second / FUTURE)
+    actions = {each.action for each in segmentlog.preflight(second, metadata=directory)}
+    assert not {StartAction.MISSING, StartAction.EMPTY} & actions
+    (second / ".kafka_cleanshutdown").unlink()
+    steps = segmentlog.recover(second, metadata=directory)
+    assert RecoveryKind.MARKED_CLEAN == steps[-1].kind
+
+
 def test_without_metadata_a_copy_beside_its_log_ends_the_start(directory: Path) -> None:
     """All three commands say so, and the remedy is one that a user can follow."""
     shutil.rmtree(directory / METADATA)
