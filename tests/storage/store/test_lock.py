@@ -281,3 +281,13 @@ def test_a_holder_that_has_lost_the_lock_changes_nothing(
                 rename(str(tmp_path / name), str(tmp_path / "c"))
             assert lost.value.is_lost
     remove_file(str(tmp_path / "a"))
+
+
+def test_a_holder_notices_a_broker_that_has_the_lock(tmp_path: Path) -> None:
+    """A broker does not change the time of the file, and holds its lock for days."""
+    (tmp_path / "a").touch()
+    with DirectoryLock(str(tmp_path)) as held:
+        lock._unlock(held._descriptor)  # as when a lease expires
+        with as_broker(tmp_path), pytest.raises(LogLockedError, match="another process has taken"):
+            remove_file(str(tmp_path / "a"))
+        remove_file(str(tmp_path / "a"))  # the lock is taken back
