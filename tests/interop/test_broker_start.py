@@ -193,7 +193,7 @@ def test_logs_that_only_a_broker_reads_are_served_to_their_ends(
 
 @pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "unclean"])
 @pytest.mark.parametrize("what", CLOSED)
-def test_an_index_that_cannot_be_opened_takes_the_directory_offline(
+def test_a_file_that_cannot_be_opened_takes_the_directory_offline(
     tmp_path: Path, what: str, *, is_clean: bool
 ) -> None:
     """A broker without another log directory ends; it starts with a dangling ``.txnindex``."""

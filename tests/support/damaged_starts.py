@@ -214,16 +214,16 @@ FUTURES: dict[str, tuple[Callable[[Path, Path], None], list[tuple[StartAction, s
 }
 
 
-#: Indexes that are links into nowhere, or directories.
+#: Files of a log that are links into nowhere, or directories.
 CLOSED = [
     f".{kind}, {what}"
-    for kind in ("index", "timeindex", "txnindex")
+    for kind in ("index", "timeindex", "txnindex", "log")
     for what in ("dangling", "directory")
 ]
 
 
 def close(directory: Path, what: str) -> Path:
-    """Put one of these in place of an index; returns its path."""
+    """Put one of these in place of a file; returns its path."""
     suffix, kind = what.split(", ")
     path = (directory / "orders-0" / LOG).with_suffix(suffix)
     path.unlink(missing_ok=True)

@@ -25,7 +25,7 @@ from segmentlog.errors import LogDirectoryError
 from segmentlog.format.kernels import layout
 from segmentlog.format.names import (
     INDEXES,
-    SPARSE_INDEXES,
+    LOG_AND_ALL_INDEXES,
     FileKind,
     FileState,
     parse_segment_file,
@@ -224,20 +224,27 @@ def left_out(path: str) -> Iterator[tuple[str, int, str]]:
 
 
 def not_opened(path: str) -> Iterator[tuple[str, int, str]]:
-    """Indexes that a broker cannot open: path, base offset, and why."""
+    """Files that a broker cannot open: path, base offset, and why.
+
+    They are indexes; or a segment that is no file, if there is no other: the broker begins a log.
+    """
     entries = sorted(list_entries(path))
     logs = {name[:20] for name, _ in entries if name[20:] == ".log"}
+    is_begun = any(is_file(os.path.join(path, f"{each}.log")) for each in logs)
     for name, kind in entries:
         parsed = parse_segment_file(name) if kind is not FileType.FILE else None
-        is_index = parsed and parsed.kind in INDEXES and parsed.state == FileState.LIVE
-        if parsed is None or not is_index or name[:20] not in logs:
+        if parsed is None or parsed.state != FileState.LIVE or name[:20] not in logs:
+            continue
+        if parsed.kind not in (INDEXES if is_begun else LOG_AND_ALL_INDEXES):
             continue
         file = os.path.join(path, name)
         remedy = "remove it: segmentlog reindex then builds the file again from the log"
+        if parsed.kind == FileKind.LOG:
+            remedy = "put the segment in its place"
         if is_directory(file):
             yield file, parsed.offset, f"is a directory; {remedy}"
         # A broker makes the file at the end of a link, but no directory.
-        elif parsed.kind in SPARSE_INDEXES and not is_directory(
+        elif parsed.kind != FileKind.TRANSACTION_INDEX and not is_directory(
             os.path.dirname(target := os.path.realpath(file))
         ):
             why = f"is a symbolic link to {target}, whose directory is not there"

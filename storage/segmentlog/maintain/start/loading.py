@@ -76,7 +76,7 @@ class LogStart:
 
     @cached_property
     def not_opened(self) -> Sequence[tuple[str, int, str]]:
-        """Indexes that the broker cannot open: it gets no further."""
+        """Files that the broker cannot open: it gets no further."""
         return [*not_opened(self._path)]
 
     @property
@@ -105,7 +105,7 @@ class LogStart:
         yield from self._names()
         yield from epochs_step(*self._where, self._path)
         for path, base_offset, why in self.not_opened:
-            yield self._step(StartAction.OFFLINE, path, f"the index {why}", offset=base_offset)
+            yield self._step(StartAction.OFFLINE, path, f"the file {why}", offset=base_offset)
         if self.not_opened:
             return
         yield from self._indexes()

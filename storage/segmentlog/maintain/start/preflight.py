@@ -37,7 +37,7 @@ from segmentlog.reads.listed import EmptiedSegment, LostSegments
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.store.partitions import NamedPartition, list_partitions
 from segmentlog.store.paths import local_path, why_not_there
-from segmentlog.store.readable import is_directory, list_names
+from segmentlog.store.readable import is_directory, is_file, list_names
 from segmentlog.store.system_errors import in_words, storage_errors
 
 
@@ -313,7 +313,10 @@ def _log_steps(directory: str, topics: Collection[str]) -> Iterator[StartStep]:
                 )  # fmt: skip
             promised = loading.high_watermarks.get(each.topic_partition, 0)
             # A broker follows links that readers leave out.
-            if promised > 0 and not log.has_segments and not [*left_out(each.path)]:
+            is_empty = not log.has_segments and not any(
+                is_file(at) for at, *_ in left_out(each.path)
+            )
+            if promised > 0 and is_empty:
                 yield StartStep(
                     StartAction.MISSING, *each.topic_partition, each.path,
                     "the directory has no segment: a starting broker begins an empty log",

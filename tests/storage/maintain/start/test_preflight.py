@@ -255,10 +255,11 @@ def test_a_batch_that_begins_below_the_name_of_its_segment_is_not_cut_off(
 
 @pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "unclean"])
 @pytest.mark.parametrize("what", CLOSED)
-def test_an_index_that_cannot_be_opened_takes_the_directory_offline(
+def test_a_file_that_cannot_be_opened_takes_the_directory_offline(
     directory: Path, what: str, *, is_clean: bool
 ) -> None:
     """`verify` and `recover` name it, too; without it, the broker starts."""
+    log = (directory / "orders-0" / LOG).read_bytes()
     path = close(directory, what)
     if not is_clean:
         (directory / ".kafka_cleanshutdown").unlink()
@@ -269,13 +270,26 @@ def test_an_index_that_cannot_be_opened_takes_the_directory_offline(
     assert expected == harm(steps)
     found = [each.kind for each in segmentlog.verify(directory) if each.path == str(path)]
     assert is_opened != (FindingKind.START_OFFLINE in found)
+    assert StartAction.MISSING not in {each.action for each in steps}
     failed = [
         each for each in segmentlog.recover(directory) if each.kind == RecoveryKind.LOG_FAILED
     ]
     assert is_opened or str(path) in failed[0].message
     (path.unlink if path.is_symlink() else path.rmdir)()
+    (directory / "orders-0" / LOG).write_bytes(log)
     segmentlog.reindex(directory)
     assert not harm(segmentlog.preflight(directory))
+
+
+def test_a_link_to_a_segment_that_a_broker_can_make_begins_an_empty_log(directory: Path) -> None:
+    """The broker makes the file, and serves no record."""
+    log = directory / "orders-1" / LOG
+    log.rename(directory.parent / "elsewhere")
+    log.symlink_to(directory.parent / "nowhere")
+    steps = segmentlog.preflight(directory)
+    assert [("orders", 1)] == [
+        (each.topic, each.partition) for each in steps if each.action == StartAction.MISSING
+    ]
 
 
 @pytest.mark.parametrize("entries", ["5 0\n3 10", "0 10\n3 5", "0 0\n0 10"])
