@@ -130,6 +130,7 @@ def test_damage_is_a_finding_with_its_object(damage: str, log: Path) -> None:
             assert damage == "the marker is missing"
             assert not shallow
             continue
+        assert all(where.startswith(url) for _, where in found)
         is_found = any(each == kind and path in where for each, where in found)
         assert is_found == (is_shallow or not shallow), found
 

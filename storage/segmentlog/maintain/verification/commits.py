@@ -84,7 +84,7 @@ def commit_findings(objects: Objects, location: BucketLocation) -> Iterator[Find
 
 
 def _of_commit(path: str, reason: str) -> Finding:
-    remedy = "readers stop there, unless a later checkpoint spares them; restore the object"
+    remedy = "the log cannot be read, unless a later checkpoint spares it; restore the object"
     return MakeFinding()(FindingKind.COMMIT, path, f"{reason}; {remedy}")
 
 

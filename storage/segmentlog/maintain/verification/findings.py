@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from segmentlog.maintain.start.steps import StartAction, StartStep
+from segmentlog.masking import with_plain_buckets
 from segmentlog.model import TopicPartition
 
 
@@ -123,8 +124,8 @@ class MakeFinding(NamedTuple):
     ) -> Finding:
         """`severity`: by default, the usual one of the kind."""
         severity = severity or _SEVERITIES.get(kind, Severity.ERROR)
-        where = (*self.topic_partition, path, position, offset)
-        return Finding(severity, kind, *where, message, end_offset)
+        where = (*self.topic_partition, with_plain_buckets(path), position, offset)
+        return Finding(severity, kind, *where, with_plain_buckets(message), end_offset)
 
 
 def unfinished_commits(guards: Iterable[str]) -> Iterator[Finding]:
