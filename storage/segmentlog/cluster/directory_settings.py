@@ -21,6 +21,7 @@ A broker's settings that are defaults of its topics have other names in the brok
 If several names of a setting are set, the one with the finest unit counts.
 """
 
+import contextlib
 import logging
 import os
 from collections import Counter
@@ -235,6 +236,25 @@ def partitions_for_upkeep(
     return [each for each in chosen if each.topic not in INTERNAL_TOPICS]
 
 
+@contextlib.contextmanager
+def _may_lack(needs: Collection[str] | None, given: Mapping[str, str] | None) -> Iterator[None]:
+    """Read settings, or warn that they cannot be read, if all that decide were given."""
+    try:
+        yield
+    except (SegmentLogError, OSError) as error:
+        if needs is None:
+            raise
+        if missing := [each for each in needs if each not in (given or {})]:
+            if not isinstance(error, LogDirectoryError):
+                raise
+            hint = f"name a complete copy (metadata), or also give {', '.join(missing)}"
+            raise LogDirectoryError(error.path, f"{error.reason}; or {hint}") from error
+        logger.warning(
+            "%s; the settings in it do not count: those that were given do, and Kafka's defaults",
+            in_words(error),
+        )
+
+
 class DirectorySettings:
     """The settings of a directory's topics, as they were when they were read.
 
@@ -313,25 +333,15 @@ class DirectorySettings:
         )  # fmt: skip
         if not is_of_a_broker(directory):
             # Before the settings: a guard that is gone by now has left them without its topic.
-            gone = topics_taken_out(directory)
-            return settings(file=SettingsFile.read(directory).without(gone))
+            gone, file = topics_taken_out(directory), SettingsFile()
+            with _may_lack(needs, given):
+                file = SettingsFile.read(directory)
+            return settings(file=file.without(gone))
         place = directory if metadata is None else local_path(metadata)
         path, cluster = metadata_path(place), None
         if path is not None:
-            try:
+            with _may_lack(needs, given):
                 cluster = read_cluster_settings(path)
-            except (SegmentLogError, OSError) as error:
-                if needs is None:
-                    raise
-                if missing := [each for each in needs if each not in (given or {})]:
-                    if not isinstance(error, LogDirectoryError):
-                        raise
-                    hint = f"name a complete copy (metadata), or also give {', '.join(missing)}"
-                    raise LogDirectoryError(error.path, f"{error.reason}; or {hint}") from error
-                logger.warning(
-                    "%s; the settings in it do not count: those that were given do, and Kafka's "
-                    "defaults", in_words(error),
-                )  # fmt: skip
         elif metadata is not None:
             raise LogDirectoryError(place, "holds no __cluster_metadata-0")
         elif not is_optional and "cleanup.policy" not in (given or {}):

@@ -249,13 +249,18 @@ class _Mirror:
                 CLEANER_OFFSET_CHECKPOINT,
             )
         ]  # fmt: skip
-        moving = []
+        moving, followers = [], []
         for each in self._followers:
             at = each.log.topic_partition
-            found = each.followed(starts.get(at))
-            bounds = [found.start, found.high_watermark, found.end, found.cleaned_to]
-            if each.is_changed(found) or bounds != [known.get(at, -1) for known in checkpoints]:
-                moving.append((each, found))
+            with self._failures.of(at):
+                found = each.followed(starts.get(at))
+                bounds = [found.start, found.high_watermark, found.end, found.cleaned_to]
+                if each.is_changed(found) or bounds != [
+                    known.get(at, -1) for known in checkpoints
+                ]:
+                    moving.append((each, found))
+                followers.append(each)
+        self._followers = followers
         return moving
 
     def _carry_out(self, change: Change, moving: Sequence[tuple[Follower, Followed]]) -> None:

@@ -16,6 +16,7 @@ from typer.testing import Result
 import segmentlog
 from segmentlog.audits import AuditWork, Columns, merge, plan_audit
 from segmentlog.audits.parts import STRETCHES
+from segmentlog.cluster import follower
 from segmentlog.errors import SegmentLogError
 from segmentlog.log import checkpoint, listing
 from segmentlog.maintain.start import steps
@@ -229,6 +230,25 @@ def test_copies_and_comparisons_go_on(run: Run, example_data: str, tmp_path: Pat
         line.split(":")[0] for line in mirrored.stdout.splitlines()
     }
     assert "orders-1" in mirrored.stderr
+
+
+def test_a_mirror_goes_on_after_a_small_file_that_cannot_be_read(
+    run: Run, example_data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its partition stays as it was at the destination."""
+    opens = follower.opened_source
+
+    def refuse(path: str, *inode: int) -> object:
+        if path.endswith("orders-1/partition.metadata"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return opens(path, *inode)
+
+    monkeypatch.setattr(follower, "opened_source", refuse)
+    done = run("mirror", example_data, tmp_path / "copy", status=1)
+    copied = segmentlog.read(tmp_path / "copy", "orders")
+
+    assert done.stderr.endswith("segmentlog: 1 failure: orders-1; all else was done\n")
+    assert {0, 2} == {*copied["partition"].to_pylist()}
 
 
 def test_deletion_of_records_goes_on(run: Run, example_data: str, tmp_path: Path) -> None:
@@ -565,6 +585,19 @@ def test_a_topic_is_cloned_without_the_commits_of_some_groups(
     assert "fraud,new,0,7\n" in (tmp_path / "groups.csv").read_text()
     assert f"{name} is not read whole, and places of its groups may be missing: " in caplog.text
     assert done.stderr.endswith(f"segmentlog: 1 failure: {name}; all else was done\n")
+
+
+@pytest.mark.parametrize(
+    "command", [("retain", *LIMITS), ("erase", "--topic", "a", "--key", "k1")]
+)
+def test_upkeep_needs_no_file_of_settings_if_they_are_given(
+    run: Run, compacted: Path, caplog: pytest.LogCaptureFixture, command: tuple[str, ...]
+) -> None:
+    """A warning names the file, and that its settings do not count."""
+    (compacted / "segmentlog.settings").write_text("what?")
+    run(command[0], compacted, *command[1:], "--yes")
+
+    assert re.search("segmentlog.settings, .* the settings in it do not count", caplog.text)
 
 
 @pytest.mark.parametrize(

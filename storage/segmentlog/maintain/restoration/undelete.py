@@ -493,10 +493,11 @@ def _into_own(
         return checked()
     if not problems:
         prepare_directory(directory, new_token())
+    elif not exists(directory):  # nothing is made of it
+        raise _refused(directory, problems)
     with hold(directory, lock_timeout_seconds) as held:
         if checked().problems:
-            reason = f"cannot take the records: {'; '.join(problems)}"
-            raise LogDirectoryError(directory, reason)
+            raise _refused(directory, problems)
         with writer_into(held, topic, n_partitions) as writer:
             done = []
             for each in plan:
@@ -504,6 +505,10 @@ def _into_own(
                 done.append(append_to([writer], records, each, None, on_records))
             on_phase(f"{len(plan)} logs: become visible")
     return Restoration(tuple(done), (), ())
+
+
+def _refused(directory: str, problems: Sequence[str]) -> LogDirectoryError:
+    return LogDirectoryError(directory, f"cannot take the records: {'; '.join(problems)}")
 
 
 def _lacks_of(directory: str, topic: str, n_partitions: int) -> Iterator[str]:

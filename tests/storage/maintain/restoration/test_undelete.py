@@ -87,6 +87,19 @@ def test_a_topic_comes_back_into_another_directory(deleted: tuple[Path, pa.Table
     assert [] == [each.message for each in segmentlog.verify(to)]
 
 
+def test_a_directory_is_not_made_for_a_topic_that_lacks_a_partition(
+    deleted: tuple[Path, pa.Table],
+) -> None:
+    """The error says what is missing: the broker has removed all segments of a partition."""
+    directory, _ = deleted
+    for each in renamed(directory)[0].iterdir():
+        each.unlink()
+    with pytest.raises(LogDirectoryError, match=r"cannot take the records: .*-0 is not in the"):
+        segmentlog.undelete(directory, TOPIC, to=directory.parent / "saved")
+
+    assert not (directory.parent / "saved").exists()
+
+
 def test_a_topic_comes_back_beside_its_directories(deleted: tuple[Path, pa.Table]) -> None:
     """Also under another name; a second run is refused."""
     directory, records = deleted
