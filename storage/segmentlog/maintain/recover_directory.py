@@ -145,6 +145,7 @@ class DirectoryRecovery:
             if is_directory(each.path) and not each.is_metadata
             and each.state != DirectoryState.DELETE
         ]  # fmt: skip
+        current = {each.topic_partition for each in partitions if each.is_current}
         for begin in range(0, len(partitions), _TOGETHER):
             logs = [_OneLog(each) for each in partitions[begin : begin + _TOGETHER]]
             for log in logs:
@@ -153,10 +154,13 @@ class DirectoryRecovery:
             for log in logs:
                 yield from log.steps
                 self._is_whole &= not log.has_failed
-                if log.is_served and log.end_offset is not None:
-                    self._ends[log.topic_partition] = log.end_offset
-                    if log.plan is not None:
-                        self._synced_to[log.topic_partition] = log.end_offset
+                # The entries of checkpoints are those of a `-future` copy only where it is alone.
+                has_entries = log.is_current or log.topic_partition not in current
+                if not (log.is_served and has_entries) or log.end_offset is None:
+                    continue
+                self._ends[log.topic_partition] = log.end_offset
+                if log.plan is not None:
+                    self._synced_to[log.topic_partition] = log.end_offset
             if self._full:  # the other logs would fail, too, each with a line of its own
                 raise self._full[0]
         yield from self._high_watermarks()

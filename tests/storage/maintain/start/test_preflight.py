@@ -393,6 +393,25 @@ def test_logs_of_a_directory_that_only_has_the_metadata_are_not_missing(director
     assert RecoveryKind.MARKED_CLEAN == steps[-1].kind
 
 
+@pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "unclean"])
+def test_a_shorter_copy_beside_its_log_does_not_lower_the_high_watermark(
+    directory: Path, *, is_clean: bool
+) -> None:
+    """Both have one entry in each checkpoint, which is that of the log."""
+    shutil.copytree(directory / "orders-0", directory / FUTURE)
+    for each in (directory / FUTURE).glob("0*"):
+        each.unlink()
+    (directory / FUTURE / LOG).write_bytes(encode_batch([Record(0, 0, b"k", b"v")]))
+    if not is_clean:
+        (directory / ".kafka_cleanshutdown").unlink()
+        (directory / "recovery-point-offset-checkpoint").unlink()
+    kinds = {each.kind for each in segmentlog.recover(directory)}
+    assert RecoveryKind.HIGH_WATERMARK_LOWERED not in kinds
+    for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
+        assert "orders 0 20\n" in (directory / name).read_text()
+    assert 20 == segmentlog.open_log_dir(directory).log("orders", 0).end_offset()
+
+
 def test_without_metadata_a_copy_beside_its_log_ends_the_start(directory: Path) -> None:
     """All three commands say so, and the remedy is one that a user can follow."""
     shutil.rmtree(directory / METADATA)
