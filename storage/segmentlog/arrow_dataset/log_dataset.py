@@ -27,6 +27,7 @@ from segmentlog.arrow_dataset.bounds import (
 )
 from segmentlog.arrow_dataset.log_scanner import LogScanner
 from segmentlog.format.records.columns import TextColumns, record_schema
+from segmentlog.masking import with_plain_buckets
 from segmentlog.model import LogSlice, OnCorruptBatch, ScanPolicy, TimestampRange, TopicPartition
 
 #: Options of Arrow's scanners for its own threads, files and memory, which have no meaning here.
@@ -215,7 +216,8 @@ class LogDataset(Scannable, ds.UnionDataset):  # type: ignore[misc]
 
     def __repr__(self) -> str:
         names = dict.fromkeys(each.topic_partition.topic for each in self._bounds.partitions)
-        return f"LogDataset({', '.join(map(repr, self._bounds.paths))}, topics={list(names)})"
+        paths = with_plain_buckets(", ".join(map(repr, self._bounds.paths)))
+        return f"LogDataset({paths}, topics={list(names)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         has_headers = "headers" in self._schema.names

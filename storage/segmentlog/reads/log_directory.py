@@ -30,6 +30,7 @@ from segmentlog.format.names import (
     parse_partition_directory,
 )
 from segmentlog.log.checkpoint import read_meta_properties
+from segmentlog.masking import with_plain_buckets
 from segmentlog.model import (
     INTERNAL_TOPICS,
     IsolationLevel,
@@ -144,7 +145,7 @@ class LogDirectory:
         )
         if n_missing := len(self.missing_partitions()):
             counted += f", missing={n_missing}"
-        return f"LogDirectory({', '.join(map(repr, self.paths))}, {counted})"
+        return f"LogDirectory({with_plain_buckets(', '.join(map(repr, self.paths)))}, {counted})"
 
     def __iter__(self) -> Iterator[Log]:
         """The logs of all topics but brokers' own, by topic and partition; `log` opens others."""

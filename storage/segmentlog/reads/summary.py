@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from segmentlog.errors import SegmentLogError
 from segmentlog.log.segment import Segment
+from segmentlog.masking import with_plain_buckets
 
 if TYPE_CHECKING:
     from segmentlog.reads.log import Log
@@ -29,7 +30,7 @@ def in_a_line(log: "Log") -> str:
         )
     except (SegmentLogError, OSError) as error:
         found = f"cannot be read: {error}"
-    return f"{str(log.topic_partition)!r}, {found}, {log.path!r}"
+    return f"{str(log.topic_partition)!r}, {found}, {with_plain_buckets(log.path)!r}"
 
 
 def html_table(title: str, logs: "Iterable[Log]", n_left_out: int = 0) -> str:

@@ -348,6 +348,9 @@ def test_errors_show_the_url_that_the_user_knows(
     """The path that stands for it here has other signs, and the options of the URL."""
     url = f"bucket+file://{tmp_path}/log"
     _write(url, ["a"])
+    opened = segmentlog.open_log_dir(url)
+    for each in (opened, opened.log("orders", 0), segmentlog.dataset(url, "orders")):
+        assert url in repr(each)
     (data,) = (tmp_path / "log").glob("data/*/*.batches")
     data.write_bytes(data.read_bytes()[:-1] + b"\x7f")
     with pytest.raises(SegmentLogError) as failed:
