@@ -11,6 +11,7 @@ been committed yet: the high watermark of this log is not on disk.
 Rules: KIP-595, KIP-630, KIP-868 (transactions), ``RecordsSnapshotReader``, ``MetadataLoader``.
 """
 
+import errno
 import heapq
 import logging
 import os
@@ -112,13 +113,15 @@ def read_metadata(
     snapshot.  `policy`: its `on_corrupt_batch` decides whether damage, and records that cannot be
     read, are left out with a warning.  `end_offset`: up to which the log is read; None for its
     end.  Raises `MalformedRecordError` if a record cannot be decoded, or has a version that is not
-    known; `LogDirectoryError` if records between the snapshot and the log are missing, or the end
-    is damaged; `CorruptLogError` if a batch is damaged.
+    known; `LogDirectoryError` if records between the snapshot and the log are missing, the end is
+    damaged, or a file may not be read; `CorruptLogError` if a batch is damaged.
     """
     policy = policy or ScanPolicy()
     schemas, control = _schemas({*names, *_TRANSACTIONS}), CONTROL_RECORDS.intersection(names)
     pending: list[MetadataRecord] | None = None  # of a transaction that has not ended
-    for record in _records(path, schemas, control, policy, end_offset, is_history=is_history):
+    for record in _readable(
+        path, _records(path, schemas, control, policy, end_offset, is_history=is_history)
+    ):
         if record.name in CONTROL_RECORDS:
             yield record  # of the quorum, and in no transaction
         elif record.name == "BeginTransactionRecord":
@@ -132,6 +135,17 @@ def read_metadata(
             pending.append(record)
         else:
             yield record
+
+
+def _readable(path: str, records: Iterator[MetadataRecord]) -> Iterator[MetadataRecord]:
+    """The records; a file that may not be read is a fault of the metadata, like damage."""
+    try:
+        yield from records
+    except OSError as error:
+        if error.errno not in {errno.EACCES, errno.EPERM, errno.EIO}:
+            raise
+        reason = f"cannot be read: {error.strerror}"
+        raise LogDirectoryError(error.filename or path, reason) from error
 
 
 def read_unknown(

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -585,6 +586,26 @@ def test_a_topic_is_cloned_without_the_commits_of_some_groups(
     assert "fraud,new,0,7\n" in (tmp_path / "groups.csv").read_text()
     assert f"{name} is not read whole, and places of its groups may be missing: " in caplog.text
     assert done.stderr.endswith(f"segmentlog: 1 failure: {name}; all else was done\n")
+
+
+@pytest.mark.parametrize(("command", "status"), [("replicas", 0), ("mirror", 0), ("preflight", 1)])
+def test_metadata_that_may_not_be_read_ends_no_command(
+    run: Run, example_cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    command: str, status: int,
+) -> None:  # fmt: skip
+    """It is like metadata that is damaged."""
+    opens = os.open
+
+    def refuse(path: str, *options: int, **others: object) -> int:
+        if "__cluster_metadata-0/" in os.fspath(path) and str(path).endswith(".log"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return opens(path, *options, **others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "open", refuse)
+    to = [tmp_path / "copy", "--topic", "orders"] if command == "mirror" else []
+    done = run(command, example_cluster, *to, status=status)
+
+    assert "orders" in done.stdout or "cannot be read: Permission denied" in done.stdout
 
 
 @pytest.mark.parametrize(
