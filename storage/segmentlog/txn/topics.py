@@ -96,9 +96,8 @@ def check_partition_path(path: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         if not may_write(path, MAY_WRITE | os.X_OK):
             raise LogDirectoryError(path, why_not_written(path))
-        parsed = filter(None, map(parse_segment_file, list_names(path)))
-        live_log = FileKind.LOG, FileState.LIVE
-        bases = [each.offset for each in parsed if (each.kind, each.state) == live_log]
+        logs = [each for each in list_names(path) if each.endswith(".log")]
+        bases = [each.offset for each in filter(None, map(parse_segment_file, logs))]
         for kind in LOG_AND_SPARSE_INDEXES if bases else ():
             file = os.path.join(path, segment_file_name(max(bases), kind))
             if exists(file) and not may_write(file):

@@ -12,9 +12,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from segmentlog.errors import CorruptLogError, OffsetsOutOfOrderError, UnsupportedFormatError
+from segmentlog.errors import (
+    CorruptLogError,
+    LogDirectoryError,
+    OffsetsOutOfOrderError,
+    UnsupportedFormatError,
+)
 from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT, partition_path
 from segmentlog.log.checkpoint import read_leader_epochs
+from segmentlog.log.listing import left_out as files_left_out
 from segmentlog.log.listing import list_segments
 from segmentlog.log.producers import save_producers
 from segmentlog.model import LARGEST_LONG, Appended, TopicPartition
@@ -108,7 +114,11 @@ def commit_staged(
 
     # 2. The logs are prepared.
     for each in partitions:
-        check_partition_path(partition_path(directory, each))
+        path = partition_path(directory, each)
+        check_partition_path(path)
+        # A broker reads these files, and might find the offsets of new records in them.
+        for file, _, why in files_left_out(path) if exists(path) else ():
+            raise LogDirectoryError(file, f"{why}; nothing is written to this log before")
     ready = ready_to_append(held, partitions, flush=flush, no_reboot=change.boot != "")
     held.checkpoints.write()
 

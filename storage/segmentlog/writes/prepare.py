@@ -23,7 +23,7 @@ from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.checkpoint import read_leader_epochs, write_leader_epochs
 from segmentlog.log.index_builder import rebuild_indexes
 from segmentlog.log.leader_epochs import EpochStarts
-from segmentlog.log.listing import left_out, list_segments, remove_indexes_without_log
+from segmentlog.log.listing import list_segments, remove_indexes_without_log
 from segmentlog.log.segment import Segment, find_log_end
 from segmentlog.log.swaps import settle_swaps
 from segmentlog.model import LARGEST_LONG, TopicPartition
@@ -187,8 +187,6 @@ def _plan(
     if settles:
         settle_swaps(path)
     segments = list_segments(path)
-    for file, _, why in left_out(path):  # new records might get offsets that a broker finds in it
-        raise LogDirectoryError(file, f"{why}; nothing is written to this log before")
     if not segments:
         raise LogDirectoryError(path, "holds no segment; segmentlog recover mends that")
     # Closed segments that were never synced are checked and synced once, before the recovery point
