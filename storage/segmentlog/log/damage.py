@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from segmentlog.format.kernels.memory import Bytes, Int64s
     from segmentlog.log.segment import OpenSegment, PlacedHeader
 
+#: The most bytes that are read to judge one batch: a damaged length may be any number.
+MOST_BATCH_BYTES = 256 << 20
+
 _SEARCH_BYTES = 16 << 20
 _OVERLAP_BYTES = 8 << 20  # batches up to this size are found wherever they stand
 

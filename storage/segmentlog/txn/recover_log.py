@@ -29,6 +29,7 @@ from segmentlog.format.names import INDEXES, FileKind, FileState, segment_file_n
 from segmentlog.format.records.decoder import BatchScanner
 from segmentlog.format.records.header import parse_header
 from segmentlog.log.damage import (
+    MOST_BATCH_BYTES,
     first_offset,
     good_batch_after,
     is_good_batch,
@@ -257,7 +258,7 @@ def _refuse_misnamed(segment: Segment, before: int) -> None:
     with open_file(segment.path, follow=False) as file:
         head = file.read(0, layout.HEADER_BYTES)
         header = parse_header(head.ljust(layout.HEADER_BYTES, b"\0"))
-        size = min(max(header.size_in_bytes, 0), segment.size)
+        size = min(max(header.size_in_bytes, 0), segment.size, MOST_BATCH_BYTES)
         if not is_good_batch(file.read(0, size), 0, LEAST_LONG):
             return
         begin = first_offset(file, 0, header)

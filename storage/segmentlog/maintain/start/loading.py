@@ -28,7 +28,7 @@ from segmentlog.format.names import (
 )
 from segmentlog.format.records.header import parse_header
 from segmentlog.log.checkpoint import read_leader_epochs, read_offsets
-from segmentlog.log.damage import is_good_batch
+from segmentlog.log.damage import MOST_BATCH_BYTES, is_good_batch
 from segmentlog.log.indexes import read_transaction_index
 from segmentlog.log.listing import list_segments, not_opened
 from segmentlog.log.producer_snapshot import list_snapshots, read_snapshot, snapshot_path
@@ -44,7 +44,6 @@ _PEEKED = 17  #: bytes that have to be there before a broker looks at a length
 _HEAD = struct.Struct(">qi")
 _WINDOW_BYTES = 1 << 20
 _MOST_LOOKED_AT = 1000  #: batches of a segment
-_MOST_BATCH_BYTES = 256 << 20  #: a length in damaged bytes may be any number
 _NUMBERED = tuple(f".{kind}" for kind in FileKind)
 
 
@@ -243,7 +242,7 @@ class LogStart:
                     head = file.read(position, min(layout.HEADER_BYTES, each.size - position))
                     header = parse_header(head.ljust(layout.HEADER_BYTES, b"\0"))
                     size = min(
-                        max(header.size_in_bytes, 0), each.size - position, _MOST_BATCH_BYTES
+                        max(header.size_in_bytes, 0), each.size - position, MOST_BATCH_BYTES
                     )
                     if not is_good_batch(file.read(position, size), 0, LEAST_LONG):
                         if i >= first:
