@@ -15,6 +15,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from segmentlog.bucket.growing import Growing
+from segmentlog.bucket.objects import is_data_key
 from segmentlog.errors import CorruptCheckpointError, OptionError
 from segmentlog.format.names import DirectoryState, parse_partition_directory
 from segmentlog.model import LARGEST_LONG, TopicPartition
@@ -43,7 +44,6 @@ _Found = TypeVar("_Found")
 
 COMMIT_FORMAT = 1
 
-_KEY = re.compile(r"data/[0-9A-Za-z]+/[0-9]+-[0-9A-Za-z]+\.batches")
 _TOPIC_ID = re.compile(r"[0-9A-Za-z_-]{22}")
 _MOST_PARTITIONS = 1_000_000  # of a topic; more would fill the memory of each reader
 CHECKPOINT_FORMAT = 1
@@ -400,7 +400,7 @@ def _check_commit(found: Mapping[str, Any]) -> None:
         check_types((topic, key), (str, str))
         _numbers([partition, offset, start, size])
     for key in (*found["objects"], *(each[3] for each in snapshots)):
-        if _KEY.fullmatch(key) is None:
+        if not is_data_key(key):
             raise ValueError(f"expected the key of a data object, found {key[:80]!r}")
     columns = found["extents"]
     _numbers(columns["topic"], 0, len(found["topics"]) - 1)
@@ -685,7 +685,7 @@ def _check_checkpoint(about: Mapping[str, Any], table: "pa.Table") -> None:
     keys = (keys.dictionary_decode() if pa.types.is_dictionary(keys.type) else keys).to_pylist()
     snapshots = [each[5] for each in about["logs"] if each[5] is not None]
     for key in (*keys, *(each[1] for each in snapshots)):
-        if _KEY.fullmatch(key) is None:
+        if not is_data_key(key):
             raise ValueError(f"expected the key of a data object, found {key[:80]!r}")
     _numbers([about["number"]], 1)
     _numbers([about["time_ms"]])

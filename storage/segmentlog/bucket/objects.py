@@ -38,8 +38,10 @@ _T = TypeVar("_T")
 MARKER = "segmentlog.bucket"
 
 DATA = "data/"  #: beginning of the keys of data objects
+_DATA_KEY = re.compile(r"data/[0-9A-Za-z]+/[0-9]+-[0-9A-Za-z]+\.batches")
 
 CLOCK = "segmentlog/clock/"  #: of objects that are made to be looked at, and removed
+_CLOCK_KEY = re.compile(r"segmentlog/clock/(now|doctor-[0-9a-f]+-[0-9]+)")
 
 INSTALL = "pip install 'pyspark-segmentlog[bucket]'"
 
@@ -75,6 +77,16 @@ _CREATING, _WRITING = "creating", "writing"  # in messages
 _MAKES = frozenset({_CREATING, _WRITING})
 
 _MOST_DELETED = 1000  # keys in one request, the most that S3 takes
+
+
+def is_data_key(key: str) -> bool:
+    """Whether a key has the form of a data object's, from its beginning to its end."""
+    return _DATA_KEY.fullmatch(key) is not None
+
+
+def is_clock_key(key: str) -> bool:
+    """Whether a key is of an object that only was made to be looked at."""
+    return _CLOCK_KEY.fullmatch(key) is not None
 
 
 def _code_in(said: str) -> str | None:
@@ -541,6 +553,32 @@ def _finds_as_copy(location: BucketLocation) -> bool:
 
 def _finds_as_log(location: BucketLocation) -> bool:
     return objects_at(location).get(MARKER) is not None
+
+
+def log_above(location: BucketLocation) -> BucketLocation | None:
+    """The nearest log whose place a place lies in, or None.
+
+    Raises `StorageError` if the store cannot be asked.
+    """
+    least = 0
+    if location.scheme == "abfs" and ":" in location.store.rpartition("@")[2].partition(";")[0]:
+        least = 1  # a server, whose paths begin with the container
+    prefix = location.prefix
+    while prefix.strip("/").count("/") + bool(prefix.strip("/")) > least:
+        prefix = prefix.rpartition("/")[0]
+        above = location._replace(prefix=prefix)
+        try:
+            if location.scheme == "file":
+                is_there = exists(f"{prefix}/{MARKER}")
+            else:
+                is_there = _connect(above).get(MARKER) is not None
+        except StorageError as error:
+            if error.errno != errno.EACCES:
+                raise
+            is_there = False  # the rights of many end at their own place
+        if is_there:
+            return above
+    return None
 
 
 def forget(location: BucketLocation) -> None:

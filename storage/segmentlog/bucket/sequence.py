@@ -27,7 +27,14 @@ from collections.abc import Callable
 from hashlib import blake2b
 
 from segmentlog.bucket.commits import Commit, State
-from segmentlog.bucket.objects import CLOCK, MARKER, MOST_WHOLE_BYTES, Objects, objects_at
+from segmentlog.bucket.objects import (
+    MARKER,
+    MOST_WHOLE_BYTES,
+    Objects,
+    is_clock_key,
+    log_above,
+    objects_at,
+)
 from segmentlog.errors import (
     CommitInDoubtError,
     CorruptCheckpointError,
@@ -239,19 +246,26 @@ class Sequence:
         """Make the log, unless it is there; refuse a store without conditional writes.
 
         Raises `LogDirectoryError` if other objects are there: they may be a copied log directory,
-        which readers would no longer see.
+        which readers would no longer see; if the place lies in that of another log.
         """
         if self._is_checked:
             return
         marker = self._marker()
         if marker is None:
             keys = (each.key for each in self.objects.list(""))
-            other = next((key for key in keys if not key.startswith(CLOCK)), None)
+            other = next((key for key in keys if not is_clock_key(key)), None)
             # Asked again: another writer may have made the log, and written to it, since.
             if other is not None and self._marker() is None:
                 reason = (
                     f"holds other objects, such as {other}, and no log that can be appended "
                     "to: give an empty place"
+                )
+                raise LogDirectoryError(str(self.location), reason)
+            above = log_above(self.location) if other is None else None
+            if above is not None:
+                reason = (
+                    f"lies in the place of another log, {above}: who copies, moves or removes "
+                    "that log would take this one along; give a place beside it"
                 )
                 raise LogDirectoryError(str(self.location), reason)
             self.objects.create(MARKER, _LAYOUT)

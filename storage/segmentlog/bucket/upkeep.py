@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from segmentlog.bucket.commits import Commit, PartitionLog, State
-from segmentlog.bucket.objects import CLOCK, DATA
+from segmentlog.bucket.objects import CLOCK, DATA, is_clock_key, is_data_key
 from segmentlog.bucket.sequence import sequence_at
 from segmentlog.errors import LogChangedError, UnknownTopicOrPartitionError
 from segmentlog.model import TopicPartition
@@ -134,13 +134,14 @@ def sweep_objects(
     `longest_read_ms`: objects of records that left the log since then stay for readers.
     """
     sequence = sequence_at(location)
-    # Before the state: an object that is listed and then committed is named by the state.
-    found = {each.key: each for each in sequence.objects.list(DATA)}
+    # Before the state: an object that is listed and then committed is named by the state.  Objects
+    # with other names are those of somebody else, as those of a log further below.
+    found = {each.key: each for each in sequence.objects.list(DATA) if is_data_key(each.key)}
     # Without a later commit, its objects would seem to be unused.
     state, now_ms = sequence.refresh(lists=True), int(time.time() * 1000)
     if not dry_run:
         sequence.objects.put(_NOW, [b"now"])
-    looked_at = {each.key: each for each in sequence.objects.list(CLOCK)}
+    looked_at = {each.key: each for each in sequence.objects.list(CLOCK) if is_clock_key(each.key)}
     # Objects have times of the store, from which this machine's clock may be days away.
     store_now_ms = now_ms if dry_run else max(each.modified_ms for each in looked_at.values())
     if state.left and now_ms - state.time_ms > FORGOTTEN_AFTER_MS and not dry_run:

@@ -35,7 +35,15 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from segmentlog.bucket.objects import CLOCK, MARKER, PART_BYTES, Objects, objects_at
+from segmentlog.bucket.objects import (
+    CLOCK,
+    MARKER,
+    PART_BYTES,
+    Objects,
+    is_clock_key,
+    log_above,
+    objects_at,
+)
 from segmentlog.bucket.sequence import Sequence
 from segmentlog.bucket.upkeep import sweep_objects
 from segmentlog.errors import LogDirectoryError, SegmentLogError
@@ -392,6 +400,9 @@ def _log(objects: Objects, location: BucketLocation) -> Check:
     sequence = Sequence(objects, location)
     try:
         if not sequence.is_made():
+            if above := log_above(location):
+                found = f"no log here, and none can be made: the place lies in the log {above}"
+                return Check(State.PROBLEM, "reading", found, "give a place beside that log")
             return Check(State.OK, "reading", "no log yet: the first write makes it")
     except LogDirectoryError as error:
         found, _, remedy = error.reason.partition("; ")
@@ -406,7 +417,7 @@ def _list(objects: Objects, *, is_there: bool) -> Check:
     for each in objects.list(""):
         if is_there:
             break
-        if not each.key.startswith(CLOCK):  # the first one is enough: there may be millions
+        if not is_clock_key(each.key):  # the first one is enough: there may be millions
             found = f"holds other objects, such as {each.key}, and no log that can be appended to"
             remedy = "give an empty place for a log; a copy of a log directory can only be read"
             return Check(State.PROBLEM, "listing", found, remedy)

@@ -1,6 +1,7 @@
 """Logs in object stores, written and read through the public functions."""
 
 import itertools
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -349,6 +350,37 @@ def test_a_sweep_ends_jobs_and_takes_their_objects(url: str) -> None:
         job.commit([staged])
     assert _values(url) == ["a"]
     assert segmentlog.sweep(url, longest_job_days=0).keys == ()
+
+
+def test_a_sweep_takes_only_what_it_has_made(tmp_path: Path) -> None:
+    """A log further below, which older versions allowed, and files of others."""
+    outer, others = tmp_path / "outer", tmp_path / "outer/data"
+    _write(f"bucket+file://{tmp_path}/inner", ["p"])
+    _write(f"bucket+file://{outer}", ["a"])
+    shutil.copytree(tmp_path / "inner", others / "payments")
+    shutil.copytree(tmp_path / "inner", outer / "segmentlog/clock")
+    foreign = ("reports/2026.csv", "ab/0-cd.batches.bak", "ab/notes", "ab/cd/0-ef.batches")
+    for name in (*foreign, "../segmentlog/clock/now-and-then"):
+        (others / name).parent.mkdir(parents=True, exist_ok=True)
+        (others / name).write_bytes(b"others'")
+    (others / "ab/0-cd.batches").write_bytes(b"of a job that was killed")
+    before = {each for each in outer.rglob("*") if each.is_file()}
+    swept = segmentlog.sweep(f"bucket+file://{outer}", longest_job_days=0, longest_read_days=0)
+    assert swept.keys == ("data/ab/0-cd.batches",)
+    left = {each for each in outer.rglob("*") if each.is_file()}
+    assert before - left == {others / "ab/0-cd.batches"}
+    for inner in (others / "payments", outer / "segmentlog/clock"):
+        assert _values(f"bucket+file://{inner}") == ["p"]
+
+
+def test_a_place_inside_another_log_is_refused(url: str) -> None:
+    _write(url, ["a"])
+    above, question, options = url.partition("?")
+    for below in ("below", "data/payments", "x/y/z"):
+        with pytest.raises(LogDirectoryError, match="lies in the place of another log"):
+            _write(f"{above}/{below}{question}{options}", ["b"])
+    _write(f"{above}-beside{question}{options}", ["b"])
+    assert _values(url) == ["a"]
 
 
 def test_a_job_commits_once(url: str) -> None:
