@@ -36,8 +36,8 @@ class SparkAudit(AuditResult):
 
     Attributes
     ----------
-    partitions, n_rows, n_rows_of_other_topics, n_rows_without_offset, unknown_partitions : see
-        `segmentlog.Audit`.
+    partitions, n_rows, n_rows_of_other_topics, n_rows_without_offset, unknown_partitions,
+    topics_not_audited : see `segmentlog.Audit`.
     """
 
     def __init__(self, merged: "MergedAudit", work: "AuditWork", found: "DataFrame") -> None:

@@ -47,7 +47,7 @@ from segmentlog.reads.listed import cut_by_file
 from segmentlog.reads.log import Log, find_bounds, in_milliseconds
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.ordered_reads import cut_for_threads
-from segmentlog.reads.stream_checkpoint import made_again
+from segmentlog.reads.stream_checkpoint import CheckpointOffsets, made_again
 from segmentlog.store.system_errors import is_of_one, storage_error
 from segmentlog.times import Time
 
@@ -195,6 +195,8 @@ def find_dataset_bounds(
             instance_of(option, each, tuple, accepted)
             if len(each) != 2:
                 raise refused(option, each, accepted)
+    # The query has read nothing of a partition that its checkpoint lacks.
+    is_place = isinstance(ending_offsets, CheckpointOffsets)
     missing = directory.missing_partitions(topics)
     option = "fail_on_data_loss=False" if has_option else ""
     if unread is None or not fail_on_data_loss:
@@ -205,8 +207,9 @@ def find_dataset_bounds(
 
     def check_end(topic_partitions: Collection[TopicPartition]) -> None:
         to_latest = [
-            each for each in topic_partitions if until is None and each not in ending_offsets
-        ]
+            each for each in topic_partitions
+            if until is None and each not in ending_offsets and not is_place
+        ]  # fmt: skip
         report_diskless(directory, to_latest, option, fail_on_data_loss=fail_on_data_loss)
 
     def warn_of_ends() -> None:
@@ -221,6 +224,8 @@ def find_dataset_bounds(
         for option, given in named.items():
             _check_topic(log, option, given, fail_on_data_loss=fail_on_data_loss)
         start, end = starting_offsets.get(topic_partition), ending_offsets.get(topic_partition)
+        if end is None and is_place:
+            end = log.log_start_offset if start is None else start
         offsets = find_bounds(
             log, start, end,
             since_ms=since_ms if start is None else None,

@@ -4,7 +4,7 @@ The kernels and ``pyarrow.dataset`` are loaded by the first call.
 """
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, Unpack
 
 import numpy as np
@@ -12,14 +12,16 @@ import pyarrow as pa
 
 from segmentlog.arguments import class_of_one_dialect, one_dialect, texts, whole_number
 from segmentlog.arrow_dataset.open_dataset import DatasetOptions, dataset_bounds
+from segmentlog.cluster.known_losses import known_losses
 from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.model import BYTES_OR_TEXT, IsolationLevel, OffsetRange, TopicPartition
+from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.times import Time
 
 if TYPE_CHECKING:
-    from segmentlog.arrow_dataset.bounds import DatasetBounds
+    from segmentlog.arrow_dataset.bounds import DatasetBounds, PartitionBounds
     from segmentlog.audits.spill import RangeList
     from segmentlog.audits.table_rows import RowCounts
 
@@ -59,8 +61,10 @@ class AuditedPartition(NamedTuple):
     aborted : rows of records whose transaction was aborted.
     markers : rows at the end of a transaction, where there is no record.
     nonexistent : rows at offsets that never existed: negative, or beyond the end of the log.
-    removed : rows whose records the log no longer has.  Compaction has removed these, or files
-        were lost; such a row proves nothing.
+    lost : offsets that had records which the log has lost, with or without a row: a segment is
+        gone, or a batch is damaged and left out.  What the table should have there is not known.
+    removed : rows whose records the log no longer has: compaction has removed these, or files were
+        lost without a trace.  Such a row proves nothing.
     possibly_missing : offsets that neither the log nor the table has.  If compaction has removed a
         record there, the table may have lacked it, or was made later.
     below_log_start : rows at offsets that retention has removed; nothing is known about them.
@@ -82,6 +86,7 @@ class AuditedPartition(NamedTuple):
     aborted: FoundOffsets = FoundOffsets()
     markers: FoundOffsets = FoundOffsets()
     nonexistent: FoundOffsets = FoundOffsets()
+    lost: FoundOffsets = FoundOffsets()
     removed: FoundOffsets = FoundOffsets()
     possibly_missing: FoundOffsets = FoundOffsets()
     below_log_start: FoundOffsets = FoundOffsets()
@@ -96,7 +101,7 @@ class AuditedPartition(NamedTuple):
 
 
 #: Findings that make a table incomplete, or wrong.
-FAULTS = ("missing", "duplicates", "aborted", "markers", "nonexistent")
+FAULTS = ("missing", "duplicates", "aborted", "markers", "nonexistent", "lost")
 #: All findings, in their order in results.
 FINDINGS = (*FAULTS, "removed", "possibly_missing", "below_log_start", "not_audited")
 
@@ -122,6 +127,7 @@ class AuditResult:
     n_rows_without_offset : rows with a null for their topic, partition or offset.
     unknown_partitions : rows of partitions that the log does not have, by partition; the first
         1,000 of these partitions.
+    topics_not_audited : topics of which no offset was audited, although log or table have some.
     """
 
     def __init__(self, partitions: Sequence[AuditedPartition], counts: "RowCounts") -> None:
@@ -130,17 +136,23 @@ class AuditResult:
         self.n_rows_of_other_topics = counts.n_of_other_topics
         self.n_rows_without_offset = counts.n_without_offset
         self.unknown_partitions = dict(sorted(counts.of_unknown_partitions.items()))
+        self.topics_not_audited = _not_audited(partitions)
 
     def __repr__(self) -> str:
         found = {name: self.count(name) for name in FAULTS}
         faults = ", ".join(f"{n} {name}" for name, n in found.items() if n)
-        said = "complete" if self.is_complete else faults or "not"
+        nothing = "nothing was audited" if self.topics_not_audited else "not complete"
+        said = "complete" if self.is_complete else faults or nothing
         return f"{type(self).__name__}({self.n_rows} rows: {said})"
 
     @property
     def is_complete(self) -> bool:
-        """Whether the table has each record of the log once, and no row that is no record."""
+        """Whether the table has each record of the log once, and no row that is no record.
+
+        It is false if no offset of a topic was audited, although log or table have some.
+        """
         is_known = not self.unknown_partitions and not self.n_rows_without_offset
+        is_known = is_known and not self.topics_not_audited
         return is_known and all(each.is_complete for each in self.partitions)
 
     def count(self, finding: str) -> int:
@@ -156,14 +168,24 @@ class AuditResult:
         return sum(each.n_offsets for each in found)
 
 
+def _not_audited(partitions: Iterable[AuditedPartition]) -> tuple[str, ...]:
+    """The topics of which nothing was compared, and something might have been."""
+    audited = {each.topic for each in partitions if each.start_offset < each.end_offset}
+    there = {
+        each.topic for each in partitions
+        if each.log_start_offset < each.log_end_offset or each.n_rows
+    }  # fmt: skip
+    return tuple(sorted(there - audited))
+
+
 @class_of_one_dialect()
 class Audit(AuditResult):
     """The result of `segmentlog.audit`.
 
     Attributes
     ----------
-    partitions, n_rows, n_rows_of_other_topics, n_rows_without_offset, unknown_partitions : see
-        `AuditResult`.
+    partitions, n_rows, n_rows_of_other_topics, n_rows_without_offset, unknown_partitions,
+    topics_not_audited : see `AuditResult`.
     """
 
     def __init__(
@@ -275,6 +297,8 @@ class AuditPlan(NamedTuple):
     codes: dict[TopicPartition, int]  # the place of each partition among the bounds, then `unread`
     others: set[TopicPartition]  # partitions of the same topics that are not audited
     most_ranges: int
+    #: of each partition among the bounds, the offsets whose segments are known to be gone
+    losses: tuple[tuple[OffsetRange, ...], ...]
 
     @property
     def n_topics(self) -> int:
@@ -302,13 +326,24 @@ def plan_audit(
     most_ranges = whole_number("most_ranges", most_ranges)
     known = {each.topic_partition for each in bounds.partitions} | failed.keys()
     chosen = _chosen(known, partitions)
-    bounded = tuple(each for each in bounds.partitions if each.topic_partition in chosen)
+    losses = dict["PartitionBounds", tuple[OffsetRange, ...]]()
+    for each in bounds.partitions:
+        if each.topic_partition in chosen:
+            try:
+                losses[each] = _losses(each.log)
+            except SegmentLogError as error:
+                failed[each.topic_partition] = error
     unread = {each: str(error) for each, error in failed.items() if each in chosen}
-    places = [*(each.topic_partition for each in bounded), *unread]
+    places = [*(each.topic_partition for each in losses), *unread]
     codes = {each: code for code, each in enumerate(places)}
-    return AuditPlan(
-        bounds._replace(partitions=bounded), unread, codes, known - chosen, most_ranges
-    )
+    bounds = bounds._replace(partitions=tuple(losses))
+    return AuditPlan(bounds, unread, codes, known - chosen, most_ranges, tuple(losses.values()))
+
+
+def _losses(log: Log) -> tuple[OffsetRange, ...]:
+    """The offsets whose segments are known to be gone, in order."""
+    found = (OffsetRange(each.start_offset, each.end_offset) for each in known_losses(log))
+    return tuple(each for each in found if each.start_offset < each.end_offset)
 
 
 @one_dialect("since", *DatasetOptions.__annotations__)
@@ -395,8 +430,9 @@ def audit(
     offsets.finish()
     comparison = Comparison(plan.bounds, offsets, spill, plan.most_ranges)
     found = []
-    for code, each in enumerate(plan.bounds.partitions):
-        found.append(comparison.of(each, code).result)
+    planned = zip(plan.bounds.partitions, plan.losses, strict=True)
+    for code, (each, losses) in enumerate(planned):
+        found.append(comparison.of(each, code, losses).result)
         on_partition(found[-1])
     for unread, error in plan.unread.items():
         n_rows = offsets.n_rows[plan.codes[unread]]

@@ -5,7 +5,7 @@ that the offsets that agree cost nothing.
 """
 
 import errno
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from segmentlog.format.kernels.memory import Int64s
 from segmentlog.log.checkpoint import known_topic_id
 from segmentlog.model import ALL_OFFSETS, OffsetRange, ScanPolicy, TopicPartition
 from segmentlog.reads.listed import FileChangedError, retry_if_relisted
-from segmentlog.reads.log import Log
+from segmentlog.reads.log import Log, log_start_beyond
 from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.reads.scan import scan_slice
 from segmentlog.store.system_errors import storage_errors
@@ -38,9 +38,9 @@ _SLICE_BYTES = 16 << 20
 class _Outside(IntEnum):
     """What is known of offsets outside the audited range; continues `Content`."""
 
-    BELOW_LOG_START = 4
-    NOT_AUDITED = 5
-    NONEXISTENT = 6
+    BELOW_LOG_START = 5
+    NOT_AUDITED = 6
+    NONEXISTENT = 7
 
 
 #: The finding for rows at an offset, by what the log has there.
@@ -82,11 +82,16 @@ class Comparison:
         return self._bounds.opens(*self._bounds.paths)
 
     def of(
-        self, partition: PartitionBounds, code: int, within: OffsetRange = ALL_OFFSETS
+        self,
+        partition: PartitionBounds,
+        code: int,
+        losses: Sequence[OffsetRange],
+        within: OffsetRange = ALL_OFFSETS,
     ) -> "ComparedPart":
         """The result for a partition, or for a part of it.
 
-        `code`: its number in the offsets of the table.  `within`: which offsets are counted.
+        `code`: its number in the offsets of the table.  `losses`: offsets whose segments are known
+        to be gone, in order.  `within`: which offsets are counted.
         """
         each, log = partition.topic_partition, partition.log
         for attempt in range(1, _ATTEMPTS + 1):
@@ -95,7 +100,7 @@ class Comparison:
             error = ""
             try:
                 with storage_errors(log.path):
-                    self._count(log, partition.offsets, within, code, counter)
+                    self._count(log, partition.offsets, losses, within, code, counter)
             except LogChangedError as change:
                 error = str(change)
                 is_same_topic = log.known_topic_id == known_topic_id(log.partition.path)
@@ -108,6 +113,7 @@ class Comparison:
             except SegmentLogError as failure:
                 error = str(failure)
             break
+        error = error or log_start_beyond(log)
         counter.finish()
         self.ranges |= {(each, name): lists[name] for name in FINDINGS}
         start, end = counter.audited
@@ -123,6 +129,7 @@ class Comparison:
         self,
         log: Log,
         offsets: OffsetRange,
+        losses: Sequence[OffsetRange],
         within: OffsetRange,
         code: int,
         counter: "_Counter",
@@ -134,7 +141,8 @@ class Comparison:
             later = self._later.log(log.topic_partition.topic, log.topic_partition.partition)
             log.check_topic(offsets)
             log_end = max(log_end, later.log_end_offset)
-        _walk(log, offsets, within, self._bounds.policy, log_end, cursor.again, counter)
+        policy = self._bounds.policy
+        _walk(log, offsets, losses, within, policy, log_end, cursor.again, counter)
         log.check_topic(offsets)
 
 
@@ -189,6 +197,7 @@ class _Counter:
         self._add("missing", is_record & ~is_row, lefts, rights, times)
         is_nothing = content == Content.NOTHING
         self._add("possibly_missing", is_nothing & ~is_row, lefts, rights, times)
+        self._add("lost", content == Content.LOST, lefts, rights, times)
         if not len(rows.first):
             return
         for kind, name in _OF_ROWS.items():
@@ -213,6 +222,7 @@ def _values_at(at: Int64s, first: Int64s, end: Int64s, values: Int64s) -> Int64s
 def _walk(
     log: Log,
     offsets: OffsetRange,
+    losses: Sequence[OffsetRange],
     within: OffsetRange,
     policy: ScanPolicy,
     log_end: int,
@@ -227,7 +237,8 @@ def _walk(
     counter.begin(audited, OffsetRange(log_start, log_end))
     cursor, reached = take_rows(), within.start_offset
     try:
-        for contents in _all_contents(log, audited, within, log_start, log_end, policy):
+        every = _all_contents(log, audited, within, log_start, log_end, policy)
+        for contents in _with_losses(losses, audited, within, every):
             while reached < contents.until:
                 end = cursor.reach(contents.until)
                 counter.add(reached, end, contents, cursor.take(reached, end))
@@ -265,6 +276,39 @@ def _all_contents(
             columns = (np.array([each], np.int64) for each in (first, until, int(content)))
             yield Contents(until, *columns)
         first = until
+
+
+def _with_losses(
+    losses: Sequence[OffsetRange],
+    audited: OffsetRange,
+    within: OffsetRange,
+    every: Iterable[Contents],
+) -> Iterator[Contents]:
+    """The same contents, with the offsets of segments that are known to be gone."""
+    # Those before the first segment have moved the log start up, and were asked for.
+    lost = [
+        each for each in losses
+        if audited.start_offset <= each.end_offset and each.start_offset < audited.end_offset
+    ]  # fmt: skip
+    begin = within.start_offset
+    for contents in every:
+        until = contents.until
+        here = [OffsetRange(max(first, begin), min(end, until)) for first, end in lost]
+        here = [each for each in here if each.start_offset < each.end_offset]
+        begin = until
+        yield _overlaid(contents, here) if here else contents
+
+
+def _overlaid(contents: Contents, lost: Sequence[OffsetRange]) -> Contents:
+    """Contents of which some ranges, in order, are lost, whatever they were."""
+    cuts = np.array(lost, np.int64).ravel()
+    bounds = np.unique(np.concatenate([contents.first, contents.end, cuts]))
+    lefts, rights = bounds[:-1], bounds[1:]
+    kinds = _values_at(lefts, *contents[1:])
+    is_lost = cuts.searchsorted(lefts, "right") % 2 == 1
+    is_known = is_lost | (_values_at(lefts, *contents[1:3], np.ones_like(contents.first)) > 0)
+    kinds = np.where(is_lost, int(Content.LOST), kinds)
+    return Contents(contents.until, lefts[is_known], rights[is_known], kinds[is_known])
 
 
 def scan_ranges(

@@ -5,12 +5,14 @@ them has a record, and the batch is not decoded.  Compaction leaves batches with
 magic 0 and 1 do not have the number: the offsets of their records are decoded.
 
 Headers are believed if they fit their neighbours.  If one of them does not, the rest of the range
-is read like any other read, with its checks and its errors.
+is read like any other read, with its checks and its errors.  An audit that leaves out damaged
+batches reads all of them.  Where it finds the records that the headers promise, it believes the
+headers.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -19,6 +21,8 @@ from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.records.header import ScannedBatches
 from segmentlog.log.batches import walk_batches
+from segmentlog.log.damage import first_offset, position_of, sound_headers
+from segmentlog.log.segment import from_offset
 from segmentlog.model import IsolationLevel, OffsetRange, OnCorruptBatch, ScanPolicy
 from segmentlog.reads.log import Log
 from segmentlog.reads.scan import scan_slice
@@ -35,6 +39,7 @@ class Content(IntEnum):
     RECORD = 1
     ABORTED = 2  #: a record of an aborted transaction
     MARKER = 3  #: the end of a transaction, or another control record
+    LOST = 4  #: a segment is gone, or a batch is damaged that had these offsets
 
 
 class Contents(NamedTuple):
@@ -70,12 +75,15 @@ def log_contents(log: Log, offsets: OffsetRange, policy: ScanPolicy) -> Iterator
                 yield Contents(end, *_NOTHING)
             return
     for log_slice in log.slices(reached, end, _SLICE_BYTES):
-        yield _decoded(log, log_slice.offsets, policy)
+        yield from _checked(log, log_slice.offsets, policy)
 
 
 class _DoubtError(Exception):
     """A header does not fit those before it."""
 
+
+#: First offsets, ends and contents of ranges.
+_Ranges: TypeAlias = tuple[Int64s, Int64s, Int64s]
 
 _NO_OFFSETS: Int64s = np.empty(0, np.int64)
 _NOTHING = (_NO_OFFSETS, _NO_OFFSETS, _NO_OFFSETS)
@@ -140,7 +148,8 @@ def _contents(
     counts = headers[:, layout.RECORDS_COUNT]
     is_legacy = headers[:, layout.ATTRIBUTES] & layout.LEGACY_MASK != 0
     is_dense = ~is_legacy & (counts == lasts - firsts + 1)
-    # The record of a marker is removed before its batch, as those of other batches are.
+    # The record of a marker is removed before its batch; there was no other record there.
+    is_dense |= content == Content.MARKER
     is_sparse = ~is_dense & ((counts != 0) | is_legacy)
     first, end = firsts[is_dense], lasts[is_dense] + 1
     found = [(first, end, content[is_dense])]
@@ -186,7 +195,13 @@ def _near(begins: Int64s, ends: Int64s) -> list[tuple[int, int]]:
 
 
 def _offsets(log: Log, offsets: OffsetRange, policy: ScanPolicy) -> Int64s:
-    """The offsets of all records in a range."""
+    """The offsets of all records in a range, also of aborted ones."""
+    policy = policy._replace(isolation_level=IsolationLevel.READ_UNCOMMITTED)
+    return _offsets_read(log, offsets, policy)
+
+
+def _offsets_read(log: Log, offsets: OffsetRange, policy: ScanPolicy) -> Int64s:
+    """The offsets of the records that a read returns."""
     found = [
         batch.column(0).to_numpy()
         for log_slice in log.slices(*offsets)
@@ -195,12 +210,85 @@ def _offsets(log: Log, offsets: OffsetRange, policy: ScanPolicy) -> Int64s:
     return np.concatenate(found) if found else _NO_OFFSETS
 
 
-def _decoded(log: Log, offsets: OffsetRange, policy: ScanPolicy) -> Contents:
-    """What a range has by a read of its records, which shows no end markers."""
-    uncommitted = policy._replace(isolation_level=IsolationLevel.READ_UNCOMMITTED)
-    first = _offsets(log, offsets, uncommitted)
+def _checked(log: Log, offsets: OffsetRange, policy: ScanPolicy) -> Iterator[Contents]:
+    """What a range has by a read of its records, with its checks and its errors.
+
+    If the headers promise the same, they are believed: they also show end markers.  Else there is
+    damage.
+    """
+    first = _offsets(log, offsets, policy)
     content = np.full(len(first), Content.RECORD, np.int64)
     if policy.isolation_level == IsolationLevel.READ_COMMITTED:
-        is_there = np.isin(first, _offsets(log, offsets, policy), assume_unique=True)
+        is_there = np.isin(first, _offsets_read(log, offsets, policy), assume_unique=True)
         content[~is_there] = Content.ABORTED
-    return _packed(offsets.end_offset, first, first + 1, content)
+    read = _packed(offsets.end_offset, first, first + 1, content)
+    try:
+        promised = [*_by_headers(log, offsets, policy)]
+    except (CorruptLogError, _DoubtError):
+        promised = []
+    if promised and _are_same(promised, read):
+        yield from promised
+        if promised[-1].until < offsets.end_offset:
+            yield Contents(offsets.end_offset, *_NOTHING)
+        return
+    parts = [read[1:], *_around_damage(log, offsets, first)]
+    first, end, content = map(np.concatenate, zip(*parts, strict=True))
+    order = first.argsort(kind="stable")
+    yield _packed(offsets.end_offset, first[order], end[order], content[order])
+
+
+def _are_same(promised: Iterable[Contents], read: Contents) -> bool:
+    """Whether headers promise the records that were read."""
+    first, end, content = map(np.concatenate, zip(*(each[1:] for each in promised), strict=True))
+    is_record = content != Content.MARKER
+    promise = _packed(read.until, first[is_record], end[is_record], content[is_record])
+    return all(map(np.array_equal, promise[1:], read[1:]))
+
+
+def _around_damage(log: Log, offsets: OffsetRange, read: Int64s) -> Iterator[_Ranges]:
+    """The end markers of sound batches, and the offsets that damage has taken.
+
+    `read`: the offsets of all records that can be read.
+    """
+    reached, until = offsets
+    for segment in from_offset(log.untorn_segments, reached):
+        if segment.base_offset >= until:
+            return
+        with segment.opened() as opened:
+            position = position_of(opened, reached)
+            for placed in sound_headers(opened, position, skips=True, warns=False):
+                header, is_after_damage = placed.header, placed.position != position
+                position = placed.end
+                if header.last_offset < reached:
+                    continue
+                begin = max(first_offset(opened.file, placed.position, header), reached)
+                end = min(header.last_offset + 1, until)
+                if is_after_damage:
+                    yield from _ranges(reached, min(begin, until), Content.LOST)
+                if header.is_control:
+                    yield from _ranges(begin, end, Content.MARKER)
+                elif header.records_count:  # a sound batch, of which nothing can be inflated
+                    inside = read[read.searchsorted(begin) : read.searchsorted(end)]
+                    is_whole = header.last_offset + 1 - begin == len(inside)
+                    if not is_whole and len(inside) < max(header.records_count, 1):
+                        yield from _without(inside, begin, end)
+                reached = max(reached, header.last_offset + 1)
+                if reached >= until:
+                    return
+            if position < segment.size:
+                limit = min(segment.offset_limit or until, until)
+                yield from _ranges(reached, limit, Content.LOST)
+                reached = max(reached, limit)
+
+
+def _ranges(begin: int, end: int, content: Content) -> Iterator[_Ranges]:
+    """A range with its content, unless it is empty."""
+    if begin < end:
+        first, after, kind = (np.array([each], np.int64) for each in (begin, end, int(content)))
+        yield first, after, kind
+
+
+def _without(read: Int64s, begin: int, end: int) -> Iterator[_Ranges]:
+    """The offsets of a range that could not be read."""
+    for before, after in zip([begin, *(read + 1).tolist()], [*read.tolist(), end], strict=True):
+        yield from _ranges(before, after, Content.LOST)

@@ -58,6 +58,7 @@ class _Partition(NamedTuple):
     topic_partition: TopicPartition
     offsets: OffsetRange
     topic_id: str
+    losses: tuple[OffsetRange, ...] = ()  #: offsets whose segments are known to be gone
     error: str = ""  #: why it has no offsets
 
 
@@ -94,11 +95,12 @@ class AuditWork(NamedTuple):
         """The parts of a plan."""
         bounds = plan.bounds
         partitions = tuple(
-            _Partition(each.topic_partition, each.offsets, each.log.known_topic_id)
-            for each in bounds.partitions
+            _Partition(each.topic_partition, each.offsets, each.log.known_topic_id, losses)
+            for each, losses in zip(bounds.partitions, plan.losses, strict=True)
         )
         partitions += tuple(
-            _Partition(each, OffsetRange(0, 0), "", error) for each, error in plan.unread.items()
+            _Partition(each, OffsetRange(0, 0), "", (), error)
+            for each, error in plan.unread.items()
         )
         n_offsets = sum(
             each.offsets.end_offset - each.offsets.start_offset for each in bounds.partitions
@@ -193,7 +195,7 @@ class AuditWork(NamedTuple):
             try:
                 if not error:
                     partition = reopened(directory, *known[:3])
-                    found = comparison.of(partition, part, within)
+                    found = comparison.of(partition, part, known.losses, within)
             except SegmentLogError as failure:
                 error = str(failure)
             if error:

@@ -124,8 +124,11 @@ def read_stream_checkpoint(path: str | os.PathLike[str]) -> StreamCheckpoint:
     return StreamCheckpoint(path, committed, not_committed, known, ids)
 
 
-class _NextOffsets(dict[tuple[str, int], int]):
-    """Offsets by partition that know the ids of their topics, by topic."""
+class CheckpointOffsets(dict[tuple[str, int], int]):
+    """Where a query stands, by partition, and the ids of its topics, by topic.
+
+    The query has read nothing of a partition that is not there.
+    """
 
     topic_ids: Mapping[str, str] = MappingProxyType({})
 
@@ -151,9 +154,11 @@ def checkpoint_offsets(
     -------
     dict
         Offsets after the last committed batch by (topic, partition).  Partitions that the query
-        has yet to begin at their earliest offset are left out.  If the checkpoint has ids of
-        topics, they stay with this dict, but not with copies of its entries: `segmentlog.read`
-        refuses offsets of a topic that was deleted and created again.
+        has yet to begin at their earliest offset are left out: as ``starting_offsets``, this dict
+        begins at their earliest offset, and as ``ending_offsets``, it reads nothing of them.  The
+        dict keeps this, and the ids of topics if the checkpoint has them, but copies of its
+        entries do not: `segmentlog.read` refuses offsets of a topic that was deleted and created
+        again.
 
     Raises
     ------
@@ -169,7 +174,7 @@ def checkpoint_offsets(
     place = read_stream_checkpoint(checkpoint)
     found = place.offsets(source)
     (name,) = (each for each, theirs in place.sources.items() if theirs is found)
-    offsets = _NextOffsets({each: offset for each, offset in found.items() if offset >= 0})
+    offsets = CheckpointOffsets({each: offset for each, offset in found.items() if offset >= 0})
     offsets.topic_ids = dict(place.topic_ids[name])
     return offsets
 

@@ -14,6 +14,8 @@ from segmentlog.errors import OptionError
 from segmentlog.model import IsolationLevel, OnCorruptBatch, ReadUpTo
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.reads.stream_checkpoint import checkpoint_offsets, offsets_of_json
+from segmentlog.store.paths import readable_path
+from segmentlog.store.readable import exists
 from segmentlog.tools import arguments
 from segmentlog.tools.output import aligned, counted, escape, json_fields, to_json, write_json
 from segmentlog.tools.progress import progress
@@ -21,13 +23,14 @@ from segmentlog.tools.sinks import new_file
 
 _CHECKPOINT = "checkpoint:"
 _OFFSETS = (
-    'give offsets as Spark takes them, {"orders":{"0":23,"1":-2}}, or checkpoint:PATH for those '
+    'give offsets as Spark takes them, {"orders":{"0":23,"1":17}}, or checkpoint:PATH for those '
     "of a streaming query"
 )
 
 #: The findings in words, for lines of text.
 _WORDS = {
     "nonexistent": "never existed",
+    "lost": "lost by the log",
     "removed": "no longer in the log",
     "possibly_missing": "possibly missing",
     "below_log_start": "below the log start",
@@ -117,9 +120,10 @@ def audit(
 
     The table needs columns with the partition and the offset of each record. Each partition is
     compared with the log: missing records, duplicates, rows of aborted transactions, rows at end
-    markers, and offsets that never existed are faults. Offsets whose records the log no longer
-    has, because of compaction or retention, prove nothing and are counted apart. The exit status
-    is 0 if no partition has a fault, and 1 if one has.
+    markers, offsets that never existed, and offsets that the log is known to have lost are faults.
+    Offsets whose records the log no longer has, because of compaction or retention, prove nothing
+    and are counted apart. The exit status is 0 if no partition has a fault, and 1 if one has, or
+    if no offset was audited although there are some.
     """
     if len(paths) < 2:
         message = "give the log directory, and then the topic"
@@ -142,8 +146,12 @@ def audit(
             open_log_dir(*located), topic, table, partitions=partition or (),
             partition_column=partition_column, offset_column=offset_column,
             topic_column=topic_column, since=since, until=until,
-            starting_offsets=_offsets("--starting-offsets", starting_offsets, topic),
-            ending_offsets=_offsets("--ending-offsets", ending_offsets, topic),
+            starting_offsets=_offsets(
+                "--starting-offsets", starting_offsets, topic, is_end=False
+            ),
+            ending_offsets=_offsets(
+                "--ending-offsets", ending_offsets, topic, is_end=True
+            ),
             read_up_to=read_up_to, isolation_level=isolation_level,
             on_corrupt_batch=on_corrupt_batch, most_ranges=most_ranges,
             spill_directory=spill_directory, on_partition=show, on_rows=bar.advance,
@@ -162,22 +170,50 @@ def audit(
         raise typer.Exit(arguments.PROBLEM)
 
 
-def _offsets(option: str, text: str | None, topic: str) -> Mapping[tuple[str, int], int] | None:
+def _offsets(
+    option: str, text: str | None, topic: str, *, is_end: bool
+) -> Mapping[tuple[str, int], int] | None:
     """Offsets of the partitions of a topic; those that stand for the earliest or the latest go.
 
-    Raises `OptionError` if the text has another form.
+    Raises `OptionError` if the text has another form, or names a checkpoint of other topics.
     """
     if text is None:
         return None
     if text.startswith(_CHECKPOINT):
-        found = checkpoint_offsets(text.removeprefix(_CHECKPOINT))
-        for each in [each for each in found if each[0] != topic]:
-            del found[each]  # the query may read other topics, too; ids of topics stay
-        return found
+        return _of_checkpoint(option, text, topic)
     given = offsets_of_json(text)
     if given is None:
         raise OptionError(option, text, _OFFSETS)
+    if (-2 if is_end else -1) in given.values():
+        wrong = (
+            "-2 is the earliest offset, and so no end: leave the partition out with --partition"
+        )
+        if not is_end:
+            wrong = "-1 is the latest offset, and so no start: leave the partition out"
+        raise OptionError(option, text, wrong)
     return {(each.topic, each.partition): at for each, at in given.items() if at >= 0}
+
+
+def _of_checkpoint(option: str, text: str, topic: str) -> Mapping[tuple[str, int], int]:
+    """The offsets of ``checkpoint:PATH``, or of ``checkpoint:PATH#SOURCE``."""
+    path, source = text.removeprefix(_CHECKPOINT), None
+    before, mark, after = path.rpartition("#")
+    if mark and not exists(readable_path(path)):
+        path, source = before, after
+    try:
+        found = checkpoint_offsets(path, source)
+    except OptionError as error:
+        raise OptionError(option, text, f"{error.accepted} as checkpoint:PATH#SOURCE") from None
+    topics = sorted({each for each, _ in found})
+    if topics and topic not in topics:
+        listed = ", ".join(topics)
+        accepted = (
+            f"its query reads {listed}, and not {topic}: give the checkpoint of a query that does"
+        )
+        raise OptionError(option, text, accepted)
+    for each in [each for each in found if each[0] != topic]:
+        del found[each]  # the query may read other topics, too; ids of topics stay
+    return found
 
 
 def _write_parquet(path: str, batches: pa.RecordBatchReader) -> None:
@@ -214,6 +250,7 @@ def _summary(found: Audit) -> dict[str, object]:
         "rowsOfOtherTopics": found.n_rows_of_other_topics,
         "rowsWithoutOffset": found.n_rows_without_offset,
         "rowsOfUnknownPartitions": {str(each): n for each, n in found.unknown_partitions.items()},
+        "topicsNotAudited": [*found.topics_not_audited],
         **{name: found.count(name) for name in FAULTS},
         "isComplete": found.is_complete,
     }
@@ -249,10 +286,9 @@ def _text(found: Audit) -> str:
     counts = {name: found.count(name) for name in FAULTS}
     faults = ", ".join(f"{n:,} {_WORDS.get(name, name)}" for name, n in counts.items() if n)
     read = counted(records=n_records, rows=found.n_rows)
+    for topic in found.topics_not_audited:
+        text += f"{escape(topic)}: no offset was audited, and the log or the table has some\n"
     verdict = "complete" if found.is_complete else faults or "not complete"
-    audited = [each for each in found.partitions if each.start_offset < each.end_offset]
-    if found.is_complete and not audited:
-        verdict = "no offset of the log was audited"
     return text + f"{read}: {verdict}\n"
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from checkpoints import write_checkpoint
 
 import segmentlog
 from segmentlog.audits import bitmaps, comparison, log_offsets, spill, table_offsets
@@ -341,6 +342,110 @@ def test_aborted_records_after_damage(log: KafkaLog) -> None:
     audit = segmentlog.audit(log, "t", rows_of([0, 3]), **options)
 
     assert {"missing": [1, 5], "aborted": [3]}.items() <= found(audit).items()
+
+
+def test_thinned_aborted_batches(log: KafkaLog) -> None:
+    """An aborted record stays one in a batch that has lost another record."""
+    with log.transaction() as transaction:
+        transaction.write("t", [{"key": each, "value": "v"} for each in "abc"])
+        transaction.abort()
+    log.write("t", [b"v"])
+    segmentlog.erase(log.path, [b"b"], topics=["t"])
+
+    audit = segmentlog.audit(log, "t", rows_of(range(5)))
+
+    assert {"aborted": [0, 2], "removed": [1], "markers": [3]} == found(audit)
+
+
+def test_a_sound_log_is_the_same_with_skip(log: KafkaLog) -> None:
+    """Leaving out damage changes nothing where there is none."""
+    log.write("t", [b"v"] * 2)
+    with log.transaction() as transaction:
+        transaction.write("t", [b"a"] * 2)
+        transaction.abort()
+    log.write("t", [b"v"])
+    options: Any = {"on_corrupt_batch": "skip"}
+    table = rows_of([0, 3, 4, 5])
+
+    assert {"missing": [1], "aborted": [3], "markers": [4]} == found(
+        segmentlog.audit(log, "t", table, **options)
+    )
+    assert found(segmentlog.audit(log, "t", table)) == found(
+        segmentlog.audit(log, "t", table, **options)
+    )
+
+
+def test_damage_that_is_left_out_is_lost(log: KafkaLog) -> None:
+    """What the table should have there is not known, whether it has a row or not."""
+    for n in (2, 3, 1):
+        log.write("t", [b"v" * 9] * n)
+    with log.transaction() as transaction:
+        transaction.write("t", [b"c"])
+    (path,) = (log.path / "t-0").glob("*.log")
+    content = bytearray(path.read_bytes())
+    second = 12 + int.from_bytes(content[8:12], "big")
+    content[second + 70] ^= 0xFF
+    path.write_bytes(content)
+    options: Any = {"on_corrupt_batch": "skip"}
+
+    audit = segmentlog.audit(log, "t", rows_of([0, 2, 3, 5, 7]), **options)
+
+    assert {"missing": [1, 6], "lost": [2, 3, 4], "markers": [7]} == found(audit)
+    assert (3, 2) == (audit.partitions[0].lost.n_offsets, audit.partitions[0].lost.n_rows)
+    audit = segmentlog.audit(log, "t", rows_of([0, 1, 2, 3, 4, 5, 6]), **options)
+    assert not audit.is_complete
+
+
+@pytest.mark.parametrize("gone", [0, 1], ids=["first", "middle"])
+def test_a_segment_that_is_known_to_be_gone(log: KafkaLog, gone: int) -> None:
+    """Its index is there: nobody can say that the table is complete."""
+    directory = log.path / "t-0"
+    directory.mkdir(parents=True)
+    for first in (0, 5, 10):
+        records = [Record(first + i, 0, b"k", b"v") for i in range(5)]
+        (directory / f"{first:020d}.log").write_bytes(encode_batch(records))
+        (directory / f"{first:020d}.index").touch()
+    (directory / f"{5 * gone:020d}.log").unlink()
+
+    audit = segmentlog.audit(log.path, "t", rows_of([*range(15)]))
+
+    assert {"lost": [*range(5 * gone, 5 * gone + 5)]} == found(audit)
+    assert not audit.is_complete
+    later = segmentlog.audit(log.path, "t", rows_of([11]), starting_offsets={("t", 0): 11})
+    assert "lost" not in found(later)
+
+
+def test_nothing_that_was_audited_is_not_complete(log: KafkaLog) -> None:
+    """Bounds may leave nothing of a log that has records, or of a table that has rows."""
+    log.write("t", [b"v"] * 5)
+    log.create_topic("u")
+    table = pa.table({"topic": ["t", "u"], "partition": [0, 0], "offset": [0, 0]})
+
+    audit = segmentlog.audit(log, "t", rows_of([]), ending_offsets={("t", 0): 0})
+    assert (("t",), False) == (audit.topics_not_audited, audit.is_complete)
+    assert "nothing was audited" in repr(audit)
+    audit = segmentlog.audit(log, "t", rows_of([7]), until="2000-01-01")
+    assert not audit.is_complete
+    audit = segmentlog.audit(log, "u", table)
+    assert ("u",) == audit.topics_not_audited
+    audit = segmentlog.audit(log, "u", table.slice(0, 1))
+    assert ((), True) == (audit.topics_not_audited, audit.is_complete)
+
+
+def test_an_end_at_a_checkpoint_is_that_of_its_query(log: KafkaLog, tmp_path: Path) -> None:
+    """The query has read nothing of a partition that its checkpoint lacks."""
+    log.create_topic("t", 2)
+    log.write("t", [b"v"] * 5, partition=0)
+    log.write("t", [b"v"] * 5, partition=1)
+    place = write_checkpoint(tmp_path / "query", {0: '{"t":{"0":3}}'}, committed=0)
+    ends = segmentlog.checkpoint_offsets(place)
+
+    audit = segmentlog.audit(log, "t", rows_of([0, 1, 2]), ending_offsets=ends)
+
+    assert audit.is_complete
+    assert [3, 0] == [each.end_offset for each in audit.partitions]
+    assert 3 == segmentlog.read(log, "t", ending_offsets=ends).num_rows
+    assert 8 == segmentlog.read(log, "t", ending_offsets=dict(ends)).num_rows
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -91,6 +91,38 @@ def test_bounds_by_the_words_of_spark(run: Run, tmp_path: Path, table: Path) -> 
     assert "checkpoint:PATH" in said
 
 
+def test_a_checkpoint_of_another_query_and_an_end_that_is_none(
+    run: Run, tmp_path: Path, table: Path
+) -> None:
+    """They are refused: the audit would end elsewhere."""
+    given = ("audit", tmp_path / "logs", "t", "--table", table, *COLUMNS)
+    other = write_checkpoint(tmp_path / "other", {0: '{"u":{"0":1}}'}, committed=0)
+    two = write_checkpoint(tmp_path / "two", {0: '{"u":{"0":1}}\n{"t":{"0":1}}'}, committed=0)
+
+    said = run(*given, "--ending-offsets", f"checkpoint:{other}", status=2).stderr
+    assert "its query reads u, and not t" in said
+    assert "#SOURCE" in run(*given, "--ending-offsets", f"checkpoint:{two}", status=2).stderr
+    run(*given, "--ending-offsets", f"checkpoint:{two}#1", status=0)
+    said = run(*given, "--ending-offsets", '{"t":{"0":-2}}', status=2).stderr
+    assert "-2 is the earliest offset" in said
+    run(*given, "--ending-offsets", '{"t":{"0":-1}}', status=1)
+    said = run(*given, "--starting-offsets", '{"t":{"0":-1}}', status=2).stderr
+    assert "-1 is the latest offset" in said
+
+
+def test_an_audit_of_nothing(run: Run, tmp_path: Path, table: Path) -> None:
+    """It proves nothing of a log that has records."""
+    given = ("audit", tmp_path / "logs", "t", "--table", table, *COLUMNS)
+
+    done = run(*given, "--until", "2000-01-01", status=1)
+    assert "t: no offset was audited, and the log or the table has some\n" in done.stdout
+    assert done.stdout.endswith(": not complete\n")
+    summary = json.loads(
+        run(*given, "--until", "2000-01-01", "--json", status=1).stdout.splitlines()[-1]
+    )
+    assert (["t"], False) == (summary["topicsNotAudited"], summary["isComplete"])
+
+
 def test_arguments_that_are_missing_or_swapped(run: Run, tmp_path: Path, table: Path) -> None:
     """The status is 2."""
     assert "DIR... TOPIC" in run("audit", "t", "--table", table, status=2).stderr
