@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from segmentlog.errors import TruncatedBatchError
 from segmentlog.format.kernels import layout, status
 from segmentlog.format.kernels.memory import Bytes, Int64s
 from segmentlog.format.kernels.transactions import (
@@ -53,12 +54,17 @@ class WalkedBatches(NamedTuple):
 
 
 def walk_batches(
-    segments: Sequence[Segment], start_offset: int, *, passes_damage: bool = False
+    segments: Sequence[Segment],
+    start_offset: int,
+    *,
+    passes_damage: bool = False,
+    is_whole: bool = False,
 ) -> Iterator[WalkedBatches]:
     """Batches from the one that holds `start_offset`, or follows it, to the end of `segments`.
 
     With `passes_damage`, damage that lies wholly below `start_offset` is left out.  A batch that
-    is cut short by the end of its segment ends the walk through that segment.
+    is cut short by the end of its segment ends the walk through that segment.  If each segment
+    `is_whole`, such a batch is an error: its length is wrong, and batches may hide behind it.
 
     Raises `CorruptLogError` or `UnsupportedFormatError` if a header cannot be true, or an end
     marker cannot be read; `FileNotFoundError` if a file is gone.
@@ -70,7 +76,17 @@ def walk_batches(
             with segment.opened() as opened:
                 position = position_of(opened, start_offset, passes_damage=passes_damage)
         with open_file(segment.path) as file:
-            yield from walk_file(segment.path, file, position, segment.size, start_offset, headers)
+            at = position
+            for walked in walk_file(
+                segment.path, file, position, segment.size, start_offset, headers
+            ):
+                yield walked
+                at = walked.scanned.position_of(-1)
+                position = walked.scanned.file_position + walked.scanned.end
+        if is_whole and position != segment.size:
+            at = at if position > segment.size else position
+            left = segment.size - at
+            raise TruncatedBatchError(segment.path, at, -1, max(position - at, left + 1), left)
 
 
 def walk_file(

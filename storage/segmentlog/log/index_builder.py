@@ -13,8 +13,9 @@ import numpy as np
 from segmentlog.format.kernels import growth, layout
 from segmentlog.format.kernels.growth import take_batches
 from segmentlog.format.kernels.memory import Int64s
+from segmentlog.format.records.header import ScannedBatches
 from segmentlog.format.topic_config import TopicConfig
-from segmentlog.log.batches import WalkedBatches, walk_batches
+from segmentlog.log.batches import walk_batches
 from segmentlog.log.indexes import (
     TIME_ENTRY,
     AbortedTransaction,
@@ -107,22 +108,22 @@ def rebuild_indexes(
     The size of the segment is the byte after its last good batch.  `producers` move from its base
     offset to its end, and `epochs` take those that begin in it.  Returns the files that were
     missing, or had other bytes.  Raises `CorruptLogError` or `UnsupportedFormatError` if a header
-    is not plausible; nothing is replaced then.
+    is not plausible, or the batches do not end where the segment does; nothing is replaced then.
     """
     builder = IndexBuilder.unlimited(segment.base_offset, interval_bytes)
     offsets, times = [], []
     aborted: list[AbortedTransaction] = []
     next_offset = segment.base_offset
-    for walked in walk_batches([segment], segment.base_offset):
-        checked = _checked(walked, segment, next_offset)
-        headers, next_offset = checked.scanned.headers, checked.next_offset
+    for walked in walk_batches([segment], segment.base_offset, is_whole=True):
+        _check(walked.scanned, segment, next_offset)
+        headers, next_offset = walked.scanned.headers, walked.next_offset
         taken = builder.take(headers)
         offsets.append(taken.offset_entries)
         times.append(taken.time_entries)
-        if producers is not None and len(headers):
-            aborted += producers.follow(checked)
+        if producers is not None:
+            aborted += producers.follow(walked)
         if epochs is not None:
-            epochs.follow(checked.scanned)
+            epochs.follow(walked.scanned)
     times.append(builder.last_time())
     files = {
         segment.offset_index_path: b"".join(offsets),
@@ -136,9 +137,9 @@ def rebuild_indexes(
     return changed
 
 
-def _checked(walked: WalkedBatches, segment: Segment, next_offset: int) -> WalkedBatches:
-    """The complete batches of the segment, if offsets rise and an index can hold them."""
-    batches, headers = walked.scanned, walked.scanned.headers
+def _check(batches: ScannedBatches, segment: Segment, next_offset: int) -> None:
+    """Refuse batches whose offsets do not rise, or that no index can hold."""
+    headers = batches.headers
     last = headers[:, layout.LAST_OFFSET]
     begins = np.concatenate(([next_offset], last[:-1] + 1))
     is_bad = (headers[:, layout.BASE_OFFSET] < begins) & (
@@ -156,10 +157,6 @@ def _checked(walked: WalkedBatches, segment: Segment, next_offset: int) -> Walke
                 "there, and segmentlog recover"
             )
         raise batches.malformed(row, reason)
-    if batches.file_position + batches.end <= segment.size:
-        return walked
-    reached = int(last[-2]) + 1 if len(last) > 1 else next_offset
-    return walked._replace(scanned=batches.only(slice(-1)), next_offset=reached)
 
 
 def _put(path: str, data: bytes) -> bool:

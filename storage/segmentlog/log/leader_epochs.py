@@ -98,11 +98,11 @@ class EpochStarts:
         self._starts = []
 
     def follow_all(self, segments: "Sequence[Segment]") -> None:
-        """Take the epochs that begin in some segments, whose headers are read."""
+        """Take the epochs that begin in some whole segments, whose headers are read."""
         from segmentlog.log.batches import walk_batches  # the compiled kernels load here
 
         if segments:
-            for walked in walk_batches(segments, segments[0].base_offset):
+            for walked in walk_batches(segments, segments[0].base_offset, is_whole=True):
                 self.follow(walked.scanned)
 
     @property

@@ -244,9 +244,10 @@ def reindex(
 ) -> list[IndexedSegment]:
     """Build the index files of segments again, as a broker's recovery would.
 
-    These are ``.index``, ``.timeindex`` and ``.txnindex``.  Batch headers and end markers are
-    read, but no records and no checksums.  A file that is missing or differs is replaced in one
-    step, and files that were right stay.
+    These are ``.index``, ``.timeindex`` and ``.txnindex``.  All batches are read, and their
+    checksums verified, but no records.  A file that is missing or differs is replaced in one step,
+    and files that were right stay.  A segment with a bad batch keeps its files: their entries may
+    lead around the damage.
 
     Parameters
     ----------
@@ -313,7 +314,8 @@ def _wanted(path: str) -> list[_Wanted]:
 def _reindex(wanted: _Wanted, interval_bytes: int) -> Iterator[IndexedSegment]:
     """The result of each segment of a partition, up to the first that is damaged."""
     from segmentlog.log.index_builder import rebuild_indexes
-    from segmentlog.log.producers import ProducerStates  # the kernels load here
+    from segmentlog.log.producers import ProducerStates
+    from segmentlog.log.walk import find_good_end  # the kernels load here
 
     at = IndexedSegment(*wanted.topic_partition, wanted.path, -1)
     try:
@@ -332,6 +334,8 @@ def _reindex(wanted: _Wanted, interval_bytes: int) -> Iterator[IndexedSegment]:
         producers.follow_to(segments, begin)
         for segment in meant:
             at = at._replace(path=segment.path, base_offset=segment.base_offset)
+            if (bad := find_good_end(segment).error) is not None:
+                raise bad
             producers.advance(segment.base_offset)
             yield at._replace(changed=tuple(rebuild_indexes(segment, interval_bytes, producers)))
     except SegmentLogError as error:

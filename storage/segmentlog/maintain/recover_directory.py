@@ -48,6 +48,7 @@ from segmentlog.log.listing import (
 )
 from segmentlog.log.segment import Segment, find_log_end
 from segmentlog.log.swaps import finish_swaps, has_swaps, is_zeros, keep_segment, keep_tail
+from segmentlog.log.walk import find_good_end
 from segmentlog.maintain.recover import RecoveryKind, RecoveryStep
 from segmentlog.maintain.salvage import plan_salvages, salvage
 from segmentlog.maintain.start.directories import BrokerStart
@@ -70,7 +71,6 @@ from segmentlog.txn.change import HeldDirectory
 from segmentlog.txn.guard import Fate, fate_of, list_guards
 from segmentlog.txn.recover_log import (
     RecoveryPlan,
-    find_good_end,
     first_unsplit,
     plan_recovery,
     recover_log,
@@ -400,8 +400,11 @@ class DirectoryRecovery:
                 continue
             if exists(each.time_index_path) and not each.has_zeroed_times():
                 continue
-            # `verify` names the damage: where nothing has to be read, it is no failure here.
+            # `verify` names the damage: where nothing has to be read, it is no failure here.  The
+            # other index leads around the damage.
             with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
+                if (bad := find_good_end(each, end).error) is not None:
+                    raise bad
                 if not self._dry_run:
                     rebuild_indexes(each, self._interval_bytes)
                 n_built += 1

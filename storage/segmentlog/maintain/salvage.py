@@ -17,18 +17,23 @@ Bad bytes at the end of the active segment are left to the recovery: no good bat
 """
 
 import os
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from segmentlog.format.kernels import layout
+from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.names import INDEXES, SPARSE_INDEXES
-from segmentlog.log.damage import first_offset, sound_headers
 from segmentlog.log.index_builder import rebuild_indexes
 from segmentlog.log.listing import list_segments
 from segmentlog.log.segment import Segment
 from segmentlog.log.swaps import keep_segment, keep_tail
-from segmentlog.model import OffsetRange
+from segmentlog.log.walk import Verdict, find_good_end, first_offset_at, walk
+from segmentlog.model import LARGEST_LONG, OffsetRange
 from segmentlog.store.durable import (
     create_file,
     remove_file,
@@ -38,7 +43,6 @@ from segmentlog.store.durable import (
     write_all,
 )
 from segmentlog.store.readable import after_zeros, open_file
-from segmentlog.txn.recover_log import find_good_end
 
 _PIECE_BYTES = 16 << 20
 
@@ -79,27 +83,155 @@ def plan_salvages(path: str, log_start: int, committed_to: int = -1) -> Iterator
 
 
 def _planned(segment: Segment) -> Salvage:
+    batches = _whole_batches(segment)
+    stays = _longest_chain(batches, segment)
     good: list[tuple[int, int]] = []
     bad: list[tuple[int, int]] = []
     left_out: list[OffsetRange] = []
     at, next_offset, n_saved = 0, segment.base_offset, 0
-    with segment.opened() as opened:
-        for placed in sound_headers(opened, skips=True, warns=False):
-            header = placed.header
-            if placed.position > at:
-                first = first_offset(opened.file, placed.position, header)
-                bad.append((at, placed.position))
-                left_out.append(OffsetRange(next_offset, first))
-            if bad:
-                n_saved += max(header.records_count, 1)
-            begin = good.pop()[0] if good and good[-1][1] == placed.position else placed.position
-            good.append((begin, placed.end))
-            at, next_offset = placed.end, header.last_offset + 1
+    for begin, end, first, last, n_records in batches[stays].tolist():
+        if begin > at:
+            bad.append((at, begin))
+            left_out.append(OffsetRange(next_offset, first))
+        if bad:
+            n_saved += max(n_records, 1)
+        good.append((good.pop()[0] if good and good[-1][1] == begin else begin, end))
+        at, next_offset = end, last + 1
     if at < segment.size and not segment.is_active:
         bad.append((at, segment.size))
         left_out.append(OffsetRange(next_offset, max(segment.offset_limit, next_offset)))
     is_far = next_offset - segment.base_offset > layout.SEGMENT_OFFSETS
     return Salvage(segment, tuple(good), tuple(bad), tuple(left_out), n_saved, is_far)
+
+
+_BEGIN, _END, _FIRST, _LAST, _RECORDS = range(5)  #: columns of a table of whole batches
+
+
+def _whole_batches(segment: Segment) -> Int64s:
+    """Bytes, offsets and record counts of all batches with right checksums, in any order.
+
+    Raises `UnsupportedFormatError` at a batch of a newer format.
+    """
+    tables = [np.empty((0, 5), np.int64)]
+    with open_file(segment.path, follow=False) as file:
+        for stretch in walk(
+            segment.path, file, 0, segment.size, segment.base_offset, is_ordered=False
+        ):  # fmt: skip
+            batches = stretch.batches
+            if batches is None:
+                if stretch.verdict is Verdict.NEWER and stretch.error is not None:
+                    raise stretch.error
+                continue
+            headers = batches.headers
+            begins = headers[:, layout.POSITION] + batches.file_position
+            first = headers[:, layout.BASE_OFFSET].copy()
+            is_wrapper = headers[:, layout.ATTRIBUTES] & layout.LEGACY_MASK != 0
+            for row in np.flatnonzero(is_wrapper):
+                first[row] = first_offset_at(file, int(begins[row]))
+            tables.append(
+                np.column_stack((
+                    begins, begins + headers[:, layout.SIZE], first,
+                    headers[:, layout.LAST_OFFSET], headers[:, layout.RECORDS_COUNT],
+                ))
+            )  # fmt: skip
+    return np.concatenate(tables)
+
+
+def _longest_chain(batches: Int64s, segment: Segment) -> NDArray[np.bool_]:
+    """Which batches stay: those whose offsets rise, with the most records in all.
+
+    A block of the disk that was written to a wrong place, or lost and replaced by an older one,
+    leaves whole batches of other places, or of other logs.  They contradict many batches, and each
+    of these contradicts only them.
+    """
+    first, last = batches[:, _FIRST], batches[:, _LAST]
+    stays = first >= segment.base_offset
+    if not segment.is_active:
+        stays &= first < segment.offset_limit
+    at = np.flatnonzero(stays)
+    first, last = first[at], last[at]
+    # A batch above all before it, and below all after it, is in each of the longest chains.
+    before = np.concatenate(([-1], np.maximum.accumulate(last)[:-1]))
+    after = np.concatenate((np.minimum.accumulate(first[::-1])[::-1][1:], [LARGEST_LONG]))
+    is_sure = (first > before) & (last < after)
+    stays[at[~is_sure]] = False
+    begin = 0
+    for end in (*np.flatnonzero(is_sure).tolist(), len(at)):
+        if begin < end:  # between two sure ones
+            rows = at[begin:end]
+            joins = int(batches[at[begin - 1], _LAST]) + 1 if begin else segment.base_offset
+            stays[rows[_heaviest(batches[rows], joins)]] = True
+        begin = end + 1
+    return _without_strays(batches, stays, segment)
+
+
+def _heaviest(batches: Int64s, joins: int) -> list[int]:
+    """Rows of the chain with the most records; among such, with the fewest gaps after `joins`."""
+    ranks = {offset: i for i, offset in enumerate(np.unique(batches[:, _LAST]).tolist(), 1)}
+    lasts = [*ranks]
+    best = [(0, -1)] * (len(lasts) + 1)  # a Fenwick tree: score and row of the best chain
+    exact: dict[int, tuple[int, int]] = {joins: (0, -1)}  # by the offset after the chain
+    before, unit = list[int](), len(batches) + 1
+    for row, (_, _, first, last, n_records) in enumerate(batches.tolist()):
+        score, previous = max(_up_to(best, bisect_left(lasts, first)), key=_score)
+        if first in exact and exact[first][0] + 1 > score:
+            score, previous = exact[first][0] + 1, exact[first][1]
+        score += max(n_records, 1) * unit
+        before.append(previous)
+        if exact.get(last + 1, (-1, -1))[0] < score:
+            exact[last + 1] = score, row
+        at = ranks[last]
+        while at < len(best):
+            best[at] = max(best[at], (score, row), key=_score)
+            at += at & -at
+    _, row = max(_up_to(best, len(lasts)), key=_score)
+    chain = list[int]()
+    while row >= 0:
+        chain.append(row)
+        row = before[row]
+    return chain[::-1]
+
+
+def _up_to(best: Sequence[tuple[int, int]], at: int) -> Iterator[tuple[int, int]]:
+    """The nodes of a Fenwick tree that cover its first entries."""
+    yield 0, -1
+    while at > 0:
+        yield best[at]
+        at -= at & -at
+
+
+def _score(found: tuple[int, int]) -> int:
+    return found[0]
+
+
+def _without_strays(
+    batches: Int64s, stays: NDArray[np.bool_], segment: Segment
+) -> NDArray[np.bool_]:
+    """Without batches that fit between others, and are no part of this log.
+
+    A log that was never compacted has no gap between two batches that touch each other.  If all
+    gaps of this segment are beside single batches, these are of another log.  The last batch is
+    one, too, if it alone reaches beyond the segment.
+    """
+    rows = np.flatnonzero(stays)
+    if len(rows) and batches[rows[-1], _LAST] >= segment.offset_limit:
+        is_beyond = len(rows) < 2 or batches[rows[-2], _LAST] < segment.offset_limit
+        if is_beyond:
+            stays[rows[-1]] = False
+            rows = rows[:-1]
+    found = batches[rows]
+    offsets = found[:, _LAST] - found[:, _FIRST] + 1
+    touches = found[1:, _BEGIN] == found[:-1, _END]
+    gaps = touches & (found[1:, _FIRST] > found[:-1, _LAST] + 1)
+    if not gaps.any() or (found[:, _RECORDS] != offsets).any():
+        return stays
+    joined = found[1:, _FIRST] == found[:-1, _LAST] + 1
+    is_alone = ~np.concatenate(([False], joined)) & ~np.concatenate((joined, [False]))
+    strays = is_alone & (np.concatenate(([False], gaps)) | np.concatenate((gaps, [False])))
+    is_explained = (strays[1:] | strays[:-1])[gaps].all()
+    if is_explained and 10 * int(strays.sum()) <= len(rows):
+        stays[rows[strays]] = False
+    return stays
 
 
 def salvage(plan: Salvage, interval_bytes: int) -> list[str]:

@@ -196,8 +196,9 @@ def reindex(
 ) -> None:
     """Build .index, .timeindex and .txnindex files again, as a broker's recovery would.
 
-    Batch headers are read, but no records, and each file is replaced in one step. Files that are
-    already right are not rewritten. No broker may be running on the directory. The exit status is
+    All batches are read and their checksums verified, and each file is replaced in one step. Files
+    that are already right are not rewritten, nor those of a segment with a bad batch. No broker
+    may be running on the directory. The exit status is
     1 when a segment is too damaged to be indexed.
     """
     with progress("reindex", None, is_bytes=False) as bar:

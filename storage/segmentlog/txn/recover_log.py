@@ -22,28 +22,29 @@ from typing import NamedTuple
 
 import numpy as np
 
-from segmentlog.errors import CorruptLogError, LogDirectoryError, UnsupportedFormatError
+from segmentlog.errors import LogDirectoryError
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.names import INDEXES, FileKind, FileState, segment_file_name
-from segmentlog.format.records.decoder import BatchScanner
 from segmentlog.format.records.header import parse_header
-from segmentlog.log.damage import (
-    MOST_BATCH_BYTES,
-    first_offset,
-    good_batch_after,
-    is_good_batch,
-    is_newer_format,
-)
+from segmentlog.log.damage import good_batch_after
 from segmentlog.log.index_builder import rebuild_indexes
 from segmentlog.log.leader_epochs import EpochStarts
 from segmentlog.log.listing import list_segments
 from segmentlog.log.producer_snapshot import list_snapshots, read_snapshots, remove_snapshots
 from segmentlog.log.producers import ProducerStates
-from segmentlog.log.segment import OffsetSpan, Segment, find_log_end
+from segmentlog.log.segment import Segment, find_log_end
 from segmentlog.log.swaps import copy_bytes, is_zeros, keep_segment, keep_tail, swap_in
+from segmentlog.log.walk import (
+    GoodEnd,
+    Verdict,
+    find_good_end,
+    first_offset_at,
+    is_whole_batch,
+    walk,
+)
 from segmentlog.log.windows import BatchWindows
-from segmentlog.model import LARGEST_LONG, LEAST_LONG
+from segmentlog.model import LARGEST_LONG
 from segmentlog.store.durable import (
     cut_file,
     remove_file,
@@ -52,72 +53,9 @@ from segmentlog.store.durable import (
     writable,
     write_new_file,
 )
-from segmentlog.store.readable import ReadableFile, exists, open_file
+from segmentlog.store.readable import exists, open_file
 
 _WINDOW_BYTES = 4 << 20
-
-
-class GoodEnd(NamedTuple):
-    """Byte and offset after the last good batch, and the damage there, if any.
-
-    `splits` are the bytes and base offsets of the segments that have to take the place of this
-    one, because its indexes cannot hold its offsets; empty if they can.
-    """
-
-    position: int
-    offset: int
-    error: CorruptLogError | UnsupportedFormatError | None = None
-    splits: tuple[tuple[int, int], ...] = ()
-
-
-def find_good_end(segment: Segment, committed_to: int = -1) -> GoodEnd:
-    """Read a segment up to its first bad batch: lengths, checksums, the order of offsets.
-
-    `committed_to`: where the next segment begins, or else the high watermark; -1 if unknown.
-    Raises `UnsupportedFormatError` at a whole batch of a newer format: it may be good.
-    """
-    scanner = BatchScanner(segment.path, segment.base_offset)
-    span = OffsetSpan(segment.base_offset, committed_to)
-    end = before_doubt = GoodEnd(segment.size, segment.base_offset)
-    far: list[int] = []  # bytes of the batches that begin a span
-    with open_file(segment.path, follow=False) as file:
-        windows = BatchWindows(_WINDOW_BYTES)
-        try:
-            for batches in windows.batches(file.read_into, scanner, 0, segment.size):
-                bounds = batches.headers[:, [layout.BASE_OFFSET, layout.LAST_OFFSET]]
-                is_near = bounds[-1, 1] - span.base < layout.SEGMENT_OFFSETS
-                if not is_near or span.is_in_doubt:
-                    for row, (base_offset, last_offset) in enumerate(bounds.tolist()):
-                        if span.take(base_offset, last_offset):
-                            reached = int(bounds[row - 1, 1]) + 1 if row else end.offset
-                            error = batches.malformed(row, _TOO_FAR)
-                            before_doubt = GoodEnd(batches.position_of(row), reached, error)
-                            far.append(batches.position_of(row))
-                end = end._replace(offset=batches.next_offset)
-        except (CorruptLogError, UnsupportedFormatError) as error:
-            if isinstance(error, UnsupportedFormatError):
-                rest = file.read(error.position, layout.HEADER_BYTES)
-                if is_newer_format(rest, end.offset, segment.size - error.position):
-                    raise
-            end = end._replace(position=error.position, error=error)
-        # A good batch with a lower offset ends the walk, too, and refutes the far one before it.
-        if span.is_refuted or (
-            span.is_in_doubt and is_good_batch(file.read(end.position, _WINDOW_BYTES), 0, 0)
-        ):
-            end = before_doubt
-            far.pop()
-        parts = [0, *(at for at in far if at)] if far else []
-        return end._replace(splits=tuple((at, _first_offset(file, at)) for at in parts))
-
-
-_TOO_FAR = (
-    "its offset is too far from the segment's base offset, and nothing that follows confirms it"
-)
-
-
-def _first_offset(file: ReadableFile, at: int) -> int:
-    header = parse_header(file.read(at, layout.HEADER_BYTES).ljust(layout.HEADER_BYTES, b"\0"))
-    return first_offset(file, at, header)
 
 
 _ANY_OFFSET = LARGEST_LONG
@@ -160,6 +98,7 @@ class RecoveryPlan(NamedTuple):
     lost: LostBatches | None = None
     #: `GoodEnd.splits` of the segments that are split, by their numbers
     splits: Mapping[int, tuple[tuple[int, int], ...]] = MappingProxyType({})
+    copies: tuple[Segment, ...] = ()  # that repeat the segments before them, and are put aside
 
     @property
     def n_cut_bytes(self) -> int:
@@ -204,8 +143,7 @@ def plan_recovery(
     Raises `UnsupportedFormatError` at a batch of a newer format, which cannot be judged, and
     `LogDirectoryError` if a segment has a name that lies within its first batch.
     """
-    files = list_segments(path)
-    segments = tuple(Segment(each, is_sealed=False, is_active=each is files[-1]) for each in files)
+    segments, copies = _without_copies(path)
     if not segments:
         none_good = GoodEnd(0, log_start)
         return RecoveryPlan(path, log_start, recovery_point, (), 0, -1, none_good, log_start, 0)
@@ -244,8 +182,44 @@ def plan_recovery(
     lost_to = max(reached, end.offset)
     return RecoveryPlan(
         path, log_start, recovery_point, segments, first, last, end, lost_to, n_reached,
-        lost, splits,
+        lost, splits, copies,
     )  # fmt: skip
+
+
+def _without_copies(path: str) -> tuple[tuple[Segment, ...], tuple[Segment, ...]]:
+    """The segments of a log, and those that only repeat the batches of the segment before them.
+
+    Such a copy has a name above its first offset.  A broker serves the log up to its end, but a
+    walk would end the log at the name of the copy.
+    """
+    segments, copies = list[Segment](), list[Segment]()
+    files = list_segments(path)
+    for each in files:
+        segment = Segment(each, is_sealed=False, is_active=each is files[-1])
+        is_copy = bool(segments) and _repeats(segment, segments[-1])
+        (copies if is_copy else segments).append(segment)
+    if segments:
+        segments[-1].is_active = segments[-1].may_be_torn = True
+    return tuple(segments), tuple(copies)
+
+
+def _repeats(segment: Segment, before: Segment) -> bool:
+    """Whether a segment begins below its name, and has nothing but batches of the one before."""
+    with open_file(segment.path, follow=False) as file:
+        head = file.read(0, layout.HEADER_BYTES)
+        if len(head) < layout.HEADER_BYTES or first_offset_at(file, 0) >= segment.base_offset:
+            return False
+        with open_file(before.path, follow=False) as other:
+            # A copy of a whole segment, or of its end, as it was when it was copied.
+            placed = before.find(first_offset_at(file, 0))
+            if placed is None or placed.position + segment.size > before.size:
+                return False
+            return all(
+                file.read(at, _WINDOW_BYTES) == other.read(
+                    placed.position + at, min(_WINDOW_BYTES, segment.size - at)
+                )
+                for at in range(0, segment.size, _WINDOW_BYTES)
+            )  # fmt: skip
 
 
 def _refuse_misnamed(segment: Segment, before: int) -> None:
@@ -256,13 +230,21 @@ def _refuse_misnamed(segment: Segment, before: int) -> None:
     # A broker compares names only with the last offset of a batch: it would serve all records that
     # a cut would take away.
     with open_file(segment.path, follow=False) as file:
-        head = file.read(0, layout.HEADER_BYTES)
-        header = parse_header(head.ljust(layout.HEADER_BYTES, b"\0"))
-        size = min(max(header.size_in_bytes, 0), segment.size, MOST_BATCH_BYTES)
-        if not is_good_batch(file.read(0, size), 0, LEAST_LONG):
+        if not is_whole_batch(file, 0, segment.size):
             return
-        begin = first_offset(file, 0, header)
-    if before <= begin < segment.base_offset <= header.last_offset:
+        begin = first_offset_at(file, 0)
+        header = parse_header(
+            file.read(0, layout.HEADER_BYTES).ljust(layout.HEADER_BYTES, b"\0")
+        )  # fmt: skip
+    if not begin < segment.base_offset <= header.last_offset:
+        return
+    if begin < before:
+        reason = (
+            f"begins with offset {begin}, below its name, and the segment before it ends at "
+            f"offset {before}: a broker serves both; move the file out of the directory, with its "
+            "indexes, if the segment before it has the same records"
+        )
+    else:
         name = segment_file_name(begin, FileKind.LOG)
         reason = (
             f"begins with offset {begin}, below its name; a broker serves the records, and they "
@@ -270,7 +252,7 @@ def _refuse_misnamed(segment: Segment, before: int) -> None:
             "name from the beginning, its first batch is damaged, and segmentlog recover "
             "--on-corrupt-batch skip leaves this batch out"
         )
-        raise LogDirectoryError(segment.path, reason)
+    raise LogDirectoryError(segment.path, reason)
 
 
 def first_unsplit(segments: Sequence[Segment], end_offset: int) -> int | None:
@@ -302,34 +284,26 @@ def _lost_batches(segments: Sequence[Segment], end: GoodEnd) -> LostBatches | No
 def _batches_after(segments: Sequence[Segment], end: GoodEnd) -> Iterator[tuple[int, Int64s]]:
     """First offsets and headers (none of a newer format) of the good batches after a bad one."""
     windows = BatchWindows(_WINDOW_BYTES)
-    at, next_offset, is_bad = end.position, end.offset, True
     n_gaps = 0
     for segment in segments:
-        if segment is not segments[0]:
-            at, next_offset, is_bad = 0, segment.base_offset, False
         with open_file(segment.path, follow=False) as file:
-            while at < segment.size and n_gaps < _MOST_GAPS:
-                if is_bad:
-                    found = good_batch_after(file, at, segment.size, next_offset)
-                    if found is None:
-                        break
-                    at, next_offset = found
-                    n_gaps += 1
-                scanner = BatchScanner(segment.path, next_offset)
-                is_bad = True
-                try:
-                    for batches in windows.batches(file.read_into, scanner, at, segment.size):
-                        yield next_offset, batches.headers
-                        next_offset = batches.next_offset
+            begin: tuple[int, int] | None = (0, segment.base_offset)
+            if segment is segments[0]:
+                begin = good_batch_after(file, end.position, segment.size, end.offset)
+            if begin is None:
+                continue
+            for stretch in walk(
+                segment.path, file, begin[0], segment.size, begin[1], windows=windows
+            ):  # fmt: skip
+                if stretch.batches is not None:
+                    yield stretch.offset, stretch.batches.headers
+                    continue
+                if stretch.verdict is Verdict.NEWER:
+                    yield stretch.offset, np.empty((0, layout.N_HEADER_COLUMNS), np.int64)
                     break
-                except CorruptLogError as error:
-                    at = error.position
-                except UnsupportedFormatError as error:
-                    at = error.position
-                    rest = file.read(at, layout.HEADER_BYTES)
-                    if is_newer_format(rest, next_offset, segment.size - at):
-                        yield next_offset, np.empty((0, layout.N_HEADER_COLUMNS), np.int64)
-                        break
+                n_gaps += 1
+                if n_gaps == _MOST_GAPS:
+                    return
 
 
 def recover_log(
@@ -377,7 +351,7 @@ def _split(path: str, segment: Segment, parts: Sequence[tuple[int, int]]) -> Non
 
 def _cut(plan: RecoveryPlan, *, syncs_active: bool) -> list[str]:
     """Steps 1 to 3."""
-    kept = []
+    kept = _put_copies_aside(plan)
     stay, go = plan.segments[: plan.last + 1], plan.segments[plan.last + 1 :]
     is_cut = bool(stay) and plan.end.position < stay[-1].size
     if is_cut and not is_zeros(stay[-1].path, plan.end.position):
@@ -409,6 +383,20 @@ def _cut(plan: RecoveryPlan, *, syncs_active: bool) -> list[str]:
                 cut_file(descriptor, plan.end.position)
             if syncs_active or not is_active or is_cut:
                 sync_file(descriptor, segment.path)
+    return kept
+
+
+def _put_copies_aside(plan: RecoveryPlan) -> list[str]:
+    """Take segments that repeat others out of the log; all their batches stay in it."""
+    for segment in plan.copies:
+        for kind in INDEXES:
+            name = segment_file_name(segment.base_offset, kind)
+            remove_file(os.path.join(plan.path, name), missing_ok=True)
+    if plan.copies:
+        sync_directory(plan.path)
+    kept = [keep_segment(segment.path) for segment in plan.copies]
+    if kept:
+        sync_directory(plan.path)
     return kept
 
 

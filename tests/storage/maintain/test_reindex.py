@@ -8,7 +8,14 @@ from broker_lock import as_broker
 
 import segmentlog
 from segmentlog import IndexedSegment
-from segmentlog.errors import LogDirectoryError, LogLockedError, MalformedBatchError, OptionError
+from segmentlog.errors import (
+    CorruptLogError,
+    LogDirectoryError,
+    LogLockedError,
+    MalformedBatchError,
+    OptionError,
+)
+from segmentlog.testing.reference import Record, encode_batch
 
 pytestmark = pytest.mark.linux
 
@@ -79,3 +86,39 @@ def test_calls_that_are_refused(stopped: Path, tmp_path: Path) -> None:
     (stopped / "segmentlog.unfinished.x").mkdir()
     with pytest.raises(LogDirectoryError, match="run segmentlog recover first"):
         segmentlog.reindex(stopped)
+
+
+LENGTH, LARGEST_TIME = (8, b"\x7f"), (35, b"\x7f\x7f")
+
+
+@pytest.mark.parametrize("damage", [LENGTH, LARGEST_TIME])
+@pytest.mark.parametrize("is_recovered", [False, True])
+def test_the_indexes_of_a_damaged_closed_segment_stay(
+    tmp_path: Path, damage: tuple[int, bytes], *, is_recovered: bool
+) -> None:
+    """They lead around the damage; half of them would hide the records after it."""
+    partition = tmp_path / "t-0"
+    partition.mkdir()
+    for base in (0, 300):
+        batches = [
+            encode_batch([Record(o, 1000 + o, b"k", b"v" * 90)]) for o in range(base, base + 300)
+        ]
+        (partition / f"{base:020d}.log").write_bytes(b"".join(batches))
+    segmentlog.reindex(partition, index_interval_bytes=500)
+    (tmp_path / ".kafka_cleanshutdown").touch()
+    log = partition / f"{0:020d}.log"
+    at = 5 * len(batches[0]) + damage[0]
+    data = bytearray(log.read_bytes())
+    data[at : at + len(damage[1])] = damage[1]
+    log.write_bytes(data)
+    if is_recovered:
+        log.with_suffix(".timeindex").unlink()
+    before = {each.name: each.read_bytes() for each in partition.glob("0*")}
+    assert 400 < len(before[log.with_suffix(".index").name])
+    if is_recovered:
+        segmentlog.recover(tmp_path)
+    else:
+        (found,) = segmentlog.reindex(partition, index_interval_bytes=500)
+        assert (str(log), ()) == (found.path, found.changed)
+        assert isinstance(found.error, CorruptLogError)
+    assert before == {each.name: each.read_bytes() for each in partition.glob("0*")}

@@ -110,6 +110,62 @@ def test_only_damaged_batches_are_lost(
     assert [] == salvaged(tmp_path)
 
 
+def batch_of(first: int, value: bytes = b"foreign") -> bytes:
+    """A batch of two records as large as the others, as another place of the disk may hold it."""
+    value = (value * 9)[:18]
+    return encode_batch([Record(o, 1000 + o, b"k", value) for o in (first, first + 1)])
+
+
+def own(first: int) -> bytes:
+    """A batch of the log."""
+    return encode_batch([Record(o, 1000 + o, b"k", b"%02d" % o * 9) for o in (first, first + 1)])
+
+
+MISPLACED = {
+    "a later batch": ([(0, 2 * SIZE, own(16))], {4, 5}),
+    "an early batch": ([(0, 7 * SIZE, own(2))], {14, 15}),
+    "of another log, above the segment": ([(20, 2 * SIZE, batch_of(900))], {24, 25}),
+    "of another log, within the segment": ([(20, 2 * SIZE, batch_of(33))], {24, 25}),
+    "of another log, below": ([(20, 2 * SIZE, batch_of(3))], {24, 25}),
+    "of another log, in the last place": (
+        [(20, 9 * SIZE, batch_of(900)), (20, 2 * SIZE, own(30))], {24, 25, 38, 39},
+    ),
+    "of another log, beside a gap": (
+        [(0, 9 * SIZE, batch_of(19)), (0, 2 * SIZE, own(2))], {4, 5, 18, 19},
+    ),
+    "two batches": ([(0, 2 * SIZE, own(12)), (0, 3 * SIZE, own(14))], {4, 5, 6, 7}),
+    "two batches exchanged": ([(0, 2 * SIZE, own(12)), (0, 6 * SIZE, own(4))], {4, 5, 12, 13}),
+    "misplaced and damaged": ([(40, 2 * SIZE, own(56)), (40, 5 * SIZE, ZEROS)], {44, 45, 50, 51}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("damage", "lost"), MISPLACED.values(), ids=MISPLACED)
+def test_a_misplaced_batch_costs_only_what_lay_in_its_place(
+    tmp_path: Path, damage: list[tuple[int, int, bytes]], lost: set[int]
+) -> None:
+    """The longest chain of good batches stays, and no record of another log becomes visible."""
+    damaged(tmp_path, *damage)
+    salvaged(tmp_path)
+    rows = segmentlog.read(tmp_path, "t", columns=["offset", "value"])
+    assert [o for o in range(END) if o not in lost] == rows["offset"].to_pylist()
+    assert [b"%02d" % o * 9 for o in range(END) if o not in lost] == rows["value"].to_pylist()
+    assert [] == [
+        each for each in segmentlog.verify(tmp_path) if each.severity is not Severity.NOTE
+    ]
+
+
+def test_a_compacted_segment_keeps_its_lone_batches(tmp_path: Path) -> None:
+    """Gaps are normal there: a batch beside one is no stranger."""
+    partition = damaged(tmp_path)
+    log = partition / f"{0:020d}.log"
+    log.write_bytes(b"".join(own(first) for first in (0, 2, 6, 12, 18)))
+    data = bytearray(log.read_bytes())
+    data[SIZE + 90] ^= 1
+    log.write_bytes(data)
+    salvaged(tmp_path)
+    assert [0, 1, 6, 7, 12, 13, 18, 19, *range(20, END)] == offsets(tmp_path)
+
+
 def test_a_torn_tail_after_damage_is_cut_off(tmp_path: Path) -> None:
     """The damage is left out, and the tail goes where every recovery puts it."""
     partition = damaged(tmp_path, (40, 90, b"x"), (40, 10 * SIZE, b"\0torn, with a strange magic"))

@@ -177,6 +177,30 @@ def test_a_bad_batch_ends_the_log_and_later_segments_go(tmp_path: Path) -> None:
     } == {Path(each).name: Path(each).read_bytes() for each in kept}
 
 
+@pytest.mark.parametrize("n_copied", [1, 3])
+def test_a_copy_of_a_segment_under_a_later_name_is_put_aside(
+    tmp_path: Path, n_copied: int
+) -> None:
+    """A broker serves the log up to its end; nothing of it is cut off."""
+    batches = [batch(o, 10) for o in (0, 10, 20)]
+    partition = write_log(tmp_path, batches, [batch(30, 10)])
+    copy = partition / f"{8:020d}.log"
+    copy.write_bytes(b"".join(batches[:n_copied]))
+    assert [f"segmentlog.{copy.name}.0.broken"] == [Path(each).name for each in recover(partition)]
+    assert [*range(40)] == offsets(partition)
+    assert [] == errors(partition)
+
+
+def test_a_segment_that_overlaps_the_one_before_it_is_no_copy_and_not_cut(tmp_path: Path) -> None:
+    """A broker serves both; which of them is right cannot be decided here."""
+    partition = write_log(tmp_path, [batch(0, 10), batch(10, 10)])
+    (partition / f"{8:020d}.log").write_bytes(batch(0, 20))
+    before = tree(partition)
+    with pytest.raises(LogDirectoryError, match="below its name, and the segment before it"):
+        recover(partition)
+    assert before == tree(partition)
+
+
 def test_damage_below_the_recovery_point_is_not_looked_for(tmp_path: Path) -> None:
     """Bytes below the recovery point are not read again, as with a broker."""
     partition = three_segments(tmp_path)

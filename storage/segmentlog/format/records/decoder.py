@@ -176,7 +176,7 @@ MOST_ROWS = 50_000  #: the size that Spark's transport takes quickest
 MOST_BYTES = 32 << 20
 
 _MOST_HEADERS = 4 * MOST_ROWS
-_TABLE_ROWS = 1 << 15
+TABLE_ROWS = 1 << 15
 _NO_COLUMNS = pa.schema([])
 _TIMESTAMP_MASKS = layout.TIMESTAMP_TYPE_MASK | layout.NO_TIMESTAMP_MASK
 
@@ -192,10 +192,10 @@ class BatchScanner:
         self.path = path
         self.next_offset = next_offset
         self._code = status.OK  # of the last scan
-        self._headers: Int64s = np.empty((_TABLE_ROWS, layout.N_HEADER_COLUMNS), np.int64)
+        self._headers: Int64s = np.empty((TABLE_ROWS, layout.N_HEADER_COLUMNS), np.int64)
 
     def scan(
-        self, buf: Bytes, start: int, end: int, file_position: int, most: int = _TABLE_ROWS
+        self, buf: Bytes, start: int, end: int, file_position: int, most: int = TABLE_ROWS
     ) -> ScannedBatches:
         """The whole batches in ``buf[start:end]``, as many as the table takes, and at most `most`.
 

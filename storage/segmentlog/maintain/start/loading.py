@@ -26,15 +26,13 @@ from segmentlog.format.names import (
     FileKind,
     parse_segment_file,
 )
-from segmentlog.format.records.header import parse_header
 from segmentlog.log.checkpoint import read_leader_epochs, read_offsets
-from segmentlog.log.damage import MOST_BATCH_BYTES, is_good_batch
 from segmentlog.log.indexes import read_transaction_index
 from segmentlog.log.listing import list_segments, not_opened
 from segmentlog.log.producer_snapshot import list_snapshots, read_snapshot, snapshot_path
 from segmentlog.log.segment import LogEnd, Segment, find_log_end
 from segmentlog.maintain.start.steps import StartAction, StartStep, epochs_step
-from segmentlog.model import LEAST_LONG, TopicPartition
+from segmentlog.model import TopicPartition
 from segmentlog.store.partitions import NamedPartition, list_partitions
 from segmentlog.store.readable import exists, is_directory, list_names, open_file, read_whole
 
@@ -42,6 +40,7 @@ _LEAST_LENGTH = 14  #: of a message of magic 0, after its offset and length; les
 _LOG_OVERHEAD = 12  #: bytes of an offset and a length
 _PEEKED = 17  #: bytes that have to be there before a broker looks at a length
 _HEAD = struct.Struct(">qi")
+_DELTA = struct.Struct(">i")
 _WINDOW_BYTES = 1 << 20
 _MOST_LOOKED_AT = 1000  #: batches of a segment
 _NUMBERED = tuple(f".{kind}" for kind in FileKind)
@@ -206,7 +205,7 @@ class LogStart:
             is_read = i >= first or not exists(each.offset_index_path)
             if not is_read or after - each.base_offset <= layout.SEGMENT_OFFSETS:
                 continue
-            from segmentlog.txn.recover_log import find_good_end  # the compiled kernels load
+            from segmentlog.log.walk import find_good_end  # the compiled kernels load here
 
             end = find_good_end(each, after)
             if bases := [base_offset for _, base_offset in end.splits]:
@@ -226,53 +225,50 @@ class LogStart:
         A broker takes it for one whose offset no index can hold, and finds nothing to split.
         `damaged`: paths of the segments that may have one: no batch of a sound segment lies below.
         """
-        from segmentlog.txn.recover_log import find_good_end  # the compiled kernels load here
+        from segmentlog.log.walk import walk  # the compiled kernels load here
 
         first = len(self._segments) if self._is_clean else self._first_read
         for i, each in enumerate(self._segments):
             if each.path not in damaged or (i < first and exists(each.offset_index_path)):
                 continue
-            try:
-                position = find_good_end(each).position
-            except UnsupportedFormatError:
-                return
+            # A broker follows neither the order of the offsets nor their gaps.
             with open_file(each.path) as file:
-                while position < each.size:
-                    # A broker follows neither the order of the offsets nor their gaps.
-                    head = file.read(position, min(layout.HEADER_BYTES, each.size - position))
-                    header = parse_header(head.ljust(layout.HEADER_BYTES, b"\0"))
-                    size = min(
-                        max(header.size_in_bytes, 0), each.size - position, MOST_BATCH_BYTES
-                    )
-                    if not is_good_batch(file.read(position, size), 0, LEAST_LONG):
+                for stretch in walk(
+                    each.path, file, 0, each.size, each.base_offset, goes_on=False,
+                    is_ordered=False,
+                ):  # fmt: skip
+                    batches = stretch.batches
+                    if batches is None:
                         if i >= first:
                             return  # the log ends here
                         break
-                    if header.last_offset < each.base_offset:
-                        yield self._step(
-                            StartAction.REFUSE, each.path,
-                            f"the batch at byte {position} has offset {header.last_offset}, below "
-                            f"the base offset {each.base_offset} of its segment, and the start "
-                            "reads this segment",
-                            "", "segmentlog recover cuts the log off before the batch"
-                            if i >= first
-                            else "remove .kafka_cleanshutdown, and run segmentlog recover",
-                            offset=header.last_offset,
-                        )  # fmt: skip
-                        return
-                    position += header.size_in_bytes
+                    last = batches.headers[:, layout.LAST_OFFSET]
+                    if not (is_below := last < each.base_offset).any():
+                        continue
+                    row = int(is_below.argmax())
+                    yield self._step(
+                        StartAction.REFUSE, each.path,
+                        f"the batch at byte {batches.position_of(row)} has offset {last[row]}, "
+                        f"below the base offset {each.base_offset} of its segment, and the start "
+                        "reads this segment",
+                        "", "segmentlog recover cuts the log off before the batch"
+                        if i >= first
+                        else "remove .kafka_cleanshutdown, and run segmentlog recover",
+                        offset=int(last[row]),
+                    )  # fmt: skip
+                    return
 
     def _end(self, end: LogEnd) -> Iterator[StartStep]:
         """The end of the log, as a broker finds it, and the log start."""
         active = self._segments[-1]
         log_end = end.offset
         if self._is_clean:
-            position, offset, is_damaged = _end_by_lengths(active)
-            if is_damaged:
+            position, offset, fault = _end_by_lengths(active)
+            if fault:
                 yield self._step(
                     StartAction.REFUSE, active.path,
-                    f"the length of a batch at byte {position} is below {_LEAST_LENGTH}, and the "
-                    "directory is marked as cleanly stopped, so that nothing is recovered",
+                    f"the batch at byte {position} {fault}, and the directory is marked as "
+                    "cleanly stopped, so that nothing is recovered",
                     "", "remove .kafka_cleanshutdown, and run segmentlog recover",
                     offset=end.offset,
                 )  # fmt: skip
@@ -368,8 +364,8 @@ def _first_version(path: str) -> int:
     return next((each for each in versions if each > 0), 0)
 
 
-def _end_by_lengths(segment: Segment) -> tuple[int, int, bool]:
-    """The end that a broker finds after a clean stop: byte, offset, and whether a length is bad.
+def _end_by_lengths(segment: Segment) -> tuple[int, int, str]:
+    """Byte and offset of the end that a broker finds after a clean stop, and what ends it there.
 
     It begins at the last entry of the offset index, and believes lengths and offsets.
     """
@@ -379,18 +375,22 @@ def _end_by_lengths(segment: Segment) -> tuple[int, int, bool]:
         offset, window, begin = segment.base_offset, b"", 0
         while 0 <= position < segment.size - _PEEKED:
             at = position - begin
-            if at + 61 > len(window):
+            if at + layout.HEADER_BYTES > len(window):
                 window, begin, at = opened.file.read(position, _WINDOW_BYTES), position, 0
             base, length = _HEAD.unpack_from(window, at)
             if length < _LEAST_LENGTH:
-                return position, offset, True
+                return position, offset, f"has a length below {_LEAST_LENGTH}"
             if position > segment.size - _LOG_OVERHEAD - length:
                 break
-            is_v2 = window[at + 16] >= 2
-            last = struct.unpack_from(">i", window, at + 23)[0] if is_v2 else 0
+            last = 0
+            if window[at + layout.MAGIC_AT] >= layout.FIRST_BATCH_MAGIC:
+                # A broker reads the whole header, and ends at the end of the file.
+                if position > segment.size - layout.HEADER_BYTES:
+                    return position, offset, "is shorter than the header of a batch"
+                (last,) = _DELTA.unpack_from(window, at + layout.LAST_OFFSET_DELTA_AT)
             offset = base + last + 1
             position += _LOG_OVERHEAD + length
-    return position, offset, False
+    return position, offset, ""
 
 
 class LoadingDirectory:

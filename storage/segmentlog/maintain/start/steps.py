@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from segmentlog.cluster import directory_settings
 from segmentlog.errors import (
@@ -21,6 +21,7 @@ from segmentlog.errors import (
     CorruptLogError,
     LogDirectoryError,
     SegmentLogError,
+    TruncatedBatchError,
     UnsupportedFormatError,
 )
 from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE
@@ -228,9 +229,6 @@ _QUORUM_STATE = "quorum-state"
 _SNAPSHOT = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint")
 _SNAPSHOT_LIKE = re.compile(r"\.checkpoint(\.part|\.deleted)?$")
 _BACKUP = "put the directory back from another controller or a backup"
-_WINDOW_BYTES = 1 << 20
-
-_Damage: TypeAlias = CorruptLogError | UnsupportedFormatError
 
 
 class MetadataStart:
@@ -342,7 +340,7 @@ class MetadataStart:
         """The end of the log, which a start reads to its first bad batch; and the image."""
         end, epoch, error = 0, -1, None
         for segment in list_segments(path):
-            end, last, error = _scan(segment.path, segment.base_offset, segment.size)
+            end, last, error = _end_of(segment.path, segment.base_offset)
             epoch = max(epoch, last)
             if error is not None:
                 break
@@ -429,7 +427,7 @@ def batches_fault(path: str) -> str | None:
     A file that has no footer was not written to its end.
     """
     try:
-        error = _scan(path, 0, status_of(path, follow=True).size)[2]
+        error = _end_of(path, 0).error
         if error is not None:
             return str(error)
         return None if is_whole(Snapshot(0, path)) else "its last batch, the footer, is missing"
@@ -439,34 +437,34 @@ def batches_fault(path: str) -> str | None:
 
 def _ends_early(path: str) -> bool:
     """Whether a snapshot has whole batches, and perhaps a part of one at its end."""
-    size = status_of(path, follow=True).size
-    error = _scan(path, 0, size)[2]
+    error = _end_of(path, 0).error
     if error is None or not error.position:
         return error is None
+    return isinstance(error, TruncatedBatchError)
+
+
+class _End(NamedTuple):
+    """Offset and leader epoch after the last good batch of a file, and the damage there."""
+
+    offset: int
+    epoch: int
+    error: CorruptLogError | UnsupportedFormatError | None
+
+
+def _end_of(path: str, base_offset: int) -> _End:
+    from segmentlog.format.kernels import layout
+    from segmentlog.log.walk import walk  # the compiled kernels load here
+
+    end = _End(base_offset, -1, None)
+    size = status_of(path, follow=True).size
     with open_file(path) as file:
-        length = int.from_bytes(file.read(error.position, 12)[8:], "big", signed=True)
-    return size < error.position + 12 or length > size - error.position - 12
-
-
-def _scan(path: str, base_offset: int, size: int) -> tuple[int, int, _Damage | None]:
-    """The offset and the leader epoch after the last batch that is good, and the damage there."""
-    from segmentlog.format.kernels import layout  # the compiled kernels load here
-    from segmentlog.format.records.decoder import BatchScanner
-    from segmentlog.log.windows import BatchWindows
-
-    reached, epoch = base_offset, -1
-    with open_file(path) as file:
-        windows = BatchWindows(_WINDOW_BYTES)
-        try:
-            for batches in windows.batches(
-                file.read_into, BatchScanner(path, base_offset), 0, size
-            ):
-                reached = batches.next_offset
-                at = int(batches.headers[-1, layout.POSITION]) + layout.LEADER_EPOCH_AT
-                epoch = int.from_bytes(bytes(batches.buf[at : at + 4]), "big", signed=True)
-        except (CorruptLogError, UnsupportedFormatError) as error:
-            return reached, epoch, error
-    return reached, epoch, None
+        for stretch in walk(path, file, 0, size, base_offset, goes_on=False):
+            if (batches := stretch.batches) is None:
+                return end._replace(error=stretch.error)
+            at = int(batches.headers[-1, layout.POSITION]) + layout.LEADER_EPOCH_AT
+            epoch = int.from_bytes(bytes(batches.buf[at : at + 4]), "big", signed=True)
+            end = _End(stretch.next_offset, epoch, None)
+    return end
 
 
 def _last_epoch(path: str, end: int, of_batches: int) -> int:

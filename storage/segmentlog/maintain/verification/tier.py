@@ -33,16 +33,17 @@ from segmentlog.errors import (
 from segmentlog.format.kernels import layout
 from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE
 from segmentlog.format.records.columns import record_schema
-from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
+from segmentlog.format.records.decoder import RecordDecoder
 from segmentlog.format.records.header import ScannedBatches
 from segmentlog.log.checkpoint import read_leader_epochs
 from segmentlog.log.listing import Listing, list_segments
 from segmentlog.log.producer_snapshot import parse_snapshot
+from segmentlog.log.walk import walk
 from segmentlog.log.windows import BatchWindows
 from segmentlog.maintain.verification.findings import Finding, FindingKind, MakeFinding, Severity
 from segmentlog.maintain.verification.verify_log import (
-    Damage,
-    batches_and_damage,
+    bad_kind,
+    bad_message,
     unreadable_records,
 )
 from segmentlog.model import LARGEST_LONG, TopicPartition
@@ -381,13 +382,14 @@ class _LogTier:
         if not size:
             reason = "the object is empty; restore it from a replica of the bucket"
             yield self._segment(file.path, reason, start)
-        scanner = BatchScanner(file.path, offset)
+        next_offset = offset
         compared = None if local is None else _LocalBytes(local)
-        for batches in batches_and_damage(self._windows, scanner, file, position, size):
-            if isinstance(batches, Damage):
+        for stretch in walk(file.path, file, position, size, offset, windows=self._windows):
+            batches, next_offset = stretch.batches, stretch.next_offset
+            if batches is None:
                 yield self._finding(
-                    batches.kind, file.path, batches.message,
-                    position=batches.error.position, offset=batches.offset,
+                    bad_kind(stretch), file.path, bad_message(stretch),
+                    position=stretch.begin, offset=stretch.offset,
                 )  # fmt: skip
                 compared = None if local is None else _LocalBytes(local)
                 continue
@@ -403,7 +405,7 @@ class _LogTier:
                 compared = None
             if self._decoder is not None:
                 yield from unreadable_records(self._decoder, batches, self._finding)
-        last = scanner.next_offset - 1
+        last = next_offset - 1
         if segment.end_offset >= 0 and last > segment.end_offset and size:
             reason = f"its last batch ends at offset {last}, and the segment at"
             yield self._segment(file.path, f"{reason} {segment.end_offset}", start)

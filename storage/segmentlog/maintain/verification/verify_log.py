@@ -8,26 +8,24 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
 
 import numpy as np
 
 from segmentlog.cluster.known_losses import known_losses
 from segmentlog.errors import (
     CorruptCheckpointError,
-    CorruptLogError,
     RemoteSegmentError,
     UnsupportedFormatError,
 )
 from segmentlog.format.kernels import layout
 from segmentlog.format.names import CLEAN_SHUTDOWN_FILE
 from segmentlog.format.records.columns import record_schema
-from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
+from segmentlog.format.records.decoder import RecordDecoder
 from segmentlog.format.records.header import ScannedBatches
-from segmentlog.log.damage import GoodBatch, good_batch_after
 from segmentlog.log.leader_epochs import EpochStarts
 from segmentlog.log.listing import indexes_without_log, left_out
 from segmentlog.log.segment import Segment
+from segmentlog.log.walk import Stretch, Verdict, walk
 from segmentlog.log.windows import BatchWindows
 from segmentlog.maintain.verification.checks import (
     IndexCheck,
@@ -40,8 +38,6 @@ from segmentlog.model import LARGEST_LONG, Codec
 from segmentlog.reads.listed import LostSegments
 from segmentlog.reads.log import Log
 from segmentlog.store.readable import (
-    ReadableFile,
-    after_zeros,
     exists,
     is_directory,
     is_file,
@@ -52,42 +48,16 @@ from segmentlog.store.readable import (
 _WINDOW_BYTES = 4 << 20
 
 
-class Damage(NamedTuple):
-    """A bad batch: its error, the offset that is expected there, and the next good batch."""
-
-    error: CorruptLogError | UnsupportedFormatError
-    offset: int
-    good: GoodBatch | None
-
-    @property
-    def kind(self) -> FindingKind:
-        """The kind of a finding about it."""
-        is_unknown = isinstance(self.error, UnsupportedFormatError)
-        return FindingKind.UNSUPPORTED_BATCH if is_unknown else FindingKind.CORRUPT_BATCH
-
-    @property
-    def message(self) -> str:
-        """The error, and the place at which the verification continues, in words."""
-        at = f"the next good batch is at byte {self.good.position}" if self.good else ""
-        return f"{self.error} ({at or 'no good batch follows'})"
+def bad_kind(bad: Stretch) -> FindingKind:
+    """The kind of a finding about bad bytes."""
+    is_unknown = isinstance(bad.error, UnsupportedFormatError)
+    return FindingKind.UNSUPPORTED_BATCH if is_unknown else FindingKind.CORRUPT_BATCH
 
 
-def batches_and_damage(
-    windows: BatchWindows, scanner: BatchScanner, file: ReadableFile, position: int, end: int
-) -> Iterator[ScannedBatches | Damage]:
-    """The batches of a file from byte `position` on; after damage, from the next good batch on."""
-    at: int | None = position
-    while at is not None:
-        try:
-            yield from windows.batches(file.read_into, scanner, at, end)
-            return
-        except (CorruptLogError, UnsupportedFormatError) as error:
-            offset = scanner.next_offset
-            good = good_batch_after(file, error.position, end, offset)
-            yield Damage(error, offset, good)
-            at = None
-            if good is not None:
-                at, scanner.next_offset = good.position, good.base_offset
+def bad_message(bad: Stretch) -> str:
+    """The error, and the place at which the verification continues, in words."""
+    at = f"the next good batch is at byte {bad.good.position}" if bad.good else ""
+    return f"{bad.error} ({at or 'no good batch follows'})"
 
 
 def unreadable_records(
@@ -171,15 +141,17 @@ class LogCheck:
         """
         is_leaving = after is not None and after <= self._log.log_start_offset
         indexes = IndexCheck(segment, self._finding, is_leaving=is_leaving)
-        scanner = BatchScanner(segment.path, segment.base_offset)
         extent = self._extents.get(segment.base_offset)
         with open_file(segment.path) as file:
             file.expect(0, segment.size)
-            for batches in batches_and_damage(self._windows, scanner, file, 0, segment.size):
-                if isinstance(batches, Damage):
-                    found = self._damaged(segment, file, batches, after)
+            for stretch in walk(
+                segment.path, file, 0, segment.size, segment.base_offset, windows=self._windows
+            ):  # fmt: skip
+                batches = stretch.batches
+                if batches is None:
+                    found = self._damaged(segment, stretch, after)
                     yield found
-                    if good := batches.good:
+                    if good := stretch.good:
                         indexes.unreadable(good.position, good.base_offset)
                         self._offsets.go_on_from(good.base_offset)
                         if self._producers is not None:
@@ -207,14 +179,12 @@ class LogCheck:
         yield from indexes.at_the_end()
         yield from self._transactions.index_of(segment)
 
-    def _damaged(
-        self, segment: Segment, file: ReadableFile, damage: Damage, after: int | None
-    ) -> Finding:
+    def _damaged(self, segment: Segment, bad: Stretch, after: int | None) -> Finding:
         """The finding about a bad batch; `after`: as for `_segment`."""
-        good, at, end = damage.good, damage.error.position, segment.size
-        self._progress((good.position if good else end) - at)
-        is_zeros = good is None and after_zeros(file, at, end) == end
-        kind, message, severity = damage.kind, damage.message, None
+        good, at, end = bad.good, bad.begin, segment.size
+        self._progress(bad.end - at)
+        is_zeros = bad.verdict is Verdict.ZEROS
+        kind, message, severity = bad_kind(bad), bad_message(bad), None
         if after is None and good is None and at >= self._log.end.position:
             if is_zeros:
                 kind = FindingKind.ZEROS_AT_THE_END
@@ -229,10 +199,10 @@ class LogCheck:
                 message += "; all of it lies below the log start, so no reader needs it"
             if is_zeros:
                 message = f"{end - at} bytes of zeros follow the last batch"
-                if damage.offset == after:
+                if bad.offset == after:
                     message += ", and no record is missing; a broker's consumers fail there"
         return self._finding(
-            kind, segment.path, message, position=at, offset=damage.offset, severity=severity
+            kind, segment.path, message, position=at, offset=bad.offset, severity=severity
         )
 
     def _unknown_codecs(self, batches: ScannedBatches) -> Iterator[Finding]:

@@ -697,3 +697,14 @@ def test_the_only_controller_without_metadata_begins_a_new_cluster(directory: Pa
     assert [StartAction.STRAY] * 14 == [action for action, *_ in found]
     properties.write_text(f"{text}controller.quorum.voters=1@a:9093,2@b:9093\n")
     assert not harm(segmentlog.preflight(directory, server_properties=properties))
+
+
+@pytest.mark.parametrize("n_bytes", [18, 26, 27, 60])
+def test_a_tail_that_is_shorter_than_a_header_is_a_step(directory: Path, n_bytes: int) -> None:
+    """Its length and its magic are those of a batch."""
+    log = directory / "orders-0" / LOG
+    tail = (10**6).to_bytes(8, "big") + (n_bytes - 12).to_bytes(4, "big") + b"\0\0\0\0\2"
+    log.write_bytes(log.read_bytes() + tail.ljust(n_bytes, b"\0"))
+    found = {each.action for each in segmentlog.preflight(directory) if each.path == str(log)}
+    assert {StartAction.REFUSE} & found
+    assert str(log) in {each.path for each in segmentlog.verify(directory)}
