@@ -399,7 +399,8 @@ class _Attempt:
         """Numbered writes and batches of streams that count in the store from now on."""
         ends = {at: log.end for at, log in state.logs.items()}
         ends |= {each.at: each.end for each in self._ups}
-        found = self._source._writes_of([each.log for each in self._ups], State(), ends)
+        known = State(versions=dict(state.versions), streams=state.streams)
+        found = self._source._writes_of([each.log for each in self._ups], known, ends)
         return (
             {key: each for key, each in found.versions.items() if state.versions.get(key) != each},
             {key: each for key, each in found.streams.items() if state.streams.get(key) != each},

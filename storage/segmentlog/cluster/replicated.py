@@ -11,7 +11,7 @@ import numpy as np
 
 from segmentlog.arguments import class_of_one_dialect, one_dialect
 from segmentlog.cluster.copies import Copy, choose, refuse_two_clusters
-from segmentlog.errors import CorruptLogError, LogDirectoryError
+from segmentlog.errors import CorruptLogError, LogDirectoryError, SegmentLogError
 from segmentlog.format.kernels import layout
 from segmentlog.format.messages.reader import uuid_text
 from segmentlog.log.checkpoint import known_topic_id, read_meta_properties
@@ -279,8 +279,24 @@ class ReplicatedDirectory(LogDirectory):
         for log in logs:
             topics.setdefault(os.path.dirname(log.path), set()).add(log.topic_partition.topic)
         for parent, names in topics.items():
-            state = state.with_writes_of(self._state_of(parent), names, ends)
+            theirs = self._state_of(parent)
+            # Only writes without a span need more than the state.
+            unknown = {key[1] for key in theirs.versions if key not in theirs.spans}
+            unknown |= {"" for query in theirs.streams if (query, "") not in theirs.spans}
+            source_ends = {
+                each: self._end_of(each)
+                for each in self.topic_partitions()
+                if each in ends and ("" in unknown or each.topic in unknown & names)
+            }
+            state = state.with_writes_of(theirs, names, ends, source_ends)
         return state
+
+    def _end_of(self, topic_partition: TopicPartition) -> int:
+        """The log end of a partition; beyond all of them if the log cannot be read."""
+        try:
+            return self.log(*topic_partition).log_end_offset
+        except (SegmentLogError, OSError):
+            return LARGEST_LONG
 
     @storage_errors()
     def replicated(self, topic: str, partition: int) -> ReplicatedPartition:

@@ -23,7 +23,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar, cast
@@ -422,36 +422,68 @@ class State:
         ]
 
     def with_writes_of(
-        self, other: "State", topics: Collection[str], ends: Mapping[TopicPartition, int]
+        self,
+        other: "State",
+        topics: Collection[str],
+        ends: Mapping[TopicPartition, int],
+        source_ends: Mapping[TopicPartition, int],
     ) -> "State":
         """The state with the writes of another directory, whose `topics` were copied to this one.
 
-        A write counts once all of its records are here, by all log ends of this directory.
-        Partitions that this directory lacks do not matter.  A write whose span is not known,
-        because an earlier version of segmentlog has made it, counts, too.
+        What counts here never goes back: a later version, or a later batch of a query, has records
+        here that the other directory lacks, and a repetition would write them twice.  Writes whose
+        records were cut off do not count any more; `cut` comes first.
+
+        A write of the other directory counts once all of its records are here, by all log ends of
+        this directory.  Partitions that this directory lacks do not matter.  A write whose span is
+        not known, because an earlier version of segmentlog or a log in a store has it, counts
+        unless a partition where it may lie ends here before `source_ends`, where it ends there.
         """
 
         def is_here(key: tuple[str, str]) -> bool:
             if key[1] and key[1] not in topics:
                 return False
             span = other.spans.get(key)
-            if not span:
-                return True
-            return not span.keys().isdisjoint(ends) and all(
-                ends.get(each, end) >= end for each, (_, end) in span.items()
+            if span is None:
+                return all(
+                    ends.get(each, end) >= end
+                    for each, end in source_ends.items()
+                    if key[1] in ("", each.topic)
+                )
+            return not span or (
+                not span.keys().isdisjoint(ends)
+                and all(ends.get(each, end) >= end for each, (_, end) in span.items())
             )
 
-        versions = {key: found for key, found in other.versions.items() if is_here(key)}
-        streams = {query: found for query, found in other.streams.items() if is_here((query, ""))}
-        copied = versions.keys() | {(query, "") for query in streams}
+        def merged(
+            mine: Mapping[_Key, tuple[_Found, int]],
+            theirs: Mapping[_Key, tuple[_Found, int]],
+            number_of: Callable[[_Found], int],
+            span_of: Callable[[_Key], tuple[str, str]],
+        ) -> dict[_Key, tuple[_Found, int]]:
+            """The later one of each name; its span comes with it."""
+            found = dict(mine)
+            for key, (each, time_ms) in theirs.items():
+                if not is_here(span_of(key)):
+                    continue
+                known, known_ms = found.get(key, (None, 0))
+                ahead = 1 if known is None else number_of(each) - number_of(known)
+                if ahead > 0:
+                    found[key] = each, time_ms
+                elif not ahead and known is not None:
+                    found[key] = known, max(time_ms, known_ms)
+                if ahead > 0 or (not ahead and span_of(key) not in self.spans):
+                    copied.add(span_of(key))
+            return found
+
+        copied = set[tuple[str, str]]()
+        versions = merged(self.versions, other.versions, int, lambda key: key)
+        streams = merged(
+            self.streams, other.streams, lambda batch: batch.number, lambda query: (query, "")
+        )
         spans = {key: span for key, span in self.spans.items() if key not in copied}
         spans |= {key: span for key, span in other.spans.items() if key in copied}
-        return replace(
-            self,
-            versions=self.versions | versions,
-            streams=self.streams | streams,
-            spans=spans,
-        )
+        return replace(self, versions=versions, streams=streams, spans=spans)
 
     def with_files_aside(self, topics: Iterable[str]) -> "State":
         """The state of a change by which these topics lose segments."""
