@@ -350,6 +350,28 @@ def rename(path: str, to: str) -> None:
             raise
 
 
+def rename_directory(path: str, to: str) -> None:
+    """Rename a small directory of files; the caller syncs the names above it.
+
+    An overlay cannot rename a directory of a lower layer, such as one of a container's image
+    (``EXDEV``).  Then its files move one by one, and it goes once it is empty.  A crash leaves
+    files under both names, and the next attempt moves the rest.
+    """
+    try:
+        rename(path, to)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+    else:
+        return
+    with contextlib.suppress(FileExistsError):  # of an attempt that was cut off
+        create_directory(to)
+    for name in os.listdir(path):
+        rename(os.path.join(path, name), os.path.join(to, name))
+    sync_directory(to)
+    remove_directory(path)
+
+
 def remove_file(path: str, *, missing_ok: bool = False) -> None:
     """Remove a name of a file, or a link."""
     check_held(path)

@@ -16,6 +16,7 @@ Each of these steps can be repeated: what is done already is passed over.
 
 import base64
 import contextlib
+import errno
 import logging
 import os
 import shutil
@@ -239,8 +240,17 @@ def take_out(directory: str, topic: str, *, keeps_settings: bool = False) -> lis
     # name, and retention would remove its records.
     renamed = []
     for topic_partition, path in partition_directories(directory, topic):
-        renamed.append(os.path.join(directory, deleted_directory_name(topic_partition)))
-        rename(path, renamed[-1])
+        to = os.path.join(directory, deleted_directory_name(topic_partition))
+        try:
+            rename(path, to)
+        except OSError as error:
+            # An overlay cannot rename a directory of a lower layer, such as one of an image, and
+            # would copy each file that moves. The deletion is decided: the directory goes at once.
+            if error.errno != errno.EXDEV:
+                raise
+            shutil.rmtree(path)
+        else:
+            renamed.append(to)
     sync_directory(directory)
     for name in CHECKPOINTS:
         offsets = read_offsets(directory, name)

@@ -1,12 +1,13 @@
 """A topic is deleted whole or not at all, also after a crash and beside readers."""
 
+import contextlib
 import errno
 import os
 import pickle
 import re
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pytest
 from broker_lock import as_broker
 from crashing import CALLS, Crash, Forward, around_calls, crash_at, cut_loop
+from namespaces import mounted
 from plain_writes import write
 
 import segmentlog
@@ -33,7 +35,8 @@ from segmentlog.reads.scan import scan_slice
 from segmentlog.store.lock import DirectoryLock
 from segmentlog.store.readable import Entry, list_names
 from segmentlog.txn import change, effects, topics
-from segmentlog.txn.guard import list_guards, recover_commits
+from segmentlog.txn.effects import TakeOut
+from segmentlog.txn.guard import Guard, Intent, list_guards, recover_commits
 from segmentlog.txn.state import State
 from segmentlog.txn.topics import CHECKPOINTS
 
@@ -550,3 +553,68 @@ def test_a_topic_whose_directories_were_removed_by_hand(directory: Path) -> None
 
     assert WHOLE == seen(directory)
     assert "-1" != segmentlog.topic_settings(directory, "t")["retention.ms"].value != "1"
+
+
+@pytest.fixture
+def overlay(tmp_path: Path) -> Iterator[Path]:
+    """A log directory whose topics come from the lower layer of an overlay, as in an image."""
+    place, there = tmp_path / "layers", tmp_path / "there"
+    place.mkdir()
+    there.mkdir()
+    with mounted(place, "-t", "tmpfs", "-o", "size=32m", "tmpfs"):
+        layers = [place / name for name in ("lower", "upper", "work")]
+        for each in layers:
+            each.mkdir()
+        for topic in ("t", "u"):
+            write_three(layers[0], topic)
+        path = str(layers[0])
+        guard = Guard.of_job(path, "0a0b")  # of a change that was cut off when the image was made
+        Path(guard.path).mkdir()
+        intent = Intent("0a0b", State.read(path).token, True, True, [], [TakeOut("u")])
+        Path(guard.intent_path).write_bytes(intent.encode())
+        given = "lowerdir={},upperdir={},workdir={}".format(*layers)
+        with mounted(there, "-t", "overlay", "-o", given, "overlay"):
+            yield there
+
+
+def test_directories_that_an_overlay_cannot_rename(overlay: Path) -> None:
+    """The guard is taken over, the topic goes, and the directory can be changed afterwards."""
+    segmentlog.delete_topic(overlay, "u")
+    assert ([], ["t"]) == (list_guards(str(overlay)), [*segmentlog.open_log_dir(overlay).topics()])
+    assert not [*overlay.glob("u-*")]
+    write_three(overlay)
+    write_three(overlay, "u")
+    assert {**WHOLE, 0: [b"a"] * 2, 1: [b"b"] * 2, 2: [b"c"] * 2} == seen(overlay)
+    assert WHOLE == seen(overlay, "u")
+    segmentlog.recover(overlay)
+
+
+@cut_loop
+def test_every_cut_of_a_deletion_without_renames(tmp_path: Path, every: int) -> None:
+    """Of directories that cannot be renamed: the next writer finishes what was decided."""
+
+    def around(name: str, forward: Forward) -> object:
+        is_partition = name == "rename" and Path(str(forward.args[0])).name.startswith("t-")
+        if is_partition and Path(str(forward.args[0])).is_dir():
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        return forward()
+
+    write_three(tmp_path / "before")
+    for number in range(0, 1000, every):
+        directory = tmp_path / str(number)
+        shutil.copytree(tmp_path / "before", directory)
+        with pytest.MonkeyPatch.context() as patch:
+            around_calls(patch, ("rename",), around)
+            made = crash_at(patch, number)
+            with contextlib.suppress(Crash):
+                segmentlog.delete_topic(directory, "t")
+        is_there = bool(seen(directory))
+        assert seen(directory) in ({}, WHOLE)
+        with pytest.MonkeyPatch.context() as patch:
+            around_calls(patch, ("rename",), around)
+            write_three(directory, "other")
+        assert is_there == bool(seen(directory))
+        assert is_there == bool([*directory.glob("t-*")])
+        if len(made) < number:
+            break
+    assert not is_there
