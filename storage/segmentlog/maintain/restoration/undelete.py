@@ -518,9 +518,14 @@ def _lacks_of(directory: str, topic: str, n_partitions: int) -> Iterator[str]:
     except LogDirectoryError:  # a new one
         return
     there = opened.topics().get(topic, [])
-    if there and len(there) != n_partitions:
+    offsets = dict(read_offsets(directory, HIGH_WATERMARK_CHECKPOINT))
+    marks = {each.partition: at for each, at in sorted(offsets.items()) if each.topic == topic}
+    # A run that was killed while it made the partitions has left the high watermarks of all, and
+    # some directories: the next run makes the others.
+    made = {*there, *(partition for partition, at in marks.items() if not at)}
+    if there and len(made) != n_partitions:
         yield (
-            f"topic {topic} exists there with {len(there)} partitions, and not with "
+            f"topic {topic} exists there with {len(made)} partitions, and not with "
             f"{n_partitions}: give another name (as_topic, --as), or another directory (to, --to)"
         )
     for partition in there:
@@ -532,12 +537,10 @@ def _lacks_of(directory: str, topic: str, n_partitions: int) -> Iterator[str]:
                 "another directory (to, --to)"
             )
     # A broker that is killed soon after it has renamed directories leaves their high watermarks.
-    offsets = dict(read_offsets(directory, HIGH_WATERMARK_CHECKPOINT))
-    gone = {each.partition: at for each, at in sorted(offsets.items()) if each.topic == topic}
-    for partition in gone.keys() - {*there}:
-        if gone[partition]:
+    for partition, at in marks.items():
+        if at and partition not in there:
             yield (
-                f"{HIGH_WATERMARK_CHECKPOINT} still has {topic}-{partition} at {gone[partition]}, "
+                f"{HIGH_WATERMARK_CHECKPOINT} still has {topic}-{partition} at {at}, "
                 "and a new log would not have these records: give another name (as_topic, --as), "
                 "or another directory (to, --to)"
             )

@@ -1,5 +1,6 @@
 """Topics that come back from the directories that a broker has renamed."""
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -8,9 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from broker_lock import as_broker
-from crashing import Crash
+from crashing import Crash, crash_at, cut_loop
 from preserved_rows import rows
 from producer_batches import batch, plant
+from soundness import assert_settled
 
 import segmentlog
 from segmentlog import (
@@ -57,6 +59,15 @@ def deleted(tmp_path: Path) -> tuple[Path, pa.Table]:
     records = fill(directory)
     take_out(str(directory), TOPIC)
     return directory, records
+
+
+def is_back(directory: Path) -> bool:
+    """Whether a directory has records of the topic."""
+    try:
+        has_topic = TOPIC in segmentlog.open_log_dir(directory).topics()
+    except LogDirectoryError:
+        return False
+    return has_topic and len(read(directory)) > 0
 
 
 def renamed(directory: Path) -> list[Path]:
@@ -519,6 +530,36 @@ def test_a_run_that_was_killed_is_repeated(
     if place != "the decision":
         segmentlog.undelete(directory, TOPIC)
     assert records.equals(read(directory))
+
+
+@pytest.mark.parametrize("to", ["logs", "saved"])
+@cut_loop
+def test_a_run_that_is_cut_at_any_call_is_repeated(
+    deleted: tuple[Path, pa.Table], tmp_path: Path, to: str, every: int
+) -> None:
+    """Also if the repetition is cut: a broker removes the directories soon after its start."""
+    directory, records = deleted
+    shutil.move(directory, tmp_path / "base")
+    n_cut = 0
+    for number in range(0, 10_000, every):
+        root = tmp_path / str(number)
+        shutil.copytree(tmp_path / "base", root / "logs")
+        made: list[str] = []
+        for again in (number, number // 2 + 3, 0):
+            with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Crash):
+                found = crash_at(patch, again if again else 10_000)
+                made = made or found
+                if not is_back(root / to):
+                    segmentlog.undelete(root / "logs", TOPIC, to=root / to)
+        assert records.equals(read(root / to)), number
+        assert 3 == len(renamed(root / "logs"))
+        segmentlog.recover(root / to)
+        assert_settled(root / to)
+        shutil.rmtree(root)
+        n_cut += len(made) >= number
+        if len(made) < number:
+            break
+    assert n_cut > 30 // every
 
 
 def test_a_deletion_that_is_not_finished(tmp_path: Path) -> None:
