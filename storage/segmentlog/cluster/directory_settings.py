@@ -54,7 +54,8 @@ from segmentlog.store.paths import local_path
 from segmentlog.store.readable import exists
 from segmentlog.store.system_errors import in_words, storage_errors
 from segmentlog.txn.change import hold
-from segmentlog.txn.guard import topics_taken_out
+from segmentlog.txn.effects import AlterSettings
+from segmentlog.txn.guard import decided_intents
 from segmentlog.txn.settings_file import SettingsFile
 
 #: Settings that decide which records go.
@@ -332,11 +333,15 @@ class DirectorySettings:
             purge=purge,
         )  # fmt: skip
         if not is_of_a_broker(directory):
-            # Before the settings: a guard that is gone by now has left them without its topic.
-            gone, file = topics_taken_out(directory), SettingsFile()
+            # Before the settings: a guard that is gone by now has applied its effects to them.
+            decided, file = decided_intents(directory), SettingsFile()
             with _may_lack(needs, given):
                 file = SettingsFile.read(directory)
-            return settings(file=file.without(gone))
+            for intent in decided:
+                file = file.without(intent.taken_out)
+                for effect in intent.effects:
+                    file = effect.altered(file) if isinstance(effect, AlterSettings) else file
+            return settings(file=file)
         place = directory if metadata is None else local_path(metadata)
         path, cluster = metadata_path(place), None
         if path is not None:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from segmentlog.errors import CorruptLogError, UnsupportedFormatError
+from segmentlog.errors import CorruptLogError, OptionError, UnsupportedFormatError
 from segmentlog.format.names import (
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -28,6 +28,7 @@ from segmentlog.format.names import (
     partition_path,
     segment_file_name,
 )
+from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.checkpoint import read_offsets, write_offsets
 from segmentlog.log.listing import list_segments
 from segmentlog.log.producer_snapshot import list_snapshots, snapshot_path
@@ -36,6 +37,7 @@ from segmentlog.model import TopicPartition
 from segmentlog.store.durable import do_together, remove_file, rename, sync_directory
 from segmentlog.store.partitions import put_file_aside, remove_deleted
 from segmentlog.store.readable import is_directory, list_names
+from segmentlog.txn.settings_file import SettingsFile
 from segmentlog.txn.state import State, check_types, renew_stamp
 from segmentlog.txn.topics import (
     DelayOf,
@@ -347,8 +349,38 @@ class Follow(Effect):
         return [Followed(*each) for each in self.partitions]
 
 
+@dataclass(frozen=True, slots=True)
+class AlterSettings(Effect):
+    """Settings of a topic that come with its records, such as those of a clone."""
+
+    kind = "alterSettings"
+    topic: str
+    settings: Mapping[str, str]  # by Kafka's names; settings that are not named stay
+
+    def check(self) -> None:
+        """Refuse settings that no reader of the file would accept."""
+        check_types((self.topic, self.settings), (str, dict))
+        check_types((*self.settings.values(),), (str,) * len(self.settings))
+        try:
+            TopicConfig.parse(self.settings)
+        except OptionError as error:
+            raise ValueError(str(error)) from None
+
+    def apply(self, directory: str, intent: "Intent") -> None:
+        """Replace the file of settings."""
+        known = SettingsFile.read(directory)
+        after = self.altered(known)
+        if after != known:
+            after.write(directory)
+
+    def altered(self, known: SettingsFile) -> SettingsFile:
+        """The contents of the file of settings, with these."""
+        return known.altered(self.topic, self.settings)
+
+
 _EFFECTS: Mapping[str, type[Effect]] = {
-    each.kind: each for each in (MoveBounds, PutAside, KeepProducers, TakeOut, Follow)
+    each.kind: each
+    for each in (MoveBounds, PutAside, KeepProducers, TakeOut, Follow, AlterSettings)
 }
 
 

@@ -42,6 +42,7 @@ from segmentlog.store.durable import (
     remove_directory,
     remove_file,
     rename,
+    rename_directory,
     sync_directory,
     sync_file,
     writable,
@@ -192,7 +193,7 @@ class Guard:
         # create nor rename a file there.
         seized = self
         if not self.path.endswith(_RECOVERING):
-            rename(self.path, self.path + _RECOVERING)
+            rename_directory(self.path, self.path + _RECOVERING)
             seized = Guard(*os.path.split(self.path + _RECOVERING))
         seized._bar()
         return seized
@@ -258,18 +259,23 @@ def fate_of(guard: Guard, intent: Intent | None, state: State) -> Fate:
     return Fate.DECIDED if state.token == guard.token else Fate.UNDECIDED
 
 
-def topics_taken_out(directory: str) -> set[str]:
-    """Topics whose deletion is decided, but not finished: readers must not find them."""
+def decided_intents(directory: str) -> list[Intent]:
+    """The changes that are decided, and whose effects are perhaps not applied yet."""
     try:
         guards = list_guards(directory)
     except (FileNotFoundError, NotADirectoryError):
-        return set()
-    gone: set[str] = set()
+        return []
+    found = []
     for guard in guards:
         intent = guard.intent()
         if intent is not None and fate_of(guard, intent, State.read(directory)) is Fate.DECIDED:
-            gone |= intent.taken_out
-    return gone
+            found.append(intent)
+    return found
+
+
+def topics_taken_out(directory: str) -> set[str]:
+    """Topics whose deletion is decided, but not finished: readers must not find them."""
+    return {topic for intent in decided_intents(directory) for topic in intent.taken_out}
 
 
 def recover_commits(directory: str, *, is_asked: bool = False) -> list[str]:

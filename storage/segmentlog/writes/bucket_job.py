@@ -6,9 +6,10 @@ the next object of a sequence (`segmentlog.bucket.sequence`), with the offsets t
 
 import secrets
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 from segmentlog.bucket.commits import Commit, PlacedExtent, State, Topic
@@ -102,6 +103,8 @@ class BucketJob(WriteJob):
         with_producers: Collection[TopicPartition] = (),
         batch: StreamBatch | None = None,
         held: "HeldDirectory | None" = None,
+        ends: Mapping[int, int] | None = None,
+        settings: Mapping[str, str] = MappingProxyType({}),
     ) -> "Committed":
         """See `WriteJob`; each extent is a segment, so there is nothing to roll.
 
@@ -113,7 +116,7 @@ class BucketJob(WriteJob):
         staged = [each for task in objects for each in task.extents]
         if self.config.use_offsets:
             staged.sort(key=attrgetter("first_offset"))
-        attempt = _Attempt(self, staged, batch, secrets.token_hex(16))
+        attempt = _Attempt(self, staged, batch, secrets.token_hex(16), ends)
         self._sequence.append(attempt.commit_after)
         return Committed(is_new=not attempt.was_done)
 
@@ -129,9 +132,11 @@ class _Attempt:
     """What a job is to commit, placed after one state of the log after the other."""
 
     def __init__(
-        self, job: BucketJob, staged: "list[StagedExtent]", batch: StreamBatch | None, token: str
-    ) -> None:
+        self, job: BucketJob, staged: "list[StagedExtent]", batch: StreamBatch | None, token: str,
+        ends: Mapping[int, int] | None,
+    ) -> None:  # fmt: skip
         self._job, self._staged, self._batch, self._token = job, staged, batch, token
+        self._ends = ends
         self._topic_ids: dict[str, str] = {}
         self.was_done = False  # whether the log had the rows before
 
@@ -141,6 +146,10 @@ class _Attempt:
         shown = str(job.location)
         now_ms = max(int(time.time() * 1000), 0)
         sequence_at(job.location).refuse_ended(state, job.token, job.begun_ms)
+        if self._ends is not None and (topic := job.topics.topic) is not None:
+            logs = {at.partition: log for at, log in state.logs.items() if at.topic == topic}
+            if self._ends != {number: log.end for number, log in logs.items() if log.end}:
+                raise job.topics.not_as_staged(topic)
         n_records = sum(each.n_records for each in self._staged)
         topics = [*dict.fromkeys(each.topic for each in self._staged)]
         if job.topics.topic is not None and job.topics.topic not in topics:

@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from segmentlog.errors import (
@@ -27,8 +27,9 @@ from segmentlog.model import LARGEST_LONG, Appended, TopicPartition
 from segmentlog.store.durable import SyncTogether, do_together
 from segmentlog.store.readable import exists
 from segmentlog.txn.change import Change, HeldDirectory
-from segmentlog.txn.effects import Effect, KeepProducers, MoveBounds, PutAside
+from segmentlog.txn.effects import AlterSettings, Effect, KeepProducers, MoveBounds, PutAside
 from segmentlog.txn.guard import Guard, PartitionIntent
+from segmentlog.txn.settings_file import SettingsFile
 from segmentlog.txn.state import FORGOTTEN_AFTER_MS, NumberedWrite, State, StreamBatch
 from segmentlog.txn.topics import check_partition_path
 from segmentlog.writes.append import (
@@ -64,6 +65,8 @@ class CommitSettings:
     #: partitions whose batches may have producers.  These batches are checked, and left out if the
     #: log has them.
     with_producers: Collection[TopicPartition] = ()
+    #: by Kafka's names, which `topic` gets together with the records
+    topic_settings: Mapping[str, str] = field(default_factory=dict)
 
 
 class Committed(NamedTuple):
@@ -157,6 +160,10 @@ def commit_staged(
         )
     if settings.with_producers:
         effects.append(KeepProducers())
+    if settings.topic_settings and settings.topic is not None:
+        # Before the decision: nobody could finish a change whose file of settings is damaged.
+        SettingsFile.read(directory)
+        effects.append(AlterSettings(settings.topic, dict(settings.topic_settings)))
     change.carry_out(
         intents,
         effects,

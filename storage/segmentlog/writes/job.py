@@ -6,8 +6,9 @@ are removed when the job ends, or by a later job.
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from segmentlog.cluster.directory_settings import DirectorySettings, read_partition_counts
@@ -38,7 +39,7 @@ from segmentlog.writes.job_files import (
     prepare_directory,
     sweep_jobs,
 )
-from segmentlog.writes.job_topics import JobTopics, complete_topics
+from segmentlog.writes.job_topics import JobTopics, complete_topics, log_ends
 
 if TYPE_CHECKING:
     from segmentlog.bucket.data_objects import ObjectStage
@@ -126,15 +127,19 @@ class WriteJob(ABC):
         with_producers: Collection[TopicPartition] = (),
         batch: StreamBatch | None = None,
         held: HeldDirectory | None = None,
+        ends: Mapping[int, int] | None = None,
+        settings: Mapping[str, str] = MappingProxyType({}),
     ) -> "Committed":
         """Make all rows visible at once, and end the job.
 
         `tasks`: the extents of each, in the order in which their records are to follow each
         other.  `rolls`: whether each partition begins a new segment first.  `with_producers`:
         partitions whose batches may have producers.  `batch`: the rows are this batch of a
-        streaming query.  `held`: the directory, if the caller holds it.  Raises
+        streaming query.  `held`: the directory, if the caller holds it.  `ends`: where the logs of
+        the topic have to end, by partition, as `log_ends` has found them.  `settings`: which the
+        topic gets together with the rows; a log in a store keeps none.  Raises
         `LogDirectoryError` if the job has ended; if its rows were not spread over the partitions
-        of the topic.
+        of the topic; if its logs do not end at `ends`.
         """
 
     @abstractmethod
@@ -260,6 +265,8 @@ class DirectoryJob(WriteJob):
         with_producers: Collection[TopicPartition] = (),
         batch: StreamBatch | None = None,
         held: HeldDirectory | None = None,
+        ends: Mapping[int, int] | None = None,
+        settings: Mapping[str, str] = MappingProxyType({}),
     ) -> "Committed":
         from segmentlog.writes.commit import CommitSettings, commit_staged
         from segmentlog.writes.staged_files import JobExtents
@@ -272,6 +279,8 @@ class DirectoryJob(WriteJob):
         ):
             # Under the lock: no sweep can come between this look and the decision.
             self.check_begun()
+            if ends is not None and topic is not None and log_ends(self.directory, topic) != ends:
+                raise self.topics.not_as_staged(topic)
             topics = dict.fromkeys(staged.topics)
             if topic is not None:
                 topics[topic] = None  # even without rows
@@ -279,7 +288,7 @@ class DirectoryJob(WriteJob):
             try:
                 self.topics.named_by(staged.topic_partitions).make(topics)
                 is_many = staged.n_records >= self.config.topic_config.flush_messages
-                settings = CommitSettings(
+                commit_settings = CommitSettings(
                     flush=self.config.flush or is_many,
                     numbered=self.request.numbered,
                     batch=batch,
@@ -287,8 +296,9 @@ class DirectoryJob(WriteJob):
                     emptied=self.topics.all_partitions() if self.request.overwrite else (),
                     rolls=rolls,
                     with_producers=with_producers,
+                    topic_settings=settings,
                 )
-                committed = commit_staged(held, self.token, staged, settings)
+                committed = commit_staged(held, self.token, staged, commit_settings)
             except (CommitInDoubtError, SyncFailedError):
                 raise  # nobody knows, or the disk cannot be trusted
             except BaseException:

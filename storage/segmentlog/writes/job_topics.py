@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
 from segmentlog.format.names import check_topic_name
 from segmentlog.model import TopicPartition
+from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.store.partitions import current_partitions
-from segmentlog.store.readable import is_url
+from segmentlog.store.paths import is_bucket
+from segmentlog.store.readable import exists, is_url
 from segmentlog.txn.state import LazyState
 from segmentlog.txn.topics import create_partitions, is_known
 
@@ -148,6 +150,14 @@ class JobTopics:
         )
         return LogDirectoryError(self.place, reason)
 
+    def not_as_staged(self, topic: str) -> LogDirectoryError:
+        """The error for a topic that has got records since the job has begun."""
+        reason = (
+            f"the topic {topic!r} has changed while its records were staged; nothing of the job "
+            "is visible: run it again"
+        )
+        return LogDirectoryError(self.place, reason)
+
     def all_partitions(self) -> list[TopicPartition]:
         """The partitions that `topic` has now."""
         if self.topic is None:
@@ -155,6 +165,22 @@ class JobTopics:
         counts, _ = _count_partitions(self.place, self.in_cluster)
         n_partitions = counts.get(self.topic, 0)
         return [TopicPartition(self.topic, number) for number in range(n_partitions)]
+
+
+def log_ends(place: str, topic: str) -> dict[int, int]:
+    """The ends of the logs of a topic that have had records, by partition.
+
+    A partition without records may be one that a killed job has left, and the next job completes.
+    """
+    if not is_bucket(place) and not exists(place):
+        return {}
+    try:
+        opened = open_log_dir(place)
+    except LogDirectoryError:  # an empty directory: a job makes the log, or says why it cannot
+        return {}
+    numbers = opened.topics(internal=True).get(topic, ())
+    ends = {number: opened.log(topic, number).log_end_offset for number in numbers}
+    return {number: end for number, end in ends.items() if end}
 
 
 def complete_topics(directory: str, topic: str | None) -> None:

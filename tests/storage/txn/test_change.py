@@ -25,6 +25,7 @@ from segmentlog.store.lock import DirectoryLock
 from segmentlog.txn.change import Change, hold
 from segmentlog.txn.effects import (
     _EFFECTS,
+    AlterSettings,
     Effect,
     Follow,
     KeepProducers,
@@ -53,7 +54,10 @@ def begin(directory: Path) -> None:
 
 def every_effect(end: int) -> list[Effect]:
     """One effect of each kind: ``orders`` is emptied to its end, and ``gone`` is deleted."""
-    return [MoveBounds(), PutAside([(*ORDERS, end)]), KeepProducers(), TakeOut("gone")]
+    return [
+        MoveBounds(), PutAside([(*ORDERS, end)]), KeepProducers(), TakeOut("gone"),
+        AlterSettings("orders", {"retention.ms": "7"}),
+    ]  # fmt: skip
 
 
 def change(directory: Path, delay_ms: int = 60_000) -> None:
@@ -88,6 +92,7 @@ def is_done(directory: Path) -> bool:
     state = State.read(str(directory))
     assert is_new == (("app", "orders") in state.versions)
     assert is_new == (["gone"] == [each.topic for each in state.deleted])
+    assert is_new == (segmentlog.topic_settings(directory, "orders")["retention.ms"].value == "7")
     return is_new
 
 
@@ -98,6 +103,7 @@ def assert_as_a_whole(directory: Path, *, is_new: bool) -> None:
     assert is_new == is_done(directory)
     assert is_new == (read_offsets(path, LOG_START_CHECKPOINT).get(ORDERS) == len(ROWS))
     assert is_new == ("gone" not in SettingsFile.read(path).topics)
+    assert is_new == ("orders" in SettingsFile.read(path).topics)
     live = {each.name for each in (directory / "orders-0").glob("*.log")}
     assert {f"{len(ROWS) if is_new else 0:020d}.log"} == live
     assert [6] == list_snapshots(str(directory / "orders-0"))
@@ -221,6 +227,9 @@ def test_files_that_are_due_go_with_the_change(tmp_path: Path) -> None:
         {"kind": "takeOut"},
         {"kind": "takeOut", "topic": 7},
         {"kind": "takeOut", "topic": f"..{os.sep}elsewhere"},
+        {"kind": "alterSettings", "topic": "t"},
+        {"kind": "alterSettings", "topic": "t", "settings": {"retention.ms": 7}},
+        {"kind": "alterSettings", "topic": "t", "settings": {"retention.ms": "never"}},
         {"kind": "putAside", "segments": None},
         {"kind": "putAside", "segments": "abc"},
         {"kind": "putAside", "segments": [["t", 0]]},
@@ -236,5 +245,8 @@ def test_an_effect_that_nobody_has_written_is_refused(found: dict[str, object]) 
 
 def test_effects_come_back_as_they_were_written() -> None:
     """Effects keep their order when they are written and read."""
-    effects = [TakeOut("t"), PutAside([("t", 0, 7)]), KeepProducers(), MoveBounds()]
+    effects = [
+        TakeOut("t"), PutAside([("t", 0, 7)]), KeepProducers(), MoveBounds(),
+        AlterSettings("t", {"retention.ms": "7"}),
+    ]  # fmt: skip
     assert effects == decode_effects(encode_effects(effects))

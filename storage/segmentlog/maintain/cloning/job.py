@@ -7,7 +7,7 @@ the clone, perhaps in another process.  The job commits the rows of all tasks, i
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 
@@ -49,18 +49,14 @@ from segmentlog.model import (
     ReadUpTo,
     ScanPolicy,
 )
-from segmentlog.reads.log_directory import LogDirectory, open_log_dir
+from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.reads.metadata_log import metadata_path
 from segmentlog.store.partitions import refuse_partition
 from segmentlog.store.paths import identity_of, is_bucket, refuse_overlap, writable_path
 from segmentlog.store.readable import exists, is_url
-from segmentlog.txn.change import hold
-from segmentlog.txn.settings_file import SettingsFile
 from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.job import WriteJob
-
-if TYPE_CHECKING:
-    from segmentlog.writes.staged_files import TaskExtents
+from segmentlog.writes.job_topics import log_ends
 
 _WINDOW_BYTES = 32 << 20  #: of log, in a window that a thread merges
 
@@ -89,8 +85,8 @@ class CloneJob:
             schema_ids=given.schema_ids,
             key_schema_ids=given.key_schema_ids,
         )  # fmt: skip
-        self._ends = _log_ends(self.directory, given.new_topic)
-        if any(self._ends.values()) and not given.overwrite:
+        self._ends = log_ends(self.directory, given.new_topic)
+        if self._ends and not given.overwrite:
             reason = (
                 f"has records of a topic {given.new_topic!r}: name another new topic, or replace "
                 "them (overwrite=True, --overwrite)"
@@ -236,7 +232,9 @@ class CloneJob:
             starts = np.minimum(np.min([each.starts for each in outcomes], axis=0), ends)
         if self._job is not None:
             extents = [each.extents for each in outcomes if each.extents is not None]
-            self._publish(self._job, extents)
+            # A broker's topic has its settings in the cluster.
+            keeps = not is_bucket(self.directory) and not is_of_a_broker(self.directory)
+            self._job.commit(extents, ends=self._ends, settings=self._settings if keeps else {})
         places, groups = places_of_groups([each.groups for each in outcomes], self._groups)
         if self._given.keep_offsets:
             places = np.clip(self._group_offsets, starts, ends)
@@ -267,40 +265,6 @@ class CloneJob:
         numbers = range(self._rules.n_target)
         found: Int64s = np.array([self._ends.get(each, 0) for each in numbers], np.int64)
         return found
-
-    def _publish(self, job: WriteJob, extents: "list[TaskExtents]") -> None:
-        if is_bucket(self.directory):
-            self._refuse_changed()
-            job.commit(extents)
-            return
-        seconds = self._given.lock_timeout_seconds
-        with hold(self.directory, seconds, job.config.config_of) as held:
-            self._refuse_changed()
-            before = self._store_settings()
-            try:
-                job.commit(extents, held=held)
-            except BaseException:
-                # An interrupt may follow the decision: then the settings stay with their topic.
-                if before is not None and not _log_ends(self.directory, self._given.new_topic):
-                    before.write(self.directory)
-                raise
-
-    def _refuse_changed(self) -> None:
-        """Refuse to commit beside records that came while the clone was staged."""
-        if _log_ends(self.directory, self._given.new_topic) != self._ends:
-            reason = (
-                f"the topic {self._given.new_topic!r} has changed while its clone was staged; "
-                "nothing of the clone is visible: run it again"
-            )
-            raise LogDirectoryError(self.directory, reason)
-
-    def _store_settings(self) -> SettingsFile | None:
-        """Store the settings of the clone, and return the file as it was; not for a broker."""
-        if is_of_a_broker(self.directory) or not self._settings:
-            return None
-        before = SettingsFile.read(self.directory)
-        before.altered(self._given.new_topic, self._settings).write(self.directory)
-        return before
 
     def __enter__(self) -> Self:
         return self
@@ -371,18 +335,6 @@ def _destination(source: LogDirectory, given: CloneSettings) -> str:
     if not is_same:
         refuse_overlap(directory, source.paths)
     return directory
-
-
-def _log_ends(directory: str, topic: str) -> dict[int, int]:
-    """The ends of the logs that a topic has now, by partition; empty if there is no topic."""
-    if not is_bucket(directory) and not exists(directory):
-        return {}
-    try:
-        opened = open_log_dir(directory)
-    except LogDirectoryError:  # an empty directory: a job makes the log, or says why it cannot
-        return {}
-    numbers = opened.topics(internal=True).get(topic, ())
-    return {number: opened.log(topic, number).log_end_offset for number in numbers}
 
 
 def _own_settings(source: LogDirectory, topic: str) -> dict[str, str]:

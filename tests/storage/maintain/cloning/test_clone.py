@@ -343,7 +343,7 @@ def test_records_that_come_meanwhile_are_not_mixed_with_the_clone(
             with segmentlog.open_writer(tmp_path / "c", "u", num_partitions=2) as writer:
                 writer.append(pa.table({"value": ["first"]}))
 
-    with pytest.raises(LogDirectoryError, match="has changed while its clone was staged"):
+    with pytest.raises(LogDirectoryError, match="has changed while its records were staged"):
         segmentlog.clone(
             source, "t", "u", to=tmp_path / "c", num_partitions=2, on_records=overtake
         )

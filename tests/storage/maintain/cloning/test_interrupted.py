@@ -1,7 +1,10 @@
 """Clones that are killed, that meet a full disk, or that run beside one another."""
 
+import contextlib
+import errno
 import os
 import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,9 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cloned_places import places_of
+from crashing import Crash, crash_at, cut_loop, fail_at
 from namespaces import mounted
+from soundness import assert_settled
 
 import segmentlog
+from segmentlog.cluster.directory_settings import Source
 from segmentlog.errors import LogDirectoryError, OptionError, StorageError
 from segmentlog.maintain import offset_map
 from segmentlog.maintain.cloning import job as module
@@ -25,6 +31,7 @@ from segmentlog.maintain.offset_map import MapPieces
 pytestmark = pytest.mark.linux
 
 EPOCH_MS = 1_700_000_000_000
+GROWING = ("pwrite", "rename", "replace", "link", "mkdir")  # calls that need room on a disk
 CLONE = (sys.executable, "-m", "segmentlog", "clone", "--partitions", "2")
 
 
@@ -125,6 +132,71 @@ def test_a_map_of_several_tasks_is_that_of_one(
         with pytest.raises(OptionError, match="at the same path"):
             pieces.join("t", counts, counts[0], ({}, counts[0]), is_kept=True)
     assert not list(tmp_path.glob("*none*"))
+
+
+OLD = {"retention.ms": "-1"}  # of the topic that a clone replaces
+NEW = {"retention.ms": "3600000", "segment.bytes": "5000"}
+
+
+def begun(path: Path, *, is_there: bool) -> Path:
+    """A directory in which the clone's topic has a record and settings, or does not exist."""
+    with segmentlog.open_writer(path, "other") as writer:
+        writer.append(pa.table({"value": ["x"]}))
+    if is_there:
+        with segmentlog.open_writer(path, "u", num_partitions=2) as writer:
+            writer.append(pa.table({"value": ["999999999"]}))
+        segmentlog.alter_settings(path, "u", OLD)
+    return path
+
+
+def is_cloned(path: Path, *, is_there: bool) -> bool:
+    """Whether readers see the clone with its settings, and not what was there before."""
+    has_topic = "u" in segmentlog.open_log_dir(path).topics()
+    seen = numbers(path) if has_topic else []
+    known = segmentlog.topic_settings(path, "u")
+    settings = {name: each.value for name, each in known.items() if each.source == Source.FILE}
+    before = ([999999999], OLD) if is_there else ([], {})
+    assert (seen, settings) in [before, (list(range(40)), OLD | NEW if is_there else NEW)]
+    return len(seen) == 40
+
+
+@pytest.mark.parametrize("is_there", [False, True], ids=["new", "replaced"])
+@pytest.mark.parametrize("kind", ["dies", "full"])
+@cut_loop
+def test_a_clone_that_is_cut_at_any_call_leaves_no_settings(
+    tmp_path: Path, kind: str, every: int, *, is_there: bool
+) -> None:
+    """Before and after the next writer, and once the clone was run again."""
+    source = write(tmp_path / "s", 40)
+    given: dict[str, Any] = {"num_partitions": 2, "settings": NEW, "overwrite": is_there}
+    base, outcomes = begun(tmp_path / "base", is_there=is_there), []
+    for number in range(0, 10_000, every):
+        to = tmp_path / str(number)
+        shutil.copytree(base, to)
+        with pytest.MonkeyPatch.context() as patch:
+            made = (
+                crash_at(patch, number)
+                if kind == "dies"
+                else fail_at(patch, number, errno.ENOSPC, is_final=True, calls=GROWING)
+            )
+            with contextlib.suppress(Crash, StorageError):
+                segmentlog.clone(source, "t", "u", to=to, **given)
+        is_new = is_cloned(to, is_there=is_there)
+        with segmentlog.open_writer(to, "other") as writer:  # finishes or undoes
+            writer.append(pa.table({"value": ["x"]}))
+        assert is_new == is_cloned(to, is_there=is_there), number
+        if is_new and not is_there:
+            with pytest.raises(LogDirectoryError, match="has records of a topic"):
+                segmentlog.clone(source, "t", "u", to=to, **given)
+        else:
+            segmentlog.clone(source, "t", "u", to=to, **given)
+        assert is_cloned(to, is_there=is_there), number
+        assert_settled(to)
+        shutil.rmtree(to)
+        outcomes.append(is_new)
+        if len(made) < number:
+            break
+    assert {False, True} == {*outcomes}
 
 
 @pytest.mark.slow
