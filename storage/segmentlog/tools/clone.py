@@ -179,7 +179,7 @@ def clone(
             on_corrupt_batch=on_corrupt_batch, overwrite=overwrite, show_keys=show_keys,
             dry_run=dry_run, offset_map=offset_map, on_records=bar.advance, on_phase=bar.name,
         )  # fmt: skip
-        text, command_line = offsets_csv(found.offsets)
+        text, command_line = offsets_csv(found.offsets, offsets)
         if file is not None:
             try:
                 file.file.write(text.encode())
@@ -196,7 +196,7 @@ def clone(
     if offsets is not None and not (found.groups or found.unread_groups):
         complain(f"{offsets} is empty: no group has committed an offset in {topic}")
     elif offsets is not None:
-        sys.stderr.write(f"{escape(command_line.replace('FILE', offsets))}\n")
+        sys.stderr.write(f"{escape(command_line)}\n")
     if found.unknown_schema_ids:
         ids = ", ".join(map(str, found.unknown_schema_ids))
         complain(f"ids of schemas that stay, because no option names them: {ids}")

@@ -141,12 +141,12 @@ def restore(
             on_corrupt_batch=on_corrupt_batch, offset_map=offset_map, dry_run=dry_run,
             on_records=bar.advance, on_phase=bar.name,
         )  # fmt: skip
-        text, command_line = offsets_csv(found.offsets)
+        text, command_line = offsets_csv(found.offsets, offsets)
         if file is not None:
             file.file.write(text.encode())
             file.finish()
             file.publish()
-    hint = "" if offsets is None else command_line.replace("FILE", offsets)
+    hint = "" if offsets is None else command_line
     _report(found, sources, targets, dry_run=dry_run, as_json=as_json, hint=hint)
 
 

@@ -1,5 +1,6 @@
 """The command ``restore``: its plan, its problems, and the file for the groups."""
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,6 +62,20 @@ def test_places_of_groups(run: Run, found: list[Restoration], tmp_path: Path) ->
     done = run("restore", "/b1", "/to", "--offsets", file)
     assert "g,t,0,7\n" == file.read_text()
     assert f"--from-file {file} --group g --execute" in done.stderr
+
+
+def test_the_command_line_is_one_for_a_shell(
+    run: Run, found: list[Restoration], tmp_path: Path
+) -> None:
+    """A path with a space, and groups whose names have the words that stand for others."""
+    groups = ["BOOTSTRAP x", "PROFILE-svc", "it's"]
+    offsets = tuple(GroupOffset(each, "t", 0, 1) for each in groups)
+    found.append(Restoration((PLAN,), offsets, ()))
+    file = tmp_path / "my groups.csv"
+    line = run("restore", "/b1", "/to", "--offsets", file).stderr.splitlines()[-1]
+    words = shlex.split(line)
+    assert str(file) == words[words.index("--from-file") + 1]
+    assert groups == [words[at + 1] for at, word in enumerate(words) if word == "--group"]
 
 
 def test_the_file_of_an_earlier_run_stays_if_the_restoration_fails(

@@ -429,17 +429,20 @@ def _group_offsets(
 
 
 @one_dialect()
-def offsets_csv(offsets: Collection[GroupOffset]) -> tuple[str, str]:
+def offsets_csv(
+    offsets: Collection[GroupOffset], path: str | os.PathLike[str] | None = None
+) -> tuple[str, str]:
     """The places of groups as a file for ``kafka-consumer-groups.sh``, and its command line.
 
     Parameters
     ----------
     offsets : as in a `Restoration`.
+    path : where the file is to be; without it, the command line has the word ``FILE`` there.
 
     Returns
     -------
     text : the lines of the file: group, topic, partition and offset.
-    command : the arguments that apply the file, with ``FILE`` and ``BOOTSTRAP`` to be replaced.
+    command : the line for a shell that applies the file, with ``BOOTSTRAP`` to be replaced.
     """
     import csv
     import io
@@ -447,10 +450,9 @@ def offsets_csv(offsets: Collection[GroupOffset]) -> tuple[str, str]:
 
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(offsets)
-    groups = sorted({each.group for each in offsets})
-    named = " ".join(f"--group {shlex.quote(each)}" for each in groups)
-    command = (
-        "kafka-consumer-groups.sh --bootstrap-server BOOTSTRAP --reset-offsets --from-file FILE "
-        f"{named} --execute"
-    )
-    return text.getvalue(), command
+    file = "FILE" if path is None else os.fsdecode(path)
+    words = ["--bootstrap-server", "BOOTSTRAP", "--reset-offsets", "--from-file", file]
+    for group in sorted({each.group for each in offsets}):
+        # A name may begin with a dash, which would be an option.
+        words += [f"--group={group}"] if group.startswith("-") else ["--group", group]
+    return text.getvalue(), f"kafka-consumer-groups.sh {shlex.join([*words, '--execute'])}"
