@@ -41,7 +41,12 @@ from segmentlog.errors import (
 from segmentlog.format.messages.reader import uuid_text
 from segmentlog.format.names import META_PROPERTIES_FILE, SETTINGS_FILE, check_topic_name
 from segmentlog.format.newer import KNOWN_KAFKA, LEFT, note, notes_of
-from segmentlog.format.topic_config import TopicConfig, setting_names, setting_text
+from segmentlog.format.topic_config import (
+    TopicConfig,
+    check_stored,
+    setting_names,
+    setting_text,
+)
 from segmentlog.log.checkpoint import read_meta_properties, read_properties
 from segmentlog.model import INTERNAL_TOPICS, LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.reads.choose import partitions_of
@@ -151,6 +156,8 @@ _SYNONYMS: Mapping[str, Mapping[str, int]] = {
     "delete.retention.ms": {"log.cleaner.delete.retention.ms": 1},
     "min.cleanable.dirty.ratio": {"log.cleaner.min.cleanable.ratio": 1},
     "min.compaction.lag.ms": {"log.cleaner.min.compaction.lag.ms": 1},
+    "local.retention.ms": {"log.local.retention.ms": 1},
+    "local.retention.bytes": {"log.local.retention.bytes": 1},
     "max.compaction.lag.ms": {"log.cleaner.max.compaction.lag.ms": 1},
 }  # fmt: skip
 
@@ -504,7 +511,7 @@ def alter_settings(
     if is_of_a_broker(directory):
         accepted = "a broker's topics have their settings in the cluster: use kafka-configs.sh"
         raise OptionError("path", directory, accepted)
-    TopicConfig.parse(settings or {})
+    check_stored(settings or {})
     make_directory(directory)
     # Without unfinished changes: finishing a deletion removes the settings of its topic.
     with hold(directory, lock_timeout_seconds):

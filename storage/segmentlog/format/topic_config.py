@@ -35,6 +35,8 @@ _BOUNDS = {
     "flush.messages": (1, LARGEST_LONG),
     "retention.ms": (-1, LARGEST_LONG),
     "retention.bytes": (-LARGEST_LONG - 1, LARGEST_LONG),
+    "local.retention.ms": (-2, LARGEST_LONG),
+    "local.retention.bytes": (-2, LARGEST_LONG),
     "file.delete.delay.ms": (0, LARGEST_LONG),
     "delete.retention.ms": (0, LARGEST_LONG),
     "min.compaction.lag.ms": (0, LARGEST_LONG),
@@ -70,6 +72,9 @@ class TopicConfig:
     cleanup_policy : ``delete``, ``compact``, both or neither.
     retention_ms, retention_bytes : age and size beyond which old segments are deleted; no limit if
         negative.
+    remote_storage_enable : whether a broker moves segments into its tier.
+    local_retention_ms, local_retention_bytes : age and size beyond which a broker then removes
+        them from its disk; no limit if -1, those of all retention if -2.
     file_delete_delay_ms : time from the removal of a segment from its log to the removal of its
         files.
     delete_retention_ms : time for which compaction keeps tombstones.
@@ -92,6 +97,9 @@ class TopicConfig:
     cleanup_policy: frozenset[str] = frozenset({"delete"})
     retention_ms: int = 7 * _DAY_MS
     retention_bytes: int = -1
+    remote_storage_enable: bool = False
+    local_retention_ms: int = -2
+    local_retention_bytes: int = -2
     file_delete_delay_ms: int = 60_000
     delete_retention_ms: int = _DAY_MS
     min_cleanable_dirty_ratio: float = 0.5
@@ -103,6 +111,8 @@ class TopicConfig:
         for name in _BOUNDS:
             attribute = name.replace(".", "_")
             whole_number(attribute, getattr(self, attribute), LEAST_LONG)
+        accepted = "give True or False"
+        instance_of("remote_storage_enable", self.remote_storage_enable, bool, accepted)
         instance_of("compression_type", self.compression_type, (Codec, NoneType), "give a Codec")
 
     @classmethod
@@ -145,6 +155,18 @@ class TopicConfig:
         return replace(other, given=self.given, **{name: getattr(self, name) for name in given})
 
 
+#: Settings that mean something with a tier, which only brokers fill.
+OF_TIERS = frozenset({"remote.storage.enable", "local.retention.ms", "local.retention.bytes"})
+
+
+def check_stored(settings: Mapping[str, str]) -> None:
+    """Refuse settings that a directory without a broker cannot keep, by `OptionError`."""
+    TopicConfig.parse(settings)
+    for name in OF_TIERS & settings.keys():
+        accepted = "only a broker moves segments into a tier: set it with kafka-configs.sh"
+        raise OptionError(name, settings[name], accepted)
+
+
 def setting_names() -> dict[str, str]:
     """Kafka's name of each setting, and the name of its attribute in `TopicConfig`."""
     names = [each.name for each in fields(TopicConfig) if each.name != "given"]
@@ -153,6 +175,8 @@ def setting_names() -> dict[str, str]:
 
 def setting_text(value: object) -> str:
     """A value of a `TopicConfig`, as Kafka writes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
     for words in (_TIMESTAMP_TYPES, _COMPRESSION_TYPES):
         for word, meaning in words.items():
             if meaning is value:
@@ -170,6 +194,10 @@ def _value(name: str, text: str) -> int | float | frozenset[str] | None:
         if re.fullmatch(r"[0-9]*\.?[0-9]+|[0-9]+\.", text) is None or not float(text) <= 1:
             raise OptionError(name, text, "give a number from 0 to 1")
         return float(text)
+    if name == "remote.storage.enable":
+        if text.lower() not in {"true", "false"}:
+            raise OptionError(name, text, "give true or false")
+        return text.lower() == "true"
     for meanings, setting in (
         (_TIMESTAMP_TYPES, "message.timestamp.type"),
         (_COMPRESSION_TYPES, "compression.type"),

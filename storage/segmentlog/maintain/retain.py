@@ -19,6 +19,7 @@ import copy
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from functools import cache, partial
 from itertools import pairwise, takewhile
@@ -39,6 +40,7 @@ from segmentlog.log.segment import Segment
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import open_log_dir
+from segmentlog.store.readable import is_url
 from segmentlog.store.system_errors import Failures, OnFailure, storage_errors
 from segmentlog.times import iso_time, likely_unit
 from segmentlog.txn.change import hold
@@ -75,6 +77,8 @@ class Expired(NamedTuple):
     reason: Reason
     newest_ms: int | None = None
 
+
+_AS_TOTAL = -2  #: a limit of local retention that is that of all retention
 
 _LIMITS = {Reason.SIZE: "retention.bytes", Reason.TIME: "retention.ms"}
 
@@ -129,6 +133,8 @@ class KeptSegment(NamedTuple):
     until_ms : when `retention.ms` will have passed (epoch), or None.
     n_waiting, n_bytes_waiting : later segments that are older than `retention.ms`, and wait for
         this one; counted if its newest timestamp is in the future.
+    n_local, n_bytes_local : segments from this one on that a broker removes from its disk by
+        ``local.retention.ms`` or ``local.retention.bytes``, once its tier has them.
     reason : all this in words.
     """
 
@@ -144,6 +150,8 @@ class KeptSegment(NamedTuple):
     n_waiting: int
     n_bytes_waiting: int
     reason: str
+    n_local: int = 0
+    n_bytes_local: int = 0
 
 
 class _Plan(NamedTuple):
@@ -382,14 +390,50 @@ def _kept(
     log: Log, settings: DirectorySettings, n_expired: int, now_ms: int
 ) -> KeptSegment | None:
     """The oldest segment that stays, and why; None if no segment stays."""
-    spans, bounds = spans_of(log)[n_expired:], _bounds(log)
+    spans, config = spans_of(log)[n_expired:], settings.config(log.topic_partition.topic)
     if not spans:
         return None
-    first, config = spans[0], settings.config(log.topic_partition.topic)
     shown = {
         name: f"{name}={each.value} ({each.source})"
         for name, each in settings.of(log.topic_partition.topic).items()
     }
+    kept = _with_reason(log, spans, config, now_ms, shown)
+    if not config.remote_storage_enable or is_url(log.path):
+        return kept
+    # A broker takes these out of its disk alone. Here, nothing shows that the tier has them.
+    local = replace(
+        config, cleanup_policy=frozenset({"delete"}),
+        retention_ms=_local(config.local_retention_ms, config.retention_ms),
+        retention_bytes=_local(config.local_retention_bytes, config.retention_bytes),
+    )  # fmt: skip
+    by_base = {each.base_offset: each for each in log.segments}
+    found = find_expired(
+        spans, _bounds(log), local, lambda span: _in_use(by_base, span).newest_ms(), now_ms
+    )
+    going = [each.span for each in found if each.span is not spans[-1]]  # it is never copied
+    n_bytes = sum(each.n_bytes for each in going)
+    limits = f"{shown['local.retention.ms']} and {shown['local.retention.bytes']}"
+    reason = (
+        f"{kept.reason}; {shown['remote.storage.enable']}: by {limits}, a broker removes "
+        f"{len(going)} segments with {n_bytes:,} bytes from its disk, once its tier has them"
+    )
+    return kept._replace(n_local=len(going), n_bytes_local=n_bytes, reason=reason)
+
+
+def _local(limit: int, total: int) -> int:
+    """A limit of the disk; -2 stands for that of the whole log (``LogConfig``)."""
+    return total if limit == _AS_TOTAL else limit
+
+
+def _with_reason(
+    log: Log,
+    spans: Sequence[SegmentSpan],
+    config: TopicConfig,
+    now_ms: int,
+    shown: Mapping[str, str],
+) -> KeptSegment:
+    """The first of some segments, and why it stays; `shown` has the settings in words."""
+    first, bounds = spans[0], _bounds(log)
     kept = KeptSegment(
         *log.topic_partition, *first, Hold.LIMITS, None, -1, None, 0, 0, "",
     )  # fmt: skip

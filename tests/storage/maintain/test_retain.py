@@ -850,6 +850,36 @@ def test_the_record_that_holds_back_retention_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("local", "n_local"),
+    [
+        ({"local_retention_ms": "60000"}, 2),
+        ({"local_retention_ms": "-1"}, 0),
+        ({"local_retention_ms": "-1", "local_retention_bytes": "120"}, 1),
+        ({"local_retention_bytes": "0"}, 2),
+        ({"remote_storage_enable": "false", "local_retention_ms": "60000"}, 0),
+        ({}, 0),
+    ],
+)
+def test_what_a_broker_with_a_tier_takes_out_of_its_disk_is_named(
+    tmp_path: Path, local: dict[str, str], n_local: int
+) -> None:
+    """Its limits are those of the disk, or else those of the log; nothing is removed here."""
+    now_ms = int(time.time() * 1000)
+    old = now_ms - 10 * DAY_MS
+    write_segments(tmp_path, [(0, old), (1, old)], [(2, old), (3, old)], [(4, old)])
+    tiered = {"remote_storage_enable": "true", "retention_ms": "-1"} | local
+    kept = why_kept(tmp_path, **tiered)
+
+    assert kept is not None
+    sizes = [path.stat().st_size for path in sorted(tmp_path.glob("t-0/*.log"))]
+    assert (n_local, sum(sizes[:n_local])) == (kept.n_local, kept.n_bytes_local)
+    is_tiered = tiered["remote_storage_enable"] == "true"
+    assert is_tiered == (f"removes {n_local} segments" in kept.reason)
+    with pytest.raises(OptionError, match="only a broker"):
+        segmentlog.alter_settings(tmp_path, "t", {"local.retention.ms": "1"})
+
+
+@pytest.mark.parametrize(
     ("settings", "hold", "words"),
     [
         (

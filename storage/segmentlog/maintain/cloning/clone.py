@@ -29,7 +29,7 @@ from segmentlog.arguments import (
 from segmentlog.cluster.replicated import open_replicas
 from segmentlog.errors import OptionError
 from segmentlog.format.names import check_topic_name
-from segmentlog.format.topic_config import TopicConfig
+from segmentlog.format.topic_config import check_stored
 from segmentlog.maintain.restoration.plan import TOPICS_OF_BROKERS, GroupOffset
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, Codec, OnCorruptBatch, ReadUpTo
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
@@ -188,7 +188,7 @@ class CloneSettings:
             other = "overwrite" if self.num_partitions is None else "num_partitions"
             accepted = f"offsets mean something in the same partitions alone: leave out {other}"
             raise OptionError("keep_offsets", "True", accepted)
-        TopicConfig.parse(self.settings or {})
+        check_stored(self.settings or {})
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from segmentlog.errors import (
     UnknownTopicOrPartitionError,
 )
 from segmentlog.format.kernels.memory import Int64s
-from segmentlog.format.topic_config import TopicConfig
+from segmentlog.format.topic_config import OF_TIERS, TopicConfig
 from segmentlog.maintain.cloning.clone import (
     Clone,
     ClonedGroup,
@@ -345,7 +345,11 @@ def _own_settings(source: LogDirectory, topic: str) -> dict[str, str]:
         return {}
     found = DirectorySettings.read(known[0], is_optional=True, needs=()).of(topic)
     own = (Source.TOPIC, Source.FILE)
-    return {name: each.value for name, each in found.items() if each.source in own}
+    return {
+        name: each.value
+        for name, each in found.items()
+        if each.source in own and name not in OF_TIERS
+    }
 
 
 def _codec_of(bounds: DatasetBounds) -> Codec:
