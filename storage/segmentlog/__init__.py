@@ -5,154 +5,175 @@
 >>> log = directory.log("orders", 0)
 >>> table = log.scan().read_all()
 
-Importing this package is cheap: the compiled kernels load with the first scan.
+Importing this package loads none of its modules: each name loads what it needs when it is first
+asked for.
 """
 
 from typing import TYPE_CHECKING
 
-from segmentlog.analysis.analyze import analyze
-from segmentlog.analysis.report import (
-    Analysis,
-    AnalysisFinding,
-    BatchFigures,
-    ClockFigures,
-    CodecUse,
-    FindingCode,
-    FormatFigures,
-    FormatUse,
-    HeaderFigures,
-    HeaderUse,
-    HeavyKey,
-    KeyFigures,
-    OffsetFigures,
-    PartitionReport,
-    ProducerFigures,
-    RetentionForecast,
-    SchemaUse,
-    SizeCount,
-    TopicFigures,
-    TopicReport,
-    Urgency,
-    ValueFigures,
-    ZstdSavings,
-)
-from segmentlog.arrow_dataset.open_dataset import dataset, latest, read
-from segmentlog.audits.audit import Audit, AuditedPartition, FoundOffsets, audit
-from segmentlog.bucket.upkeep import Swept
-from segmentlog.cluster.directory_settings import Setting, Source, alter_settings, topic_settings
-from segmentlog.cluster.follower import MirroredPartition
-from segmentlog.cluster.mirror import mirror
-from segmentlog.cluster.replicated import (
-    Replica,
-    ReplicatedDirectory,
-    ReplicatedPartition,
-    open_replicas,
-    replicas,
-)
-from segmentlog.errors import (
-    ArgumentError,
-    ChecksumMismatchError,
-    ColumnError,
-    CommitInDoubtError,
-    CorruptCheckpointError,
-    CorruptIndexError,
-    CorruptLogError,
-    ErrorCode,
-    InvalidProducerEpochError,
-    InvalidRecordError,
-    InvalidTxnStateError,
-    InvalidUtf8Error,
-    LogChangedError,
-    LogDirectoryError,
-    LogLockedError,
-    MalformedBatchError,
-    MalformedRecordError,
-    OffsetOutOfRangeError,
-    OffsetsOutOfOrderError,
-    OptionError,
-    OutOfOrderSequenceError,
-    RecordTooLargeError,
-    RemoteSegmentError,
-    SegmentLogError,
-    SplitKeyError,
-    StagedFileError,
-    StorageError,
-    StreamBatchError,
-    StreamOffsetError,
-    SyncFailedError,
-    TimestampOverflowError,
-    TornTransactionError,
-    TruncatedBatchError,
-    UnknownTopicOrPartitionError,
-    UnsupportedFormatError,
-)
-from segmentlog.format.topic_config import TopicConfig
-from segmentlog.kafka_tables.open_table import table, tables
-from segmentlog.kafka_tables.registry import message_indexes, payload, schema_guid, schema_id
-from segmentlog.log.segment import LogEnd, Segment
-from segmentlog.maintain.cloning.clone import Clone, ClonedGroup, ClonedPartition, clone
-from segmentlog.maintain.compaction.compact import CompactedPartition, compact
-from segmentlog.maintain.compaction.erase import CopyKind, ErasedPartition, RemainingCopy, erase
-from segmentlog.maintain.deletes import (
-    DeletedRecords,
-    DeletedTopic,
-    delete_records,
-    delete_topic,
-    sweep,
-)
-from segmentlog.maintain.recover import (
-    IndexedSegment,
-    RecoveryKind,
-    RecoveryStep,
-    recover,
-    reindex,
-)
-from segmentlog.maintain.restoration.plan import (
-    GroupOffset,
-    OpenTransactions,
-    Restoration,
-    RestoredPartition,
-    creation_commands,
-    propose_placement,
-    reassignment_json,
-)
-from segmentlog.maintain.restoration.restore import offsets_csv, restore
-from segmentlog.maintain.restoration.undelete import RenamedPartition, renamed_partitions, undelete
-from segmentlog.maintain.retain import Hold, KeptSegment, Reason, RemovedSegment, retain
-from segmentlog.maintain.start.preflight import preflight
-from segmentlog.maintain.start.steps import StartAction, StartStep
-from segmentlog.maintain.verification.compare import ComparedPartition, Comparison, Side, compare
-from segmentlog.maintain.verification.findings import Finding, FindingKind, Severity
-from segmentlog.maintain.verification.verify import verify
-from segmentlog.model import (
-    Appended,
-    Codec,
-    IsolationLevel,
-    LogSlice,
-    OffsetRange,
-    OnCorruptBatch,
-    OnInvalidUtf8,
-    ReadUpTo,
-    Replicas,
-    SliceFile,
-    TimestampAndOffset,
-    TimestampType,
-    TopicPartition,
-)
-from segmentlog.reads.choose import MissingPartition
-from segmentlog.reads.listed import LostOffsets, LostSegments
-from segmentlog.reads.log import Log
-from segmentlog.reads.log_directory import LogDirectory, open_log_dir
-from segmentlog.reads.stream_checkpoint import checkpoint_offsets
-from segmentlog.reads.usage import UsageKind, UsedSpace, usage
-from segmentlog.store.paths import add_recognizer as _add_recognizer
-from segmentlog.store.readable import add_disk as _add_disk
-from segmentlog.writes.config import Producer, ProducerConfig
-from segmentlog.writes.writer import LogWriter, open_writer
+from segmentlog.exports import exported as _exported
+from segmentlog.store.virtual_disks import add_disk as _add_disk
+from segmentlog.store.virtual_disks import add_recognizer as _add_recognizer
 
 if TYPE_CHECKING:
+    from segmentlog.analysis.analyze import analyze
+    from segmentlog.analysis.report import (
+        Analysis,
+        AnalysisFinding,
+        BatchFigures,
+        ClockFigures,
+        CodecUse,
+        FindingCode,
+        FormatFigures,
+        FormatUse,
+        HeaderFigures,
+        HeaderUse,
+        HeavyKey,
+        KeyFigures,
+        OffsetFigures,
+        PartitionReport,
+        ProducerFigures,
+        RetentionForecast,
+        SchemaUse,
+        SizeCount,
+        TopicFigures,
+        TopicReport,
+        Urgency,
+        ValueFigures,
+        ZstdSavings,
+    )
     from segmentlog.arrow_dataset.log_dataset import LogDataset
+    from segmentlog.arrow_dataset.open_dataset import dataset, latest, read
+    from segmentlog.audits.audit import Audit, AuditedPartition, FoundOffsets, audit
+    from segmentlog.bucket.upkeep import Swept
+    from segmentlog.cluster.directory_settings import (
+        Setting,
+        Source,
+        alter_settings,
+        topic_settings,
+    )
+    from segmentlog.cluster.follower import MirroredPartition
+    from segmentlog.cluster.mirror import mirror
+    from segmentlog.cluster.replicated import (
+        Replica,
+        ReplicatedDirectory,
+        ReplicatedPartition,
+        open_replicas,
+        replicas,
+    )
+    from segmentlog.errors import (
+        ArgumentError,
+        ChecksumMismatchError,
+        ColumnError,
+        CommitInDoubtError,
+        CorruptCheckpointError,
+        CorruptIndexError,
+        CorruptLogError,
+        ErrorCode,
+        InvalidProducerEpochError,
+        InvalidRecordError,
+        InvalidTxnStateError,
+        InvalidUtf8Error,
+        LogChangedError,
+        LogDirectoryError,
+        LogLockedError,
+        MalformedBatchError,
+        MalformedRecordError,
+        OffsetOutOfRangeError,
+        OffsetsOutOfOrderError,
+        OptionError,
+        OutOfOrderSequenceError,
+        RecordTooLargeError,
+        RemoteSegmentError,
+        SegmentLogError,
+        SplitKeyError,
+        StagedFileError,
+        StorageError,
+        StreamBatchError,
+        StreamOffsetError,
+        SyncFailedError,
+        TimestampOverflowError,
+        TornTransactionError,
+        TruncatedBatchError,
+        UnknownTopicOrPartitionError,
+        UnsupportedFormatError,
+    )
+    from segmentlog.format.topic_config import TopicConfig
+    from segmentlog.kafka_tables.open_table import table, tables
+    from segmentlog.kafka_tables.registry import message_indexes, payload, schema_guid, schema_id
+    from segmentlog.log.segment import LogEnd, Segment
+    from segmentlog.maintain.cloning.clone import Clone, ClonedGroup, ClonedPartition, clone
+    from segmentlog.maintain.compaction.compact import CompactedPartition, compact
+    from segmentlog.maintain.compaction.erase import (
+        CopyKind,
+        ErasedPartition,
+        RemainingCopy,
+        erase,
+    )
+    from segmentlog.maintain.deletes import (
+        DeletedRecords,
+        DeletedTopic,
+        delete_records,
+        delete_topic,
+        sweep,
+    )
+    from segmentlog.maintain.recover import (
+        IndexedSegment,
+        RecoveryKind,
+        RecoveryStep,
+        recover,
+        reindex,
+    )
+    from segmentlog.maintain.restoration.plan import (
+        GroupOffset,
+        OpenTransactions,
+        Restoration,
+        RestoredPartition,
+        creation_commands,
+        propose_placement,
+        reassignment_json,
+    )
+    from segmentlog.maintain.restoration.restore import offsets_csv, restore
+    from segmentlog.maintain.restoration.undelete import (
+        RenamedPartition,
+        renamed_partitions,
+        undelete,
+    )
+    from segmentlog.maintain.retain import Hold, KeptSegment, Reason, RemovedSegment, retain
+    from segmentlog.maintain.start.preflight import preflight
+    from segmentlog.maintain.start.steps import StartAction, StartStep
+    from segmentlog.maintain.verification.compare import (
+        ComparedPartition,
+        Comparison,
+        Side,
+        compare,
+    )
+    from segmentlog.maintain.verification.findings import Finding, FindingKind, Severity
+    from segmentlog.maintain.verification.verify import verify
+    from segmentlog.model import (
+        Appended,
+        Codec,
+        IsolationLevel,
+        LogSlice,
+        OffsetRange,
+        OnCorruptBatch,
+        OnInvalidUtf8,
+        ReadUpTo,
+        Replicas,
+        SliceFile,
+        TimestampAndOffset,
+        TimestampType,
+        TopicPartition,
+    )
+    from segmentlog.reads.choose import MissingPartition
+    from segmentlog.reads.listed import LostOffsets, LostSegments
+    from segmentlog.reads.log import Log
+    from segmentlog.reads.log_directory import LogDirectory, open_log_dir
+    from segmentlog.reads.stream_checkpoint import checkpoint_offsets
+    from segmentlog.reads.usage import UsageKind, UsedSpace, usage
     from segmentlog.store.readable import SurveyedDisk
+    from segmentlog.writes.config import Producer, ProducerConfig
+    from segmentlog.writes.writer import LogWriter, open_writer
 
 __all__ = [
     "Analysis",
@@ -346,15 +367,77 @@ _add_disk("bucket+", _bucket_disk)
 _add_recognizer(_recognized)
 
 
-def __getattr__(name: str) -> object:
-    """``LogDataset`` and ``__version__``, which are looked up when they are first asked for."""
-    if name == "LogDataset":
-        from segmentlog.arrow_dataset.log_dataset import LogDataset  # loads pyarrow.dataset
+_look_up, __dir__ = _exported(
+    __name__,
+    {
+        "analysis.analyze": "analyze",
+        "analysis.report": (
+            "Analysis AnalysisFinding BatchFigures ClockFigures CodecUse FindingCode "
+            "FormatFigures FormatUse HeaderFigures HeaderUse HeavyKey KeyFigures OffsetFigures "
+            "PartitionReport ProducerFigures RetentionForecast SchemaUse SizeCount TopicFigures "
+            "TopicReport Urgency ValueFigures ZstdSavings"
+        ),
+        "arrow_dataset.log_dataset": "LogDataset",
+        "arrow_dataset.open_dataset": "dataset latest read",
+        "audits.audit": "Audit AuditedPartition FoundOffsets audit",
+        "bucket.upkeep": "Swept",
+        "cluster.directory_settings": "Setting Source alter_settings topic_settings",
+        "cluster.follower": "MirroredPartition",
+        "cluster.mirror": "mirror",
+        "cluster.replicated": (
+            "Replica ReplicatedDirectory ReplicatedPartition open_replicas replicas"
+        ),
+        "errors": (
+            "ArgumentError ChecksumMismatchError ColumnError CommitInDoubtError "
+            "CorruptCheckpointError CorruptIndexError CorruptLogError ErrorCode "
+            "InvalidProducerEpochError InvalidRecordError InvalidTxnStateError InvalidUtf8Error "
+            "LogChangedError LogDirectoryError LogLockedError MalformedBatchError "
+            "MalformedRecordError OffsetOutOfRangeError OffsetsOutOfOrderError OptionError "
+            "OutOfOrderSequenceError RecordTooLargeError RemoteSegmentError SegmentLogError "
+            "SplitKeyError StagedFileError StorageError StreamBatchError StreamOffsetError "
+            "SyncFailedError TimestampOverflowError TornTransactionError TruncatedBatchError "
+            "UnknownTopicOrPartitionError UnsupportedFormatError"
+        ),
+        "format.topic_config": "TopicConfig",
+        "kafka_tables.open_table": "table tables",
+        "kafka_tables.registry": "message_indexes payload schema_guid schema_id",
+        "log.segment": "LogEnd Segment",
+        "maintain.cloning.clone": "Clone ClonedGroup ClonedPartition clone",
+        "maintain.compaction.compact": "CompactedPartition compact",
+        "maintain.compaction.erase": "CopyKind ErasedPartition RemainingCopy erase",
+        "maintain.deletes": "DeletedRecords DeletedTopic delete_records delete_topic sweep",
+        "maintain.recover": "IndexedSegment RecoveryKind RecoveryStep recover reindex",
+        "maintain.restoration.plan": (
+            "GroupOffset OpenTransactions Restoration RestoredPartition creation_commands "
+            "propose_placement reassignment_json"
+        ),
+        "maintain.restoration.restore": "offsets_csv restore",
+        "maintain.restoration.undelete": "RenamedPartition renamed_partitions undelete",
+        "maintain.retain": "Hold KeptSegment Reason RemovedSegment retain",
+        "maintain.start.preflight": "preflight",
+        "maintain.start.steps": "StartAction StartStep",
+        "maintain.verification.compare": "ComparedPartition Comparison Side compare",
+        "maintain.verification.findings": "Finding FindingKind Severity",
+        "maintain.verification.verify": "verify",
+        "model": (
+            "Appended Codec IsolationLevel LogSlice OffsetRange OnCorruptBatch OnInvalidUtf8 "
+            "ReadUpTo Replicas SliceFile TimestampAndOffset TimestampType TopicPartition"
+        ),
+        "reads.choose": "MissingPartition",
+        "reads.listed": "LostOffsets LostSegments",
+        "reads.log": "Log",
+        "reads.log_directory": "LogDirectory open_log_dir",
+        "reads.stream_checkpoint": "checkpoint_offsets",
+        "reads.usage": "UsageKind UsedSpace usage",
+        "writes.config": "Producer ProducerConfig",
+        "writes.writer": "LogWriter open_writer",
+    },
+)
 
-        return LogDataset
+
+def __getattr__(name: str) -> object:
     if name != "__version__":
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
+        return _look_up(name)
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -4,15 +4,20 @@ The names below are the door for a caller that analyzes in several processes, su
 one process plans and makes tasks, others run them, and the first one makes the report.
 """
 
-from segmentlog.analysis.analyze import (
-    AnalysisPlan,
-    AnalysisTask,
-    plan_analysis,
-    report_of_tasks,
-    run_task,
-    tasks_of,
-)
-from segmentlog.analysis.report import Analysis
+from typing import TYPE_CHECKING
+
+from segmentlog.exports import exported
+
+if TYPE_CHECKING:
+    from segmentlog.analysis.analyze import (
+        AnalysisPlan,
+        AnalysisTask,
+        plan_analysis,
+        report_of_tasks,
+        run_task,
+        tasks_of,
+    )
+    from segmentlog.analysis.report import Analysis
 
 __all__ = [
     "Analysis",
@@ -23,3 +28,13 @@ __all__ = [
     "run_task",
     "tasks_of",
 ]
+
+__getattr__, __dir__ = exported(
+    __name__,
+    {
+        "analysis.analyze": (
+            "AnalysisPlan AnalysisTask plan_analysis report_of_tasks run_task tasks_of"
+        ),
+        "analysis.report": "Analysis",
+    },
+)

@@ -6,10 +6,11 @@ one process plans, others run the methods of `AuditWork` on their rows, and the 
 
 from typing import TYPE_CHECKING
 
-from segmentlog.arrow_dataset.open_dataset import DatasetOptions
-from segmentlog.audits.audit import FINDINGS, AuditResult, check_findings, plan_audit
+from segmentlog.exports import exported
 
 if TYPE_CHECKING:
+    from segmentlog.arrow_dataset.open_dataset import DatasetOptions
+    from segmentlog.audits.audit import FINDINGS, AuditResult, check_findings, plan_audit
     from segmentlog.audits.parts import AuditWork, MergedAudit, merge
     from segmentlog.audits.table_rows import Columns
 
@@ -25,16 +26,12 @@ __all__ = [
     "plan_audit",
 ]
 
-
-def __getattr__(name: str) -> object:
-    """The names that load the kernels, when first asked for."""
-    if name == "Columns":
-        from segmentlog.audits.table_rows import Columns
-
-        return Columns
-    if name not in ("AuditWork", "MergedAudit", "merge"):
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
-    from segmentlog.audits import parts
-
-    return getattr(parts, name)
+__getattr__, __dir__ = exported(
+    __name__,
+    {
+        "arrow_dataset.open_dataset": "DatasetOptions",
+        "audits.audit": "AuditResult FINDINGS check_findings plan_audit",
+        "audits.parts": "AuditWork MergedAudit merge",
+        "audits.table_rows": "Columns",
+    },
+)

@@ -11,7 +11,6 @@ import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-import crc32c
 import numpy as np
 
 from segmentlog.errors import (
@@ -21,6 +20,7 @@ from segmentlog.errors import (
     TruncatedBatchError,
     UnsupportedFormatError,
 )
+from segmentlog.format.checksum import crc32c
 from segmentlog.format.kernels import layout
 from segmentlog.format.names import parse_segment_file
 from segmentlog.format.records.header import BatchHeader, is_too_high, parse_header
@@ -186,7 +186,7 @@ def is_good_batch(data: bytes, at: int, next_offset: int) -> bool:
         return False
     if header.magic < layout.FIRST_BATCH_MAGIC:
         return zlib.crc32(data[at + layout.MAGIC_AT : end]) == header.crc
-    return crc32c.crc32c(data[at + layout.ATTRIBUTES_AT : end]) == header.crc
+    return crc32c(data[at + layout.ATTRIBUTES_AT : end]) == header.crc
 
 
 logger = logging.getLogger(__name__)

@@ -20,9 +20,8 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-import crc32c
-
 from segmentlog.errors import CorruptIndexError
+from segmentlog.format.checksum import crc32c
 from segmentlog.format.names import FileKind, parse_segment_file, segment_file_name
 from segmentlog.store.durable import remove_file, replace_file
 from segmentlog.store.readable import list_names, read_whole
@@ -77,7 +76,7 @@ def parse_snapshot(path: str, data: bytes) -> list[ProducerSnapshot]:
     version, crc, n_entries = _HEADER.unpack_from(data)
     if version != _VERSION:
         raise _corrupt(path, f"expected version 1 of a snapshot, found {version}")
-    if crc32c.crc32c(data[_CRC_COVERS_FROM:]) != crc:
+    if crc32c(data[_CRC_COVERS_FROM:]) != crc:
         raise _corrupt(path, "its crc32c differs from the crc32c that it contains")
     if len(data) != _HEADER.size + n_entries * _ENTRY.size:
         raise _corrupt(
@@ -129,4 +128,4 @@ def encode_snapshot(producers: Sequence[ProducerSnapshot]) -> bytes:
     covered = struct.pack(">i", len(producers)) + b"".join(
         _ENTRY.pack(*each) for each in producers
     )
-    return struct.pack(">hI", _VERSION, crc32c.crc32c(covered)) + covered
+    return struct.pack(">hI", _VERSION, crc32c(covered)) + covered

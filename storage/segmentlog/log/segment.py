@@ -16,8 +16,6 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import crc32c
-
 from segmentlog.arguments import class_of_one_dialect
 from segmentlog.errors import (
     CorruptLogError,
@@ -26,6 +24,7 @@ from segmentlog.errors import (
     TruncatedBatchError,
     UnsupportedFormatError,
 )
+from segmentlog.format.checksum import crc32c
 from segmentlog.format.kernels import layout
 from segmentlog.format.names import FileKind
 from segmentlog.format.records.header import BatchHeader, is_too_high, parse_header
@@ -66,7 +65,7 @@ class PlacedHeader(NamedTuple):
         """Checksum of the bytes that the batch's own checksum covers, read a piece at a time."""
         is_message = self.header.magic < layout.FIRST_BATCH_MAGIC
         at = self.position + (layout.MAGIC_AT if is_message else layout.ATTRIBUTES_AT)
-        add = zlib.crc32 if is_message else crc32c.crc32c
+        add = zlib.crc32 if is_message else crc32c
         crc = 0
         while at < self.end:
             piece = file.read(at, min(_PIECE_BYTES, self.end - at))

@@ -8,24 +8,24 @@ A clone is made in the same way: one process begins a `CloneJob` with `CloneSett
 a `CloneTask` each, and the job commits what they have staged.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-from segmentlog.arguments import keywords_of
-from segmentlog.maintain.cloning.clone import Clone, CloneSettings, open_source
-from segmentlog.maintain.compaction.compact import (
-    CompactedPartition,
-    CompactionJob,
-    CompactionSettings,
-    CompactionTask,
-    begin_compaction,
-    clean_task,
-)
+from segmentlog.exports import exported
 
 if TYPE_CHECKING:
+    from segmentlog.arguments import keywords_of
+    from segmentlog.maintain.cloning.clone import Clone, CloneSettings, open_source
     from segmentlog.maintain.cloning.job import CloneJob
     from segmentlog.maintain.cloning.split_keys import SplitKeys
     from segmentlog.maintain.cloning.task import CloneTask, TaskOutcome, keys_of, run_task
+    from segmentlog.maintain.compaction.compact import (
+        CompactedPartition,
+        CompactionJob,
+        CompactionSettings,
+        CompactionTask,
+        begin_compaction,
+        clean_task,
+    )
     from segmentlog.maintain.offset_map import MapPieces
 
 __all__ = [
@@ -48,17 +48,18 @@ __all__ = [
     "run_task",
 ]
 
-
-#: The modules of names that load the kernels, when first asked for.
-_LAZY = {
-    "CloneJob": "cloning.job", "CloneTask": "cloning.task", "MapPieces": "offset_map",
-    "SplitKeys": "cloning.split_keys", "TaskOutcome": "cloning.task", "keys_of": "cloning.task",
-    "run_task": "cloning.task",
-}  # fmt: skip
-
-
-def __getattr__(name: str) -> object:
-    if name not in _LAZY:
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
-    return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+__getattr__, __dir__ = exported(
+    __name__,
+    {
+        "arguments": "keywords_of",
+        "maintain.cloning.clone": "Clone CloneSettings open_source",
+        "maintain.cloning.job": "CloneJob",
+        "maintain.cloning.split_keys": "SplitKeys",
+        "maintain.cloning.task": "CloneTask TaskOutcome keys_of run_task",
+        "maintain.compaction.compact": (
+            "CompactedPartition CompactionJob CompactionSettings CompactionTask begin_compaction "
+            "clean_task"
+        ),
+        "maintain.offset_map": "MapPieces",
+    },
+)

@@ -6,27 +6,28 @@ it lists and plans, and a `segmentlog.model.LogSlice` travels to a task, which s
 
 from typing import TYPE_CHECKING
 
-from segmentlog.reads.choose import report_missing
-from segmentlog.reads.diskless import report_diskless
-from segmentlog.reads.log import Log, find_offset
-from segmentlog.reads.log_directory import LogDirectory, open_log_dir
-from segmentlog.reads.snapshot import without_collector
-from segmentlog.reads.stream_checkpoint import (
-    made_again,
-    offsets_as_json,
-    offsets_as_topics,
-    offsets_of_json,
-    offsets_of_topics,
-    read_initial,
-    read_stream_checkpoint,
-    topic_ids_of,
-)
-from segmentlog.store.paths import opened_path, readable_path, tiered_paths
-from segmentlog.store.readable import exists, is_url, keep_for
+from segmentlog.exports import exported
 
 if TYPE_CHECKING:
     from segmentlog.format.records.columns import TextColumns
+    from segmentlog.reads.choose import report_missing
+    from segmentlog.reads.diskless import report_diskless
+    from segmentlog.reads.log import Log, find_offset
+    from segmentlog.reads.log_directory import LogDirectory, open_log_dir
     from segmentlog.reads.scan import scan_slice
+    from segmentlog.reads.snapshot import without_collector
+    from segmentlog.reads.stream_checkpoint import (
+        made_again,
+        offsets_as_json,
+        offsets_as_topics,
+        offsets_of_json,
+        offsets_of_topics,
+        read_initial,
+        read_stream_checkpoint,
+        topic_ids_of,
+    )
+    from segmentlog.store.paths import opened_path, readable_path, tiered_paths
+    from segmentlog.store.readable import exists, is_url, keep_for
 
 __all__ = [
     "Log",
@@ -54,16 +55,21 @@ __all__ = [
     "without_collector",
 ]
 
-
-def __getattr__(name: str) -> object:
-    """Names that load the kernels and Arrow, when first asked for."""
-    if name == "scan_slice":
-        from segmentlog.reads.scan import scan_slice
-
-        return scan_slice
-    if name == "TextColumns":
-        from segmentlog.format.records.columns import TextColumns
-
-        return TextColumns
-    message = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(message)
+__getattr__, __dir__ = exported(
+    __name__,
+    {
+        "format.records.columns": "TextColumns",
+        "reads.choose": "report_missing",
+        "reads.diskless": "report_diskless",
+        "reads.log": "Log find_offset",
+        "reads.log_directory": "LogDirectory open_log_dir",
+        "reads.scan": "scan_slice",
+        "reads.snapshot": "without_collector",
+        "reads.stream_checkpoint": (
+            "made_again offsets_as_json offsets_as_topics offsets_of_json offsets_of_topics "
+            "read_initial read_stream_checkpoint topic_ids_of"
+        ),
+        "store.paths": "opened_path readable_path tiered_paths",
+        "store.readable": "exists is_url keep_for",
+    },
+)

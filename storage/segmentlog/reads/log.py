@@ -6,9 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from segmentlog.arguments import (
     class_of_one_dialect,
@@ -56,6 +54,9 @@ from segmentlog.reads.snapshot import DirectorySnapshot
 from segmentlog.reads.summary import html_table, in_a_line
 from segmentlog.store.readable import is_file
 from segmentlog.times import Time, epoch_milliseconds
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 logger = logging.getLogger(__name__)
 
@@ -433,7 +434,7 @@ class Log:
         return max(first, self.log_start_offset)
 
     @retry_if_relisted
-    def producers(self) -> pa.Table:
+    def producers(self) -> "pa.Table":
         """Idempotent producers, their gaps and repeats: `segmentlog.log.producers` has more."""
         from segmentlog.log.producers import producers_table  # the compiled kernels load here
 
@@ -624,7 +625,7 @@ class Log:
         max_bytes_per_second: int | None = None,
         spare_page_cache: bool = False,
         use_threads: bool = True,
-    ) -> pa.RecordBatchReader:
+    ) -> "pa.RecordBatchReader":
         """Records as a stream of Arrow batches, in the order of their offsets.
 
         Parameters
@@ -695,8 +696,10 @@ class Log:
         policy: ScanPolicy,
         *,
         use_threads: bool = True,
-    ) -> pa.RecordBatchReader:
+    ) -> "pa.RecordBatchReader":
         """`scan` for bounds, columns and rules that are known."""
+        import pyarrow as pa
+
         from segmentlog.format.records.columns import record_schema
         from segmentlog.format.records.one_pass import ReadMemory
         from segmentlog.reads.ordered_reads import cut_for_threads, n_threads_of, read_in_order
@@ -709,7 +712,7 @@ class Log:
             header_names_as_bytes=policy.header_names_as_bytes,
         )
 
-        def batches() -> Iterator[pa.RecordBatch]:
+        def batches() -> "Iterator[pa.RecordBatch]":
             slices = (
                 cut_for_threads(self.slices, offsets) if use_threads else self.slices(*offsets)
             )

@@ -19,7 +19,7 @@ a local directory, for tests: a plain path, and a ``file:`` URI, stay log direct
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
@@ -29,6 +29,7 @@ from segmentlog.model import RemoteStorageLayout
 from segmentlog.store.partitions import refuse_partition
 from segmentlog.store.readable import is_url
 from segmentlog.store.remote.location import location_of, path_of_url, without_options
+from segmentlog.store.virtual_disks import recognized_paths
 
 _OF_PATTERNS = "*?["
 
@@ -71,14 +72,6 @@ def local_path(path: str | os.PathLike[str]) -> str:
     return os.path.abspath(os.path.expanduser(text))
 
 
-_recognizers: list[Callable[[str], str | None]] = []
-
-
-def add_recognizer(recognized: Callable[[str], str | None]) -> None:
-    """Let a higher room say which URLs lead to its virtual disk, and by which path."""
-    _recognizers.append(recognized)
-
-
 def writable_path(path: str | os.PathLike[str]) -> str:
     """Path of a log to append to, local or in an object store; raises as `local_path` does."""
     text = path_text("path", path)
@@ -108,10 +101,9 @@ def opened_path(path: str | os.PathLike[str]) -> str:
     # A URL of S3, Google Cloud Storage or Azure may lead to a log of another kind than a copy of a
     # log directory.
     text = path_text("path", path)
-    for recognized in _recognizers if "://" in text and text[:5].lower() != "file:" else ():
-        if found := recognized(text):
-            return found
-    return readable_path(path)
+    is_local = "://" not in text or text[:5].lower() == "file:"
+    path_on_disk = None if is_local else next(recognized_paths(text), None)
+    return path_on_disk or readable_path(path)
 
 
 def is_pattern(path: str) -> bool:

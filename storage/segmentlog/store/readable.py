@@ -33,6 +33,7 @@ from typing import NamedTuple, Protocol, Self, TypeAlias
 from segmentlog.errors import SegmentLogError, StorageError
 from segmentlog.store.beside_broker import BorrowedPages
 from segmentlog.store.system_errors import is_planted
+from segmentlog.store.virtual_disks import virtual_disk
 
 
 class Closing:
@@ -445,14 +446,6 @@ _LOCAL = LocalDisk()
 _NOWHERE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
 
 
-_virtual: dict[str, Callable[[str], SurveyedDisk]] = {}
-
-
-def add_disk(prefix: str, disk: Callable[[str], SurveyedDisk]) -> None:
-    """Let a higher room serve the paths with a prefix: it may read logs to do so."""
-    _virtual[prefix] = disk
-
-
 def is_url(path: str) -> bool:
     """Whether a path names a file at a URL: local paths are absolute and have no empty names."""
     return "://" in path
@@ -464,9 +457,8 @@ def disk_of(path: str) -> Disk:
 
 
 def _disk_at_url(path: str) -> SurveyedDisk:
-    for prefix, disk in _virtual.items():
-        if path.startswith(prefix):
-            return disk(path)
+    if (disk := virtual_disk(path)) is not None:
+        return disk
     from segmentlog.store.remote.object_store import remote_disk  # and clients of stores
 
     return remote_disk(path)

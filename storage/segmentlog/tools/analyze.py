@@ -34,7 +34,6 @@ _MOST_SHOWN = 20  #: partitions of a topic, and findings
 
 
 @arguments.command(
-    arguments.READS,
     "segmentlog analyze /var/lib/kafka -o report.html",
     "segmentlog analyze /var/lib/kafka orders --partitions",
     "segmentlog analyze /var/lib/kafka --json | jq '.topics[] | {topic, figures: .figures.keys}'",

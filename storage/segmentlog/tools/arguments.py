@@ -5,28 +5,22 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, NamedTuple, TypeAlias, get_args
+from typing import Annotated, Any, NamedTuple, TypeAlias, cast, get_args
 
 import typer
 from typer.core import TyperCommand
 
+import segmentlog
 from segmentlog.arguments import LARGEST_INT, nearest, right_word
 from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.model import OnCorruptBatch, ReadUpTo, RemoteStorageLayout
-from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.store.paths import readable_path, tiered_paths
 from segmentlog.store.readable import exists, is_directory
 from segmentlog.times import A_TIME, epoch_milliseconds
+from segmentlog.tools.commands import READS, TABLE, convert_if_needed
 
 #: Exit status of a command that has read something damaged or missing.
 PROBLEM = 1
-
-
-#: Groups of commands in the help.
-READS = "Commands that read"
-WRITES = "Commands that write, and take the broker's lock"
-OF_STORES = "Commands for logs in object stores, which take no lock"
-OF_THE_MACHINE = "Commands that check or prepare this machine"
 
 
 class _Parsed(TyperCommand):
@@ -34,6 +28,9 @@ class _Parsed(TyperCommand):
 
     typer guesses by spelling alone: also options that delete.
     """
+
+    def get_help_option(self, ctx: Any) -> Any:  # noqa: ANN401 - the same
+        return convert_if_needed(super().get_help_option(ctx))
 
     @property
     def deletes(self) -> bool:
@@ -65,8 +62,7 @@ class _Parsed(TyperCommand):
 def _elsewhere(given: str, ctx: Any) -> str:  # noqa: ANN401 - typer has no public name for it
     """The commands that only read, and that have an option."""
     commands = ctx.parent.command.commands if ctx.parent else {}
-    having = [name for name, each in commands.items()
-              if each.rich_help_panel == READS and given in each.flags]  # fmt: skip
+    having = [name for name in TABLE[READS] if given in commands[name].flags]
     return f"it is an option of {', '.join(having)}" if having else ""
 
 
@@ -81,25 +77,31 @@ class Command(NamedTuple):
     """A command of ``segmentlog``: its docstring is its help, its parameters are its options."""
 
     run: Callable[..., None]
-    group: str  # the group of the help that lists it
     examples: Sequence[str]  # command lines, at the end of its help
 
-    def add_to(self, app: typer.Typer) -> None:
+    def for_typer(self, group: str) -> TyperCommand:
+        """The command as typer runs it, in a group of the help."""
+        app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+        kinds = {}
         for name, each in inspect.signature(self.run).parameters.items():
-            kind, *options = get_args(each.annotation)
-            for option in options if kind is bool else ():
+            kinds[name], *options = get_args(each.annotation)
+            for option in options if kinds[name] is bool else ():
                 # Of a switch whose option has no name, typer would also make one to switch it off.
                 # It takes a name without a default as the default.
                 if option.default is ... and not option.param_decls:
                     option.param_decls = (f"--{name.replace('_', '-')}",)
         epilog = "\n\n".join(["Examples:", *self.examples])
         name = self.run.__name__.replace("_", "-")
-        app.command(name, cls=_Parsed, rich_help_panel=self.group, epilog=epilog)(self.run)
+        app.command(name, cls=_Parsed, rich_help_panel=group, epilog=epilog)(self.run)
+        made = cast("TyperCommand", typer.main.get_command(app))
+        for parameter in made.params:
+            convert_if_needed(parameter, kinds.get(parameter.name))
+        return made
 
 
-def command(group: str, *examples: str) -> Callable[[Callable[..., None]], Command]:
+def command(*examples: str) -> Callable[[Callable[..., None]], Command]:
     """A decorator that makes a command of a function; see `Command`."""
-    return lambda run: Command(run, group, examples)
+    return lambda run: Command(run, examples)
 
 
 def complete_topic(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -110,7 +112,7 @@ def complete_topic(ctx: typer.Context, incomplete: str) -> list[str]:
     found: set[str] = set()
     for path in paths:
         try:
-            found.update(open_log_dir(path).topics(internal=True))
+            found.update(segmentlog.open_log_dir(path).topics(internal=True))
         except (SegmentLogError, OSError):  # no completion is better than a message here
             continue
     return sorted(topic for topic in found if topic.startswith(incomplete))

@@ -48,7 +48,6 @@ def _offsets_option(what: str) -> typer.models.OptionInfo:
 
 
 @arguments.command(
-    arguments.READS,
     "segmentlog audit /var/lib/kafka orders --table /lake/orders",
     "segmentlog audit /var/lib/kafka orders --table iceberg:prod/db.orders --until 1h --json",
     "segmentlog audit /disk1 /disk2 orders --table s3://lake/orders --missing missing.parquet",

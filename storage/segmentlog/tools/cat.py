@@ -99,7 +99,6 @@ def _time(text: str) -> int:
 
 
 @arguments.command(
-    arguments.READS,
     "segmentlog cat /var/lib/kafka orders",
     "segmentlog cat /var/lib/kafka orders -p 0 -o -10",
     "segmentlog cat /var/lib/kafka orders -o @2026-01-31T10:00:00Z -c 5",

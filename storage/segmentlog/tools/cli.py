@@ -17,35 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 import segmentlog
-from segmentlog.arguments import nearest, rename
-from segmentlog.errors import OptionError, SegmentLogError
-from segmentlog.tools.analyze import analyze
-from segmentlog.tools.audit import audit
-from segmentlog.tools.cat import cat
-from segmentlog.tools.clone import clone
-from segmentlog.tools.copies import compare, mirror, replicas
-from segmentlog.tools.describe import describe
-from segmentlog.tools.doctor import doctor
-from segmentlog.tools.dump import dump
-from segmentlog.tools.erase import erase
-from segmentlog.tools.grep import grep
-from segmentlog.tools.kafka_tables import cluster, groups, schemas, table, transactions
-from segmentlog.tools.offsets import offsets
-from segmentlog.tools.output import complain
-from segmentlog.tools.produce import produce
-from segmentlog.tools.recover import recover, reindex
-from segmentlog.tools.restore import placement, restore, undelete
-from segmentlog.tools.topics import topics
-from segmentlog.tools.upkeep import (
-    compact,
-    configure,
-    delete_records,
-    delete_topic,
-    retain,
-    sweep,
-)
-from segmentlog.tools.usage import usage
-from segmentlog.tools.verify import preflight, verify
+from segmentlog.tools.commands import Commands, convert_if_needed
 
 _REFUSED, _INTERRUPTED, _PIPE_CLOSED = 2, 130, 141
 
@@ -99,17 +71,33 @@ _WAYS = {
 class _Group(TyperGroup):
     """Ends every command the same way: one line for an error, none for a closed pipe."""
 
+    def __init__(self, **given: Any) -> None:  # noqa: ANN401 - typer's own arguments
+        super().__init__(**given)
+        self.commands: Any = Commands()
+
+    def get_params(self, ctx: Any) -> Any:  # noqa: ANN401 - the same
+        return [*map(convert_if_needed, super().get_params(ctx))]
+
+    def list_commands(self, _: Any) -> list[str]:  # noqa: ANN401 - the same
+        return list(self.commands)
+
+    def get_command(self, _: Any, name: str) -> Any:  # noqa: ANN401 - the same
+        """What lists show of a command; `resolve_command` finds the one that runs."""
+        return self.commands.listed.get(name)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - the same
         given = args[0]
         if given not in self.commands and not given.startswith("-"):
+            from segmentlog.arguments import nearest  # the help needs none of these modules
+
             word = given.lower().removeprefix("kafka-").removesuffix(".sh")
-            commands: dict[str, Any] = dict(self.commands)
-            safe = [name for name, each in commands.items() if not each.deletes]
+            safe = [name for name, each in self.commands.items() if not each.deletes]
             near = nearest(word, safe, _SIMILAR)
             known = "segmentlog --help lists the commands"
             way = _WAYS.get(word) or (f"did you mean {near!r}?" if near else known)
             ctx.fail(f"No such command {given!r}; {way}")
-        return super().resolve_command(ctx, args)
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, name and self.commands[name], rest
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer has no public name for it
         try:
@@ -122,8 +110,10 @@ class _Group(TyperGroup):
             raise typer.Exit(_PIPE_CLOSED) from None
         except KeyboardInterrupt:
             raise typer.Exit(_INTERRUPTED) from None
-        except SegmentLogError as error:
-            if isinstance(error, OptionError) and not error.option.isupper():
+        except segmentlog.SegmentLogError as error:
+            from segmentlog.arguments import rename
+
+            if isinstance(error, segmentlog.OptionError) and not error.option.isupper():
                 command: Any = self.commands[ctx.invoked_subcommand]
                 rename(error, command.flags)
                 error.option = _ARGUMENTS.get(error.option, error.option)
@@ -135,6 +125,8 @@ class _Group(TyperGroup):
 
 
 def _complain(message: str) -> None:
+    from segmentlog.tools.output import complain
+
     complain(message)
     raise typer.Exit(_REFUSED)
 
@@ -175,15 +167,6 @@ def _options(
     """Options of the command itself."""
 
 
-for _each in (
-    topics, usage, analyze, describe, grep, cat, dump, offsets, groups, transactions, cluster,
-    schemas, table, replicas, compare, audit, verify, preflight, recover, reindex, delete_topic,
-    retain, compact, delete_records, erase, sweep, produce, clone, configure, mirror, placement,
-    restore, undelete, doctor,
-):  # fmt: skip
-    _each.add_to(app)
-
-
 class _WarningHandler(logging.Handler):
     """Warnings of the library, one line each on standard error, safe to print.
 
@@ -196,6 +179,8 @@ class _WarningHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if (message := record.getMessage()) not in self._said:
+            from segmentlog.tools.output import complain
+
             self._said.append(message)
             complain(message)
 

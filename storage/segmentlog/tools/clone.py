@@ -36,7 +36,6 @@ _IDS = "OLD=NEW"
 
 
 @arguments.command(
-    arguments.WRITES,
     "segmentlog clone /var/lib/kafka orders orders-v2 --to /data/logs --partitions 24",
     "segmentlog clone /b1 /b2 /b3 orders orders-test --to /data/logs --transform masks.py:mask",
     "segmentlog clone /var/lib/kafka orders orders-v2 --partitions 24 --offsets groups.csv",

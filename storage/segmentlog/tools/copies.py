@@ -34,7 +34,6 @@ from segmentlog.tools.usage import write_not_in_use
 
 
 @arguments.command(
-    arguments.READS,
     "segmentlog replicas /b1 /b2 /b3",
     "segmentlog replicas /b1 /b2 /b3 --topic orders --json",
 )
@@ -112,7 +111,6 @@ def _role(partition: ReplicatedPartition, copy: Replica) -> str:
 
 
 @arguments.command(
-    arguments.READS,
     "segmentlog compare /var/lib/kafka /backup/kafka",
     "segmentlog compare /var/lib/kafka /backup/kafka --topic orders --json",
 )
@@ -177,7 +175,6 @@ def _compared(found: ComparedPartition) -> str:
 
 
 @arguments.command(
-    arguments.WRITES,
     "segmentlog mirror /var/lib/kafka /backup/kafka",
     "segmentlog mirror /b1 /b2 /b3 /backup/kafka --dry-run",
     "segmentlog mirror /b1 /b2 /b3 /backup/kafka --topic orders --json",

@@ -35,7 +35,6 @@ _FIRST_TO_GO = ("format", "codec", "batches", "from", "segments", "bytes", "to")
 
 
 @arguments.command(
-    arguments.READS,
     "segmentlog describe /var/lib/kafka",
     "segmentlog describe /data1 /data2 --topic orders",
     "segmentlog describe /var/lib/kafka --json --all | jq 'select(.batches > 1000)'",

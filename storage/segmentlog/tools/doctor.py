@@ -52,7 +52,7 @@ from segmentlog.store.readable import exists
 from segmentlog.store.remote.location import without_options
 from segmentlog.store.remote.requests import side_by_side
 from segmentlog.tools import arguments
-from segmentlog.tools.arguments import OF_THE_MACHINE, PROBLEM, command
+from segmentlog.tools.arguments import PROBLEM, command
 from segmentlog.tools.output import counted, escape, write_json
 
 _DISTRIBUTION = "pyspark-segmentlog"
@@ -118,7 +118,6 @@ class Check(NamedTuple):
 
 
 @command(
-    OF_THE_MACHINE,
     "segmentlog doctor",
     "PYSPARK_PYTHON=/opt/venv/bin/python segmentlog doctor",
     "segmentlog doctor --spark",

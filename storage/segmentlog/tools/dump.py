@@ -177,7 +177,6 @@ _PROGRESS_BYTES = 1 << 20  #: between two calls of `progress`
 
 
 @arguments.command(
-    arguments.READS,
     "segmentlog dump /var/lib/kafka/orders-0/00000000000000000000.log --records",
     "segmentlog dump /var/lib/kafka --topic orders --partition 0 --start-offset 1500",
     "segmentlog dump /var/lib/kafka --topic orders --since 2026-03-01 --format json",

@@ -48,7 +48,6 @@ _ABOUT = {
 
 
 @arguments.command(
-    arguments.WRITES,
     "segmentlog erase /data/logs --key customer-07 --dry-run",
     "segmentlog erase /data/logs --key customer-07 --topic orders --purge --yes",
     "segmentlog erase /data/logs --key 0000002a --keys hex",

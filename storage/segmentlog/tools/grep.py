@@ -57,7 +57,6 @@ class Color(StrEnum):
 
 
 @arguments.command(
-    arguments.READS,
     "segmentlog grep order-58 /var/lib/kafka",
     "segmentlog grep '\"paid\": *58' /var/lib/kafka --topic payments --since 1h",
     "segmentlog grep '^customer-07$' /data1 /data2 --topic orders --key -c",

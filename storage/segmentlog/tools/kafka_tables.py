@@ -30,7 +30,7 @@ from segmentlog.model import METADATA_TOPIC, OnCorruptBatch
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.store.system_errors import Failures
 from segmentlog.times import iso_time
-from segmentlog.tools.arguments import READS, JsonLines, OnDamage, command
+from segmentlog.tools.arguments import JsonLines, OnDamage, command
 from segmentlog.tools.failures import Failed, missing_offsets
 from segmentlog.tools.output import aligned, as_given, escape, write_json
 
@@ -56,7 +56,6 @@ _MOST_SHOWN = 60
 
 
 @command(
-    READS,
     "segmentlog groups /var/lib/kafka",
     "segmentlog groups /var/lib/kafka --group billing --json",
     "segmentlog groups /var/lib/kafka --history",
@@ -109,7 +108,6 @@ def _of_groups(
 
 
 @command(
-    READS,
     "segmentlog transactions /var/lib/kafka",
     "segmentlog transactions /var/lib/kafka --json",
     "segmentlog transactions /var/lib/kafka --history",
@@ -148,7 +146,6 @@ def transactions(
 
 
 @command(
-    READS,
     "segmentlog cluster /var/lib/kafka",
     "segmentlog cluster /var/lib/kafka --json",
     "segmentlog cluster /var/lib/kafka --history",
@@ -214,7 +211,6 @@ def _write_cluster(found: Mapping[str, list[dict[str, Any]]]) -> None:
 
 
 @command(
-    READS,
     "segmentlog schemas /var/lib/kafka",
     "segmentlog schemas /var/lib/kafka --topic my-schemas --json",
     "segmentlog schemas /var/lib/kafka --history",
@@ -243,7 +239,6 @@ def schemas(
 
 
 @command(
-    READS,
     "segmentlog table consumer_lag /var/lib/kafka",
     "segmentlog table remote_segments /var/lib/kafka --history",
     "segmentlog table connect_configs /var/lib/kafka --topic my-configs --json",

@@ -15,7 +15,7 @@ from segmentlog.reads.stream_checkpoint import (
     read_stream_checkpoint,
 )
 from segmentlog.tools import arguments
-from segmentlog.tools.arguments import PROBLEM, READS, command
+from segmentlog.tools.arguments import PROBLEM, command
 from segmentlog.tools.output import (
     aligned,
     cell,
@@ -28,7 +28,6 @@ from segmentlog.tools.output import (
 
 
 @command(
-    READS,
     "segmentlog offsets --checkpoint /checkpoints/orders",
     "segmentlog offsets --checkpoint /checkpoints/orders /var/lib/kafka",
     "segmentlog offsets --checkpoint /checkpoints/orders --source 1 --json",

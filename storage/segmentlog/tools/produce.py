@@ -15,7 +15,7 @@ import typer
 from segmentlog.errors import OptionError
 from segmentlog.model import Codec
 from segmentlog.tools import arguments
-from segmentlog.tools.arguments import WRITES, Directory, command
+from segmentlog.tools.arguments import Directory, command
 from segmentlog.tools.message_format import unescaped
 from segmentlog.tools.output import counted, escape, write_json
 from segmentlog.txn.topics import MOST_PARTITIONS
@@ -39,7 +39,6 @@ class Compression(StrEnum):
 
 
 @command(
-    WRITES,
     "segmentlog produce build/log orders < orders.txt",
     "segmentlog produce build/log orders -K : -z zstd < lines-with-keys.txt",
     "segmentlog produce build/log images -H source=web photo.jpg",

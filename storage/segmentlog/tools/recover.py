@@ -35,7 +35,6 @@ _MOST_LOSSES = 20  #: lines for losses at the end; all of them have had their li
 
 
 @arguments.command(
-    arguments.WRITES,
     "segmentlog recover /var/lib/kafka --dry-run",
     "segmentlog recover /var/lib/kafka",
 )
@@ -185,7 +184,6 @@ def _losses(steps: Sequence[RecoveryStep]) -> tuple[list[str], int]:
 
 
 @arguments.command(
-    arguments.WRITES,
     "segmentlog reindex /var/lib/kafka/orders-0",
     "segmentlog reindex /backup --index-interval-bytes 1024",
 )

@@ -62,7 +62,6 @@ OnlyPlan = Annotated[
 
 
 @arguments.command(
-    arguments.WRITES,
     "segmentlog restore /b1 /b2 /b3 /var/lib/kafka --dry-run",
     "segmentlog restore /b1 /b2 /b3 /var/lib/kafka --topic orders --offsets groups.csv",
     "segmentlog restore /b1 /b2 /b3 --to /new1 --to /new2 --to /new3 --offset-map map.parquet",
@@ -199,7 +198,6 @@ def _listed(directories: Sequence[str], targets: Sequence[str]) -> str:
 
 
 @arguments.command(
-    arguments.WRITES,
     "segmentlog undelete /var/lib/kafka orders --to /data/saved",
     "segmentlog undelete /var/lib/kafka orders --dry-run",
     "segmentlog undelete /disk1 /disk2 orders --id pMMq3tq4Sg2TpHr5oiY9bw",
@@ -305,7 +303,6 @@ def write_renamed(directory: LogDirectory, topics: Collection[str], *, as_json: 
 
 
 @arguments.command(
-    arguments.READS,
     "segmentlog placement /b1 /b2 /b3 /new1 --replication-factor 3",
     "segmentlog placement /b1 /new1 --replication-factor 3 --topic orders --json",
 )

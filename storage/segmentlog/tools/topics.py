@@ -45,7 +45,6 @@ _N_POINTS = 64  #: entries of time indexes of a partition to look at, or one a s
 
 
 @arguments.command(
-    arguments.READS,
     "segmentlog topics /var/lib/kafka",
     "segmentlog topics /data1 /data2 --topic orders",
     "segmentlog topics /var/lib/kafka --json | jq 'select(.bytes > 1e9) | .topic'",

@@ -50,7 +50,6 @@ _SWEPT = "the objects stay until segmentlog sweep removes them\n"
 
 
 @arguments.command(
-    arguments.WRITES,
     "segmentlog delete-topic /data/logs orders --dry-run",
     "segmentlog delete-topic /data/logs orders",
 )
@@ -95,7 +94,6 @@ def _topic_size(done: DeletedTopic) -> str:
 
 
 @arguments.command(
-    arguments.WRITES,
     "segmentlog retain /data/logs --dry-run",
     "segmentlog retain /data/logs --topic orders --yes",
     "segmentlog retain /data/logs --explain",
@@ -201,7 +199,6 @@ def _why(segment: RemovedSegment) -> str:
 
 
 @arguments.command(
-    arguments.WRITES,
     "segmentlog compact /data/logs --dry-run",
     "segmentlog compact /data/logs --topic customers",
     "segmentlog compact /data/logs -s min.cleanable.dirty.ratio=0.1",
@@ -331,7 +328,6 @@ def _gone(done: CompactedPartition) -> str:
 
 
 @arguments.command(
-    arguments.WRITES,
     "segmentlog delete-records /data/logs --topic orders --partition 0 --offset 1500",
     "segmentlog delete-records /data/logs --topic orders --before 2026-03-01",
 )
@@ -421,7 +417,6 @@ def _write_deleted(done: DeletedRecords, *, dry_run: bool = False, as_json: bool
 
 
 @arguments.command(
-    arguments.OF_STORES,
     "segmentlog sweep s3://bucket/logs --dry-run",
     "segmentlog sweep s3://bucket/logs --longest-job-days 2",
 )
@@ -458,7 +453,6 @@ def sweep(
 
 
 @arguments.command(
-    arguments.WRITES,
     "segmentlog configure /data/logs -s segment.bytes=67108864",
     "segmentlog configure /data/logs --topic orders -s retention.ms=86400000",
     "segmentlog configure /data/logs --topic orders --remove retention.ms",

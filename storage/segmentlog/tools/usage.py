@@ -11,14 +11,13 @@ from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.reads.usage import LEFTOVERS, UsageKind, UsedSpace, large_leftovers
 from segmentlog.reads.usage import usage as account
 from segmentlog.times import iso_time
-from segmentlog.tools.arguments import PROBLEM, READS, AsJson, command
+from segmentlog.tools.arguments import PROBLEM, AsJson, command
 from segmentlog.tools.output import aligned, as_given, counted, escape, json_fields, write_json
 
 _MOST_SHOWN = 10  #: places of leftovers
 
 
 @command(
-    READS,
     "segmentlog usage /var/lib/kafka",
     "segmentlog usage /data1 /data2 --all",
     "segmentlog usage /var/lib/kafka --json | jq 'select(.kind == \"-stray\") | .path'",

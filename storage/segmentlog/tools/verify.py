@@ -88,7 +88,6 @@ _PLACE = re.compile(r"^batch at byte \d+(?: \(base offset -?\d+\))?(:?) ")
 
 
 @arguments.command(
-    arguments.READS,
     "segmentlog verify /var/lib/kafka",
     "segmentlog verify /backup --topic orders --records --json",
     "segmentlog verify /var/lib/kafka/orders-0 --notes",
@@ -220,7 +219,6 @@ def _line(finding: Finding) -> str:
 
 
 @arguments.command(
-    arguments.READS,
     "segmentlog preflight /var/lib/kafka",
     "segmentlog preflight /disk1/kafka /disk2/kafka --server-properties server.properties",
     "segmentlog preflight /disk2/kafka --metadata-dir /disk1/kafka --kafka-version 4.3 --json",

@@ -6,10 +6,7 @@ walk continues at the first whole batch with a right checksum.
 """
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING, NamedTuple
 
 from segmentlog.errors import MalformedBatchError, UnsupportedFormatError
 from segmentlog.format.kernels import layout, status
@@ -18,6 +15,9 @@ from segmentlog.log.damage import good_batch_after
 from segmentlog.log.segment import PlacedHeader, Segment
 from segmentlog.model import LEAST_LONG
 from segmentlog.store.readable import ReadableFile, after_zeros
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _LEAST, _BEYOND = LEAST_LONG, 2**63
 
@@ -96,10 +96,12 @@ class Selection(NamedTuple):
         """Whether a batch without records, as compaction leaves them, is shown among records."""
         return header.records_count == 0 and self.matches(header)
 
-    def records(self, records: pa.RecordBatch) -> pa.RecordBatch:
+    def records(self, records: "pa.RecordBatch") -> "pa.RecordBatch":
         """The selected records; the columns ``offset`` and ``timestamp`` decide."""
         if self.is_everything:
             return records
+        import pyarrow.compute as pc  # takes long
+
         offsets, times = records.column("offset"), records.column("timestamp")
         bounds = (
             pc.greater_equal(offsets, self.from_offset),

@@ -7,11 +7,12 @@ and the job commits those of all tasks.
 
 from typing import TYPE_CHECKING
 
-from segmentlog.txn.state import NumberedWrite, StreamBatch
-from segmentlog.writes.config import WriteRequest, check_level, columns_left_out
-from segmentlog.writes.job import WriteJob
+from segmentlog.exports import exported
 
 if TYPE_CHECKING:
+    from segmentlog.txn.state import NumberedWrite, StreamBatch
+    from segmentlog.writes.config import WriteRequest, check_level, columns_left_out
+    from segmentlog.writes.job import WriteJob
     from segmentlog.writes.staged_files import TaskExtents
 
 __all__ = [
@@ -24,12 +25,12 @@ __all__ = [
     "columns_left_out",
 ]
 
-
-def __getattr__(name: str) -> object:
-    """The name that loads the kernels, when first asked for."""
-    if name != "TaskExtents":
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
-    from segmentlog.writes.staged_files import TaskExtents
-
-    return TaskExtents
+__getattr__, __dir__ = exported(
+    __name__,
+    {
+        "txn.state": "NumberedWrite StreamBatch",
+        "writes.config": "WriteRequest check_level columns_left_out",
+        "writes.job": "WriteJob",
+        "writes.staged_files": "TaskExtents",
+    },
+)
