@@ -358,7 +358,7 @@ def _bucket_disk(path: str) -> "SurveyedDisk":
 
 
 def _recognized(url: str) -> str | None:
-    from segmentlog.bucket.objects import recognized
+    from segmentlog.bucket.places import recognized
 
     return recognized(url)
 

@@ -255,25 +255,74 @@ _REMEDIES_OF_STORES = {
 }
 _REMEDY_OF_STORES = "check the network, the endpoint and the state of the store, then try again"
 
+_ARCHIVED = (
+    "the object is in an archive: restore it, and let no rule of the bucket move objects of a log "
+    "to a class that is not read at once"
+)
+_KEY_OF_BUCKET = (
+    "look at the key that encrypts the bucket (KMS): it has to be enabled, and each user needs "
+    "kms:Decrypt, writers also kms:GenerateDataKey"
+)
+_CLOCK = "set the clock of this machine: the store takes requests of its own time only"
+_RENEW = "the credentials have expired: renew them; the next request takes those of then"
+_SIGNED = (
+    "check the key and its secret (AWS_ACCESS_KEY_ID, AWS_PROFILE, the URL): the store does not "
+    "know them; the next request takes those of then"
+)
+_REGION = "give the region of the bucket (AWS_REGION, region=… in the URL)"
+_BUSY = "the store limits the number of requests: use fewer clients at once, and try again"
+
+#: Remedies by the codes of S3, Azure and Google Cloud Storage.
+_REMEDIES_OF_CODES = {
+    "InvalidObjectState": _ARCHIVED, "BlobArchived": _ARCHIVED,
+    "BlobBeingRehydrated": _ARCHIVED, "RequestTimeTooSkewed": _CLOCK, "RequestExpired": _CLOCK,
+    "ExpiredToken": _RENEW, "TokenRefreshRequired": _RENEW, "InvalidToken": _RENEW,
+    "InvalidAccessKeyId": _SIGNED, "SignatureDoesNotMatch": _SIGNED,
+    "AuthenticationFailed": _SIGNED, "InvalidAuthenticationInfo": _SIGNED,
+    "PermanentRedirect": _REGION, "AuthorizationHeaderMalformed": _REGION,
+    "IllegalLocationConstraintException": _REGION, "SlowDown": _BUSY, "ServerBusy": _BUSY,
+    "TooManyRequests": _BUSY, "RequestLimitExceeded": _BUSY,
+    "KeyVaultEncryptionKeyNotFound": _KEY_OF_BUCKET,
+    "AllAccessDisabled": "the store has locked the bucket: ask its provider",
+    "AccountProblem": "the store has locked the account: ask its provider",
+    "AccountIsDisabled": "the store has locked the account: ask its provider",
+    "UserProjectMissing": "the reader of this bucket pays: name a project that does",
+}  # fmt: skip
+
+
+def store_code_in(text: str) -> str:
+    """The code in the message of a client that may write it in capitals; or an empty text."""
+    plain = text.replace("_", "").lower()
+    return next((code for code in _REMEDIES_OF_CODES if code.lower() in plain), "")
+
+
+def _of_code(code: str) -> str:
+    """The remedy for a store's code, or an empty text."""
+    return _KEY_OF_BUCKET if code.startswith("KMS.") else _REMEDIES_OF_CODES.get(code, "")
+
 
 class StorageError(SegmentLogError, OSError):
     """The system or a store refused or failed an operation on a file or directory.
 
     `errno`: number of the system's error, or 0 if it gives none.  `strerror`: the system's
     message.  `filename`: the file or directory, with the scheme of a URL; empty if the system does
-    not name it.
+    not name it.  `store_code`: the store's own code for the error (``InvalidObjectState``); empty
+    if there is none.
     """
 
     code = ErrorCode.STORAGE
 
-    def __init__(self, errno: int, strerror: str, filename: str = "") -> None:
+    def __init__(
+        self, errno: int, strerror: str, filename: str = "", store_code: str = ""
+    ) -> None:
         super().__init__(errno, strerror, filename)
+        self.store_code = store_code
 
     def _text(self) -> str:
         remedies, other = _REMEDIES, "check that it exists and is readable, then try again"
         if "://" in str(self.filename):
             remedies, other = _REMEDIES_OF_STORES, _REMEDY_OF_STORES
-        remedy = remedies.get(self.errno or 0, other)
+        remedy = _of_code(self.store_code) or remedies.get(self.errno or 0, other)
         where = f"{self.filename}: " if self.filename else ""
         return f"{where}{self.strerror}: {remedy}"
 

@@ -20,9 +20,10 @@ from measure import Row, compare
 from store_servers import BUCKET, S3Server
 
 import segmentlog
-from segmentlog.bucket import objects, sequence
+from segmentlog.bucket import clients, places, sequence
+from segmentlog.bucket.clients import objects_at
 from segmentlog.bucket.commits import Commit, PlacedExtent, State
-from segmentlog.bucket.objects import ObstoreObjects, objects_at
+from segmentlog.bucket.objects import ObstoreObjects
 from segmentlog.bucket.sequence import sequence_at
 from segmentlog.model import TopicPartition
 from segmentlog.store.paths import BucketLocation, bucket_at
@@ -51,10 +52,10 @@ def _location(url: str) -> BucketLocation:
 
 
 def _new_process() -> None:
-    objects._clients.clear()
+    clients._clients.clear()
     sequence._sequences.clear()
-    objects._known.clear()
-    objects._stores.clear()
+    places._known.clear()
+    places._stores.clear()
 
 
 class _Counted:
@@ -65,9 +66,11 @@ class _Counted:
         self.found: Counter[str] = Counter()
         real, found = self._real, self.found
 
-        def ask(self: ObstoreObjects, what: str, key: str, request: Callable[[], Any]) -> Any:
+        def ask(
+            self: ObstoreObjects, what: str, key: str, request: Callable[[Any], Any], **more: bool
+        ) -> Any:
             found[what] += 1
-            return real(self, what, key, request)
+            return real(self, what, key, request, **more)
 
         ObstoreObjects._ask = ask  # type: ignore[method-assign]
         return self.found

@@ -17,7 +17,7 @@ from spoiled_requests import OPERATIONS, play_all
 from store_servers import AzureServer, GoogleServer, S3Server
 
 import segmentlog
-from segmentlog.bucket.objects import objects_at
+from segmentlog.bucket.clients import objects_at
 from segmentlog.errors import StorageError
 from segmentlog.store.paths import bucket_at
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import pytest
 
-from segmentlog.bucket import objects, sequence
+from segmentlog.bucket import clients, places, sequence
 from segmentlog.bucket.objects import Found
 from segmentlog.errors import StorageError
 from segmentlog.store.paths import BucketLocation
@@ -146,8 +146,8 @@ def _lost(kind: str, key: str) -> StorageError:
 def client_at(client: FaultyClient) -> BucketLocation:
     """A place that this process reaches through a client; it remembers nothing of others."""
     location = BucketLocation("file://", f"/simulated/{next(_numbers)}")
-    objects._clients[os.getpid(), location.root] = client
-    objects._known.clear()
+    clients._clients[os.getpid(), location.root] = client
+    places._known.clear()
     return location
 
 

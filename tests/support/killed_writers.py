@@ -22,7 +22,7 @@ from proxies import Fault, FaultyServer, Sent
 from spoiled_requests import location_of, new_process, port_in
 
 import segmentlog
-from segmentlog.bucket.objects import objects_at
+from segmentlog.bucket.clients import objects_at
 from segmentlog.bucket.sequence import sequence_at
 from segmentlog.bucket.upkeep import sweep_objects
 from segmentlog.errors import LogDirectoryError, SegmentLogError

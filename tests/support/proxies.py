@@ -11,6 +11,7 @@ import socketserver
 import struct
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, Self
 
 
@@ -106,6 +107,7 @@ class Sent(NamedTuple):
     target: str  # path and query
     begin: int = 0
     end: int = 0
+    headers: Mapping[str, str] = MappingProxyType({})  # by their lower-cased names
 
     @property
     def is_listing(self) -> bool:
@@ -184,7 +186,8 @@ class FaultyServer(Forwarder):
         method, target, headers = head
         size = int(headers.get("content-length") or 0)
         ranged = re.fullmatch(r"bytes=(\d+)-(\d+)", headers.get("range", ""))
-        sent = Sent(method, target, *((int(ranged[1]), int(ranged[2]) + 1) if ranged else ()))
+        begin, end = (int(ranged[1]), int(ranged[2]) + 1) if ranged else (0, 0)
+        sent = Sent(method, target, begin, end, headers)
         with self._lock:
             fault = self.choose(len(self.requests), sent)
             self.requests.append(sent)

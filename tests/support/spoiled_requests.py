@@ -23,7 +23,7 @@ import pyarrow as pa
 from proxies import FAULTS, Fault, FaultyServer, Sent
 
 import segmentlog
-from segmentlog.bucket import objects, sequence
+from segmentlog.bucket import clients, objects, places, sequence
 from segmentlog.bucket.sequence import sequence_at
 from segmentlog.bucket.upkeep import move_starts, sweep_objects
 from segmentlog.errors import CommitInDoubtError, SegmentLogError
@@ -36,10 +36,10 @@ _PART_BYTES = 4 << 10
 
 def new_process() -> None:
     """Forget what this process knows of stores, as a new one."""
-    objects._clients.clear()
+    clients._clients.clear()
     sequence._sequences.clear()
-    objects._known.clear()
-    objects._stores.clear()
+    places._known.clear()
+    places._stores.clear()
 
 
 @contextlib.contextmanager
@@ -53,8 +53,8 @@ def hasty_clients() -> Iterator[None]:
     seconds = itertools.count(0.0, 40.0)
     clock = SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _: None, time=time.time)
     with (
-        mock.patch.object(objects, "_RETRIES", retries),
-        mock.patch.object(objects, "_TIMEOUT", "250ms"),
+        mock.patch.object(clients, "_RETRIES", retries),
+        mock.patch.object(clients, "_TIMEOUT", "250ms"),
         mock.patch.object(objects, "PART_BYTES", _PART_BYTES),
         mock.patch.object(sequence, "_EVERY", 2),
         mock.patch.object(sequence, "time", clock),
@@ -136,7 +136,7 @@ def _leftovers(url: str) -> None:
     """Objects of a job that was killed, and of records that have left the log."""
     _write(url, "older")
     _overwrite(url)
-    objects.objects_at(location_of(url)).put("data/ab/0-cd.batches", [b"left"])
+    clients.objects_at(location_of(url)).put("data/ab/0-cd.batches", [b"left"])
 
 
 def _names(name: str, n_rows: int = _ROWS) -> list[str]:
@@ -256,7 +256,7 @@ def play(
     assert findings == [], findings
     location = location_of(url)
     sweep_objects(location, -1, -1, dry_run=False)
-    held = {each.key for each in objects.objects_at(location).list("data/")}
+    held = {each.key for each in clients.objects_at(location).list("data/")}
     assert held == sequence_at(location).refresh().objects()
     return Played(outcome, found == after)
 

@@ -1,34 +1,26 @@
-"""What a log needs of an object store, the client that provides it, and how a URL shows a log.
+"""What a log needs of an object store, by the package `obstore`.
 
 The one request that decides anything is `Objects.create`: of several clients that create a key, at
 the most one succeeds.  A store that ignores the condition would lose commits in silence, so each
 process that writes asks the store once to break its word (`Sequence.create`).
 
-The user writes ``s3://bucket/logs`` for a log and for a copy of a log directory.  The marker
-object of the former decides, with one request.  A URL may also name a partition of the log, or a
-segment.
+A client repeats other requests by itself.  If it repeated a conditional one, an answer might be
+that to a repetition: a refusal (403), although the request before it was carried out.
 """
 
 import errno
-import json
 import os
 import re
-import time
-from collections.abc import Callable, Iterable, Iterator
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from segmentlog.errors import LogDirectoryError, StorageError
-from segmentlog.format.names import parse_partition_directory, parse_segment_file
-from segmentlog.store.paths import BucketLocation, bucket_at, is_bucket
-from segmentlog.store.readable import exists
-from segmentlog.store.remote.location import Location, location_of, without_secrets
-from segmentlog.store.remote.requests import request
-from segmentlog.store.remote.stores import Store, store_at
+from segmentlog.store.remote.location import without_secrets
 
 if TYPE_CHECKING:
+    from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
 
@@ -43,13 +35,9 @@ _DATA_KEY = re.compile(r"data/[0-9A-Za-z]+/[0-9]+-[0-9A-Za-z]+\.batches")
 CLOCK = "segmentlog/clock/"  #: of objects that are made to be looked at, and removed
 _CLOCK_KEY = re.compile(r"segmentlog/clock/(now|doctor-[0-9a-f]+-[0-9]+)")
 
-INSTALL = "pip install 'pyspark-segmentlog[bucket]'"
-
 #: A larger object is uploaded in parts of this size.
 PART_BYTES = 8 << 20
 
-_RETRIES = {"max_retries": 3, "retry_timeout": timedelta(seconds=60)}
-_TIMEOUT = "60s"  # of a request
 #: The process in which the client has made its threads.  They do not outlive a fork, and a request
 #: in a child would wait for them for ever.
 _process = 0
@@ -61,17 +49,28 @@ _FORKED = (
 #: A larger object is not read whole: its length is no reason to take as much memory.
 MOST_WHOLE_BYTES = 256 << 20
 
-#: Codes in the answers of S3, Azure and Google Cloud Storage.
+#: In the messages of the client: status and code in the answer of S3, Azure or Google.
+_STATUS = re.compile(r"non-2xx status code: ([0-9]{3}) ")
 _CODE = re.compile(r"<Code>([^<]+)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]+)")
 _NO_BUCKET = frozenset({"NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted"})
-_NOT_ACCEPTED = frozenset({
+#: Other credentials may be accepted: those of now, or those that were renewed.
+_RENEWED = frozenset({
     "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken",
-    "TokenRefreshRequired", "RequestTimeTooSkewed", "AuthenticationFailed",
-    "InvalidAuthenticationInfo", "NoAuthenticationInformation", "AuthenticationRequired",
+    "TokenRefreshRequired", "AuthenticationFailed", "InvalidAuthenticationInfo",
+    "NoAuthenticationInformation", "AuthenticationRequired",
 })  # fmt: skip
+_NOT_ACCEPTED = _RENEWED | {"RequestTimeTooSkewed"}
+
+#: Answers that may hide that the request is carried out, or will be.
+_NOT_FINAL = frozenset({408, 409, 412, 425, 429})
 
 _OF_TOKENS = ("token request", "//169.254.", "//metadata.google", "/latest/api/token")
+_OF_PROFILES = "credential provider"  # in what the client says if a profile gives no credentials
+
+#: In what the client prints for its developers: why a server was not reached.
+_CAUSE = re.compile(r'(?:message|error): "([^"]+)"')
+_CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(?:Other\(\s*OtherError\(\s*)?(\w+)")
 
 _CREATING, _WRITING = "creating", "writing"  # in messages
 _MAKES = frozenset({_CREATING, _WRITING})
@@ -89,15 +88,28 @@ def is_clock_key(key: str) -> bool:
     return _CLOCK_KEY.fullmatch(key) is not None
 
 
-def _code_in(said: str) -> str | None:
-    """The store's own code for an error, in a message of the client."""
+def _code_in(said: str) -> str:
+    """The store's own code for an error, in a message of the client; or an empty text."""
     found = _CODE.search(said)
-    return found and found[1]
+    return found[1] if found else ""
 
 
-def _asks_for_token(said: str) -> bool:
-    """Whether a request failed by which the client asks a machine, or a service, for a token."""
-    return any(each in said for each in _OF_TOKENS)
+def _number_of(said: str) -> int:
+    """Number of the system's error that says the same as a message of the client."""
+    code, status = _code_in(said), _STATUS.search(said)
+    if code in _NO_BUCKET or "no bucket named" in said:
+        return errno.ENOENT
+    if code in _NOT_ACCEPTED:
+        return errno.EACCES
+    if any(each in said for each in (*_OF_TOKENS, _OF_PROFILES)):
+        return errno.EPERM
+    if status is not None and 400 <= int(status[1]) < 500 and int(status[1]) not in _NOT_FINAL:
+        return errno.EINVAL
+    return errno.EIO
+
+
+#: Errors of requests that the store has certainly not carried out, and will not.
+REFUSALS = frozenset({errno.EACCES, errno.EPERM, errno.ENOENT, errno.EINVAL})
 
 
 class Found(NamedTuple):
@@ -108,15 +120,22 @@ class Found(NamedTuple):
     modified_ms: int  # by the clock of the store (epoch)
 
 
+class UnsyncedError(StorageError):
+    """An object is there, and a power cut may take it away again."""
+
+    def __init__(self, errno: int, strerror: str, filename: str = "") -> None:
+        super().__init__(errno, strerror, filename)
+
+
 class Objects(Protocol):
     """The objects below one prefix.
 
-    A `StorageError` with ``EACCES`` means that the store has refused the request.  After any other
-    one nobody knows whether the request was carried out, or is yet to be.
+    A `StorageError` with a number of `REFUSALS` means that the store has refused the request.
+    After any other one nobody knows whether the request was carried out, or is yet to be.
     """
 
     def create(self, key: str, data: bytes) -> bool:
-        """Make an object unless there is one; whether this was done.
+        """Make an object unless there is one, by one request; whether this was done.
 
         Even after False there may be none: another client that was about to make it has failed.
         """
@@ -143,24 +162,60 @@ class Objects(Protocol):
         """Remove objects; those that are gone are no error."""
 
 
+class Client(NamedTuple):
+    """The client of a place, twice, with the same settings."""
+
+    store: "ObjectStore"  # repeats requests that have failed for a moment
+    once: "ObjectStore"  # makes each request once
+    made_from: object = None  # the settings of its environment
+
+
 class ObstoreObjects:
     """`Objects` of a store that the package `obstore` serves.
 
-    `shown`: the place, for errors.
+    `shown`: the place, for errors.  `connect`: makes the client.  `made_from`: what it would be
+    made from now; if that has changed, it is made again.
     """
 
-    def __init__(self, store: "ObjectStore", shown: str) -> None:
-        self._store, self._shown = store, shown
+    def __init__(
+        self,
+        shown: str,
+        connect: Callable[[], Client],
+        made_from: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._shown, self._connect, self._made_from = shown, connect, made_from
+        self._client: Client | None = None
 
-    def _ask(self, what: str, key: str, request: Callable[[], _T]) -> _T:
-        from obstore import exceptions
+    def connect(self) -> Client:
+        """The client, with the settings of now."""
+        client = self._client  # another thread may make a new one
+        if client is None or client.made_from != self._made_from():
+            client = self._client = self._connect()
+        return client
 
+    def _ask(
+        self, what: str, key: str, request: Callable[[Client], _T], *, is_repeatable: bool = True
+    ) -> _T:
         global _process  # noqa: PLW0603 - the client has one set of threads for all stores
         _process = _process or os.getpid()
         if _process != os.getpid():
             raise LogDirectoryError(self._shown, _FORKED)
+        known = self._client
         try:
-            return request()
+            return self._answer(what, key, request)
+        except StorageError as error:
+            if error.store_code not in _RENEWED and error.errno != errno.EPERM:
+                raise
+            self._client = None  # a profile or a role may have other credentials by now
+            if known is None or error.errno == errno.EPERM or not is_repeatable:
+                raise
+        return self._answer(what, key, request)  # nothing was done: this is no repetition
+
+    def _answer(self, what: str, key: str, request: Callable[[Client], _T]) -> _T:
+        from obstore import exceptions
+
+        try:
+            return request(self.connect())
         except (FileNotFoundError, exceptions.NotFoundError) as error:
             # For a bucket that is missing, each of its objects seems to be.
             if _code_in(str(error)) in _NO_BUCKET:
@@ -180,35 +235,34 @@ class ObstoreObjects:
             # There was no condition: a conflict of two requests (409).
             raise self._failed(errno.EIO, what, key, error) from None
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
-            raise self._failed(errno.EACCES, what, key, error) from None
-        except (exceptions.BaseError, OSError) as error:
-            said = str(error)
-            number = errno.EIO
-            if _code_in(said) in _NO_BUCKET or "no bucket named" in said:
-                number = errno.ENOENT
-            elif _code_in(said) in _NOT_ACCEPTED:
-                number = errno.EACCES
-            elif _asks_for_token(said):
-                number = errno.EPERM
+            number = errno.EPERM if _OF_PROFILES in str(error) else errno.EACCES
             raise self._failed(number, what, key, error) from None
+        except (exceptions.BaseError, OSError) as error:
+            raise self._failed(_number_of(str(error)), what, key, error) from None
 
     def _failed(self, number: int, what: str, key: str, error: Exception) -> StorageError:
+        # The error of the client is no cause: it may show a token.
         # Only the first line: the client adds what it would print for its developers.
         whole = str(error)
         said, code = whole.partition("\n")[0].partition("<")[0].strip(" :"), _code_in(whole)
-        if code is not None:
+        if code:
             said += f": {code}"
             if message := _MESSAGE.search(whole):
                 said += f" ({message[1].partition(chr(10))[0].strip()})"
+        elif certificate := _CERTIFICATE.search(whole):
+            said += f": the certificate is not trusted ({certificate[1]}): name that of its maker "
+            said += "in AWS_CA_BUNDLE"
+        elif causes := _CAUSE.findall(whole):
+            said += f": {causes[-1]}"
         if number == errno.ENOENT:
             said = f"there is no such bucket or container; {said}"
         elif number == errno.EPERM:
-            said = f"no credentials were found, and this machine has no role; {said}"
+            said = f"no credentials were found; {said}"
         elif number == errno.EACCES:
             refused = "credentials were not accepted" if code in _NOT_ACCEPTED else "not permitted"
             said = f"{refused}; {said}"
         return StorageError(
-            number, f"{what} failed: {without_secrets(said)}", f"{self._shown}/{key}"
+            number, f"{what} failed: {without_secrets(said)}", f"{self._shown}/{key}", code
         )
 
     def create(self, key: str, data: bytes) -> bool:
@@ -217,7 +271,7 @@ class ObstoreObjects:
         try:
             self._ask(
                 _CREATING, key,
-                lambda: obstore.put(self._store, key, data, mode="create", use_multipart=False),
+                lambda c: obstore.put(c.once, key, data, mode="create", use_multipart=False),
             )  # fmt: skip
         except FileExistsError:
             return False
@@ -237,14 +291,15 @@ class ObstoreObjects:
         data = b"".join(first) if is_small else chain(first, pieces)
         self._ask(
             _WRITING, key,
-            lambda: obstore.put(
-                self._store, key, data, use_multipart=not is_small, chunk_size=PART_BYTES
+            lambda c: obstore.put(
+                c.store, key, data, use_multipart=not is_small, chunk_size=PART_BYTES
             ),
+            is_repeatable=is_small,  # else some pieces are gone
         )  # fmt: skip
 
     def get(self, key: str) -> bytes | None:
         try:
-            return self._ask("reading", key, partial(_whole, self._store, key))
+            return self._ask("reading", key, partial(_whole, key))
         except FileNotFoundError:
             return None
 
@@ -253,334 +308,54 @@ class ObstoreObjects:
 
         return self._ask(
             "reading", key,
-            lambda: bytes(obstore.get_range(self._store, key, start=start, length=n_bytes)),
+            lambda c: bytes(obstore.get_range(c.store, key, start=start, length=n_bytes)),
         )  # fmt: skip
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[Found]:
         import obstore
+        from obstore import exceptions
 
-        pages = iter(obstore.list(self._store, prefix or None, offset=after or None))
-        while True:
-            page = self._ask("listing", prefix, lambda: next(pages, None))
-            if page is None:
-                return
-            for each in page:
+        pages: Iterator[Sequence[ObjectMeta]] | None = None
+        last = after
+
+        def page(client: Client) -> "Sequence[ObjectMeta] | None":
+            nonlocal pages
+            if pages is None:
+                pages = iter(obstore.list(client.store, prefix or None, offset=last or None))
+            try:
+                return next(pages, None)
+            except exceptions.BaseError:
+                pages = None  # by another client, the list goes on after what is known
+                raise
+
+        while found := self._ask("listing", prefix, page):
+            for each in found:
                 modified_ms = int(each["last_modified"].timestamp() * 1000)
                 yield Found(each["path"], each["size"], modified_ms)
+            last = max(last, *(each["path"] for each in found))
 
     def delete(self, keys: Iterable[str]) -> None:
-        import obstore
-
         left = [*keys]
         while left:
             part, left = left[:_MOST_DELETED], left[_MOST_DELETED:]
             try:
-                self._ask("removing", part[0], partial(obstore.delete, self._store, part))
+                self._ask("removing", part[0], partial(_removed, part))
             except FileNotFoundError:  # a directory says so; the others may still be there
                 for each in part if len(part) > 1 else ():
                     self.delete([each])
 
 
-def _whole(store: "ObjectStore", key: str) -> bytes:
+def _removed(keys: Sequence[str], client: Client) -> None:
     import obstore
 
-    found = obstore.get(store, key)
+    obstore.delete(client.store, keys)
+
+
+def _whole(key: str, client: Client) -> bytes:
+    import obstore
+
+    found = obstore.get(client.store, key)
     if (size := found.meta["size"]) > MOST_WHOLE_BYTES:
         message = f"the object has {size} bytes, and at the most {MOST_WHOLE_BYTES} are read whole"
         raise StorageError(errno.EFBIG, message, key)
     return bytes(found.bytes())
-
-
-class _DirectoryObjects(ObstoreObjects):
-    """`Objects` in a local directory, which the first write makes: a wrong path leaves nothing."""
-
-    def __init__(self, directory: str, shown: str) -> None:
-        self._directory, self._shown = directory, shown
-
-    def __getattr__(self, name: str) -> "ObjectStore":
-        """The store, once there is the directory."""
-        from obstore.store import LocalStore
-
-        if name != "_store":
-            raise AttributeError(name)
-        if not exists(self._directory):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._directory)
-        self._store = LocalStore(self._directory)
-        return self._store
-
-    def create(self, key: str, data: bytes) -> bool:
-        self._make_directory()
-        return super().create(key, data)
-
-    def put(self, key: str, pieces: Iterable[bytes]) -> None:
-        self._make_directory()
-        super().put(key, pieces)
-
-    def list(self, prefix: str, *, after: str = "") -> Iterator[Found]:
-        return super().list(prefix, after=after) if exists(self._directory) else iter(())
-
-    def _make_directory(self) -> None:
-        try:
-            os.makedirs(self._directory, exist_ok=True)
-        except OSError as error:
-            raise self._failed(error.errno or errno.EIO, "making", "", error) from None
-
-
-_clients: dict[tuple[int, str], Objects] = {}
-
-
-def objects_at(location: BucketLocation) -> Objects:
-    """The client of a place; a process keeps it.
-
-    Raises `LogDirectoryError` if the client is not installed, or an option is not accepted.
-    """
-    key = os.getpid(), location.root  # threads of the client do not outlive a fork
-    if key not in _clients:
-        _clients[key] = _connect(location)
-    return _clients[key]
-
-
-def _connect(location: BucketLocation) -> Objects:
-    try:
-        from obstore.exceptions import BaseError
-    except ImportError:
-        reason = f"a log in an object store needs the package obstore: {INSTALL}"
-        raise LogDirectoryError(str(location), reason) from None
-    if location.scheme == "file":
-        return _DirectoryObjects(location.prefix, str(location))
-    try:
-        store = _store(location_of(location.store), location.prefix)
-    except (BaseError, ValueError, TypeError) as error:
-        said = without_secrets(str(error).partition("\n")[0])
-        raise LogDirectoryError(str(location), f"cannot be opened: {said}") from None
-    return ObstoreObjects(store, str(location))
-
-
-def _store(location: Location, prefix: str) -> "ObjectStore":
-    from obstore.store import AzureStore, GCSStore, S3Store
-
-    client: Any = {"timeout": _TIMEOUT}
-    options = dict(location.options)
-    bucket, config, made = location.host, dict[str, Any](), cast("Any", AzureStore)
-    if location.scheme == "s3":
-        config, made = _s3_config(location, options), S3Store
-    elif location.scheme == "gs":
-        config, made = _google_config(location, options), GCSStore
-    else:
-        config = _azure_config(location, options)
-        if ":" in location.host:  # a server, whose paths begin with the container
-            bucket, _, prefix = prefix.partition("/")
-        elif "." in location.host:
-            bucket = location.user
-    if options:
-        raise ValueError(f"these options are unknown here: {', '.join(options)}")
-    if any(str(value).startswith("http://") for value in config.values()) or _uses_http(config):
-        client["allow_http"] = True
-    found: ObjectStore = made(
-        bucket, prefix=prefix or None, config=config, client_options=client, retry_config=_RETRIES
-    )
-    return found
-
-
-def _uses_http(config: dict[str, Any]) -> bool:
-    """Whether a server without TLS stands in the account of Google Cloud Storage."""
-    return '"gcs_base_url": "http://' in config.get("service_account_key", "")
-
-
-#: Parameters of `pyarrow.fs.S3FileSystem`, which reads take, and the names of the client.
-_S3_NAMES = {
-    "region": "region", "endpoint_override": "endpoint", "access_key": "access_key_id",
-    "secret_key": "secret_access_key", "session_token": "session_token", "role_arn": "role_arn",
-}  # fmt: skip
-
-
-def _s3_config(location: Location, options: dict[str, str]) -> dict[str, Any]:
-    """The client's names of options, which are taken out; so do the other two functions."""
-    config: dict[str, Any] = {}
-    if location.user:
-        config |= {"access_key_id": location.user, "secret_access_key": location.password}
-    scheme = options.pop("scheme", "https")
-    for name, theirs in _S3_NAMES.items():
-        if name in options:
-            config[theirs] = options.pop(name)
-    if options.pop("anonymous", "false") == "true":
-        config["skip_signature"] = True
-    if options.pop("force_virtual_addressing", "false") == "true":
-        config["virtual_hosted_style_request"] = True
-    for name in ("allow_bucket_creation", "allow_bucket_deletion"):
-        options.pop(name, None)
-    endpoint = config.get("endpoint", "")
-    if endpoint and "://" not in endpoint:
-        endpoint = config["endpoint"] = f"{scheme}://{endpoint}"
-    if "region" not in config and endpoint:
-        config["region"] = os.environ.get("AWS_REGION", "us-east-1")
-    return config
-
-
-def _google_config(location: Location, options: dict[str, str]) -> dict[str, Any]:
-    config: dict[str, Any] = {}
-    for name, theirs in {"access_token": "bearer_token", "service_account_key": ""}.items():
-        if name in options:
-            config[theirs or name] = options.pop(name)
-    for name in ("project_id", "retry_limit_seconds", "default_bucket_location"):
-        options.pop(name, None)
-    scheme, endpoint = options.pop("scheme", "https"), options.pop("endpoint_override", "")
-    if endpoint and "://" not in endpoint:
-        endpoint = f"{scheme}://{endpoint}"
-    if location.user == "anonymous" or options.pop("anonymous", "false") == "true":
-        # With its option for this (skip_signature), the client asks for a token when it writes.
-        account = dict.fromkeys(("private_key", "private_key_id", "client_email"), "")
-        server = {"gcs_base_url": endpoint} if endpoint else {}
-        config["service_account_key"] = json.dumps(account | {"disable_oauth": True} | server)
-    elif endpoint:
-        config["base_url"] = endpoint
-    return config
-
-
-#: Parameters of `pyarrow.fs.AzureFileSystem` that the client has, too.
-_AZURE_NAMES = (
-    "account_name", "account_key", "sas_token", "client_id", "client_secret", "tenant_id",
-)  # fmt: skip
-
-
-def _azure_config(location: Location, options: dict[str, str]) -> dict[str, Any]:
-    """Config for the forms of URLs that `segmentlog.store.remote.stores` reads, and ``az:``.
-
-    Without an account, it is that of the environment (``AZURE_STORAGE_ACCOUNT_NAME``).
-    """
-    config: dict[str, Any] = {name: options.pop(name) for name in _AZURE_NAMES if name in options}
-    host, account = location.host, location.user
-    scheme = "http" if options.pop("enable_tls", "true") == "false" else "https"
-    authority = options.pop("blob_storage_authority", "")
-    options.pop("dfs_storage_authority", None)  # only one of the two is asked here
-    if ":" in host:
-        authority = host
-    elif "." in host:
-        account = host.partition(".")[0]
-    if account:
-        config["account_name"] = account
-    if location.password:
-        config["account_key"] = location.password
-    if options.pop("anonymous", "false") == "true":
-        config["skip_signature"] = True
-    account = config.get("account_name", os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", ""))
-    if authority.startswith("."):  # of another cloud: the account comes before
-        config["endpoint"] = f"{scheme}://{account}{authority}"
-    elif authority:
-        config["endpoint"] = f"{scheme}://{authority}/{account}"
-    return config
-
-
-#: Seconds for which a URL without a marker is not asked for again.  One with a marker keeps it.
-_FORGOTTEN_AFTER = 10.0
-
-_stores: dict[tuple[int, str], Store] = {}
-_known: dict[tuple[int, str], tuple[bool, float]] = {}
-
-
-def recognized(url: str) -> str | None:
-    """The path of a log that a URL leads to, or of something in it; None if it is none."""
-    location = bucket_at(url)
-    if location is None:
-        return None
-    if ";prefix=" in url and is_bucket(url):
-        return url  # made here
-    place = location
-    names: list[str] = []
-    while True:
-        if _has_marker(location):
-            return "/".join([location.root, *reversed(names)])
-        before, _, name = location.prefix.rpartition("/")
-        is_part = parse_partition_directory(name) or parse_segment_file(name)
-        if not is_part or len(names) == 2:
-            return place.root if is_bucket(url) else None
-        names.append(name)
-        location = location._replace(prefix=before)
-
-
-def _has_marker(location: BucketLocation) -> bool:
-    key = os.getpid(), location.root
-    is_there, asked = _known.get(key, (False, 0.0))
-    if is_there or (asked and time.monotonic() - asked < _FORGOTTEN_AFTER):
-        return is_there
-    if location.scheme == "file":
-        is_there = exists(f"{location.prefix}/{MARKER}")
-    else:
-        is_there = _is_in_store(location)
-    _known[key] = is_there, time.monotonic()
-    return is_there
-
-
-def _is_in_store(location: BucketLocation) -> bool:
-    """Whether a store has the marker.
-
-    The client that reads copies of log directories needs no other package.  For S3, it knows all
-    credentials that the client of logs knows, and files of profiles.  For Google Cloud Storage and
-    Azure it knows fewer, so there it is only asked if the client of logs cannot tell.  If neither
-    can, the read of a copy reports that.
-    """
-    last: StorageError | None = None
-    reads_copies = True
-    is_s3 = location.scheme == "s3"
-    for finds in (_finds_as_copy,) if is_s3 else (_finds_as_log, _finds_as_copy):
-        try:
-            return finds(location)
-        except LogDirectoryError:  # no package, or an option that the client does not know
-            reads_copies = finds is not _finds_as_copy
-        except StorageError as error:
-            last = error
-    # A store that fails for a moment has not said that there is no log: its objects would be taken
-    # for a directory without partitions.  And if no copy can be read (``az:`` without adlfs), the
-    # user has to hear of a wrong key.
-    if last is None or (last.errno == errno.EACCES and reads_copies):
-        return False
-    raise last
-
-
-def _finds_as_copy(location: BucketLocation) -> bool:
-    key = f"{location.prefix}/{MARKER}".lstrip("/")
-    path = f"{location.store}/{key}"
-    client = os.getpid(), location.store
-    try:
-        if client not in _stores:
-            _stores[client] = request(
-                path, "connecting", partial(store_at, location_of(location.store))
-            )
-        return not request(path, "looking up", partial(_stores[client].facts, key)).is_directory
-    except FileNotFoundError:
-        return False
-
-
-def _finds_as_log(location: BucketLocation) -> bool:
-    return objects_at(location).get(MARKER) is not None
-
-
-def log_above(location: BucketLocation) -> BucketLocation | None:
-    """The nearest log whose place a place lies in, or None.
-
-    Raises `StorageError` if the store cannot be asked.
-    """
-    least = 0
-    if location.scheme == "abfs" and ":" in location.store.rpartition("@")[2].partition(";")[0]:
-        least = 1  # a server, whose paths begin with the container
-    prefix = location.prefix
-    while prefix.strip("/").count("/") + bool(prefix.strip("/")) > least:
-        prefix = prefix.rpartition("/")[0]
-        above = location._replace(prefix=prefix)
-        try:
-            if location.scheme == "file":
-                is_there = exists(f"{prefix}/{MARKER}")
-            else:
-                is_there = _connect(above).get(MARKER) is not None
-        except StorageError as error:
-            if error.errno != errno.EACCES:
-                raise
-            is_there = False  # the rights of many end at their own place
-        if is_there:
-            return above
-    return None
-
-
-def forget(location: BucketLocation) -> None:
-    """Ask again for a log: this process has made it."""
-    _known.pop((os.getpid(), location.root), None)

@@ -26,15 +26,17 @@ import time
 from collections.abc import Callable
 from hashlib import blake2b
 
+from segmentlog.bucket.clients import objects_at
 from segmentlog.bucket.commits import Commit, State
 from segmentlog.bucket.objects import (
     MARKER,
     MOST_WHOLE_BYTES,
+    REFUSALS,
     Objects,
+    UnsyncedError,
     is_clock_key,
-    log_above,
-    objects_at,
 )
+from segmentlog.bucket.places import log_above
 from segmentlog.errors import (
     CommitInDoubtError,
     CorruptCheckpointError,
@@ -76,6 +78,7 @@ _LAYOUT = b'{"format":%d,"layout":"segmentlog bucket"}' % _FORMAT
 SETTLE_SECONDS = 120.0
 _PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 5.0
+_TRIES_OF_MARKER = 4
 
 
 def commit_key(number: int) -> str:
@@ -268,10 +271,10 @@ class Sequence:
                     "that log would take this one along; give a place beside it"
                 )
                 raise LogDirectoryError(str(self.location), reason)
-            self.objects.create(MARKER, _LAYOUT)
+            self._create_surely(MARKER, _LAYOUT)
             marker = self._marker()
         # The same bytes: a store that ignores the condition is none the worse for it.
-        if marker is not None and self.objects.create(MARKER, marker):
+        if marker is not None and self._create_surely(MARKER, marker):
             reason = (
                 "the store has replaced an object that was to be created only if there was none: "
                 "it has no conditional writes (If-None-Match), and commits of two writers would "
@@ -279,6 +282,22 @@ class Sequence:
             )
             raise LogDirectoryError(str(self.location), reason)
         self._is_checked = True
+
+    def _create_surely(self, key: str, data: bytes) -> bool:
+        """`Objects.create` of an object that has the same bytes for all writers.
+
+        So it may be repeated after a request that has failed.
+        """
+        pause = _PAUSE_SECONDS
+        for _ in range(_TRIES_OF_MARKER - 1):
+            try:
+                return self.objects.create(key, data)
+            except StorageError as error:
+                if error.errno in REFUSALS or isinstance(error, UnsyncedError):
+                    raise
+            time.sleep(pause)
+            pause *= 2
+        return self.objects.create(key, data)
 
     def refuse_ended(self, state: State, job: str, begun_ms: int) -> None:
         """Refuse a commit of a job after a state in which it has ended; or `LogDirectoryError`."""
@@ -316,12 +335,7 @@ class Sequence:
                     raise refusal
                 return state
             data = commit.encode()
-            if len(data) > MOST_WHOLE_BYTES:
-                reason = (
-                    f"the commit would have {len(data)} bytes, and readers take at the most "
-                    f"{MOST_WHOLE_BYTES}: write fewer partitions or topics at once"
-                )
-                raise LogDirectoryError(str(self.location), reason)
+            self._check(state, commit.number, data)
             begun = time.monotonic()
             first = self._create(commit, data)
             with self._turn:
@@ -340,6 +354,24 @@ class Sequence:
             self._write_checkpoint(commit.number)
         return self.known
 
+    def _check(self, state: State, number: int, data: bytes) -> None:
+        """Refuse a commit that readers could not follow: once it is there, it stays for ever.
+
+        Raises `LogDirectoryError`.
+        """
+        if len(data) > MOST_WHOLE_BYTES:
+            reason = (
+                f"the commit would have {len(data)} bytes, and readers take at the most "
+                f"{MOST_WHOLE_BYTES}: write fewer partitions or topics at once"
+            )
+            raise LogDirectoryError(str(self.location), reason)
+        try:
+            state.after(Commit.decode(data, f"{self.location}/{commit_key(number)}"))
+        except (ValueError, CorruptCheckpointError) as error:
+            why = error.reason if isinstance(error, CorruptCheckpointError) else error
+            reason = f"nothing was changed: readers could not follow this commit: {why}"
+            raise LogDirectoryError(str(self.location), reason) from error
+
     def _create(self, commit: Commit, data: bytes) -> Commit:
         """Try to take a number; the commit that has it in the end, ours or that of another writer.
 
@@ -354,15 +386,17 @@ class Sequence:
             try:
                 if self.objects.create(key, data):
                     return commit
-                # It may be ours even so: the client repeats requests by itself.
+                # It may be ours even so: a request whose answer was lost.
                 found = self.objects.get(key)
+            except UnsyncedError as error:
+                raise CommitInDoubtError(f"{self.location}/{key}", str(error)) from error
             except StorageError as error:
-                if error.errno == errno.EACCES and not has_doubt:
-                    raise
                 reason = str(error)
                 # A store that is too busy for writes may still answer reads.
                 with contextlib.suppress(StorageError):
                     found = self.objects.get(key)
+                if found is None and error.errno in REFUSALS and not has_doubt:
+                    raise
             if found is not None:
                 return self._decoded(key, found)
             # A request is lost, or two conditional writes have met, and both were refused (409).

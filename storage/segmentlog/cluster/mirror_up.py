@@ -34,7 +34,8 @@ from segmentlog.bucket.commits import (
 )
 from segmentlog.bucket.commits import State as BucketState
 from segmentlog.bucket.data_objects import Part, Upload, read_range
-from segmentlog.bucket.objects import Objects, forget
+from segmentlog.bucket.objects import Objects
+from segmentlog.bucket.places import forget
 from segmentlog.bucket.sequence import sequence_at
 from segmentlog.cluster.copies import Copy
 from segmentlog.cluster.follower import MirroredPartition, differences

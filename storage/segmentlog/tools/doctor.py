@@ -35,18 +35,19 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from segmentlog.bucket.clients import objects_at
 from segmentlog.bucket.objects import (
     CLOCK,
     MARKER,
     PART_BYTES,
+    REFUSALS,
     Objects,
     is_clock_key,
-    log_above,
-    objects_at,
 )
+from segmentlog.bucket.places import log_above
 from segmentlog.bucket.sequence import Sequence
 from segmentlog.bucket.upkeep import sweep_objects
-from segmentlog.errors import LogDirectoryError, SegmentLogError
+from segmentlog.errors import LogDirectoryError, SegmentLogError, StorageError
 from segmentlog.store.paths import BucketLocation, bucket_at
 from segmentlog.store.readable import exists
 from segmentlog.store.remote.location import without_options
@@ -475,18 +476,28 @@ def _condition(objects: Objects, keys: list[str]) -> Check:
     """Whether exactly one of several clients creates an object, and no later one."""
     for key in keys:
         clients = [b"%d" % each for each in range(_N_CLIENTS)]
-        done = side_by_side(partial(objects.create, key), clients)
+        done = side_by_side(partial(_created, objects, key), clients)
         winners = [each for each, is_winner in zip(clients, done, strict=True) if is_winner]
         # Nobody may have won: a store may refuse all writes that meet, or lose the answer.
         if len(winners) > 1:
             found = f"{len(winners)} of {_N_CLIENTS} clients have created the same object"
             return Check(State.PROBLEM, "condition", found, _CONDITION)
         is_kept = not winners or objects.get(key) == winners[0]
-        if not is_kept or (winners and objects.create(key, b"later")):
+        if not is_kept or (winners and _created(objects, key, b"later")):
             found = "an object that was there was replaced"
             return Check(State.PROBLEM, "condition", found, _CONDITION)
     found = f"at the most one winner of {_N_CLIENTS} clients, {len(keys)} times"
     return Check(State.OK, "condition", found)
+
+
+def _created(objects: Objects, key: str, data: bytes) -> bool:
+    """Whether a client knows that it has created an object; its answer may be lost."""
+    try:
+        return objects.create(key, data)
+    except StorageError as error:
+        if error.errno in REFUSALS:
+            raise
+        return False
 
 
 def _parts(objects: Objects, key: str) -> Check:

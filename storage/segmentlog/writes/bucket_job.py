@@ -12,8 +12,9 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
+from segmentlog.bucket.clients import objects_at
 from segmentlog.bucket.commits import Commit, PlacedExtent, State, Topic
-from segmentlog.bucket.objects import forget, objects_at
+from segmentlog.bucket.places import forget
 from segmentlog.bucket.sequence import Sequence, sequence_at
 from segmentlog.errors import (
     LogDirectoryError,

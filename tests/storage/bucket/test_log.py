@@ -1,6 +1,7 @@
 """Logs in object stores, written and read through the public functions."""
 
 import itertools
+import os
 import shutil
 import threading
 from pathlib import Path
@@ -14,16 +15,18 @@ from faulty_store import FaultyClient, MemoryStore, client_at
 from moto_here import Moto
 
 import segmentlog
-from segmentlog.bucket import sequence, upkeep
+from segmentlog.bucket import commits, directory_objects, sequence, upkeep
 from segmentlog.bucket.disk import bucket_disk
 from segmentlog.bucket.objects import ObstoreObjects
 from segmentlog.bucket.sequence import Sequence, sequence_at
 from segmentlog.bucket.upkeep import move_starts, remove_topic
 from segmentlog.errors import (
+    CommitInDoubtError,
     LogChangedError,
     LogDirectoryError,
     OffsetsOutOfOrderError,
     OptionError,
+    SyncFailedError,
     UnknownTopicOrPartitionError,
 )
 from segmentlog.store.paths import bucket_at
@@ -371,6 +374,53 @@ def test_a_sweep_takes_only_what_it_has_made(tmp_path: Path) -> None:
     assert before - left == {others / "ab/0-cd.batches"}
     for inner in (others / "payments", outer / "segmentlog/clock"):
         assert _values(f"bucket+file://{inner}") == ["p"]
+
+
+def test_a_commit_that_readers_could_not_follow_is_not_made(url: str, monkeypatch) -> None:
+    """Once it were there, it would stay, and nobody could read or write the log again."""
+    _write(url, ["a"])
+    monkeypatch.setattr(commits, "_MOST_PARTITIONS", 2)
+    with pytest.raises(LogDirectoryError, match="readers could not follow this commit"):
+        _write(url, ["b"], "wide", num_partitions=3)
+    assert _values(url) == ["a"]
+    _write(url, ["c"])
+    assert [*segmentlog.verify(url)] == []
+
+
+@pytest.mark.parametrize("fails", ["bytes", "name"])
+def test_a_local_directory_keeps_what_it_has_taken(
+    fails: str, tmp_path: Path, monkeypatch
+) -> None:
+    """Bytes are synced before their name is there, and the name before the commit counts."""
+    url, order = f"bucket+file://{tmp_path}/log", []
+    real_sync, real_link = directory_objects.sync_file, os.link
+
+    def synced(descriptor: int, path: str) -> None:
+        order.append("bytes")
+        real_sync(descriptor, path)
+
+    def linked(temporary: str, path: str) -> None:
+        order.append("name")
+        real_link(temporary, path)
+
+    monkeypatch.setattr(directory_objects, "sync_file", synced)
+    monkeypatch.setattr(os, "link", linked)
+    _write(url, ["a"])
+    assert order[-3:] == ["bytes", "bytes", "name"]  # of the data object, then of the commit
+    monkeypatch.undo()
+
+    def refused(*given: object) -> None:
+        if "/commits" in str(given[-1]):
+            raise SyncFailedError(str(given[-1]), "the disk has gone")
+
+    name = {"bytes": "sync_file", "name": "sync_directory"}[fails]
+    monkeypatch.setattr(directory_objects, name, refused)
+    expected = {"bytes": SyncFailedError, "name": CommitInDoubtError}[fails]
+    with pytest.raises(expected, match="the disk has gone"):
+        _write(url, ["b"])
+    monkeypatch.undo()
+    assert _values(url) == (["a"] if fails == "bytes" else ["a", "b"])
+    assert not [*tmp_path.rglob("*#*")]
 
 
 def test_a_place_inside_another_log_is_refused(url: str) -> None:

@@ -12,7 +12,7 @@ from proxies import FAULTS, Fault, FaultyServer, Sent
 from spoiled_requests import OPERATIONS, hasty_clients, new_place, new_process, play, play_all
 
 import segmentlog
-from segmentlog.errors import StorageError
+from segmentlog.errors import CommitInDoubtError, StorageError
 
 _WRITE = "write, and a checkpoint"
 
@@ -48,6 +48,57 @@ def test_the_request_that_decides(
         OPERATIONS[_WRITE], proxy, _place(moto, proxy), _is_commit, FAULTS[name], stays=stays
     )
     assert (found.outcome, found.is_there) == (outcome, is_there)
+
+
+@pytest.mark.parametrize(
+    "first", ["500 after", "reset after", "503 after", "403 after", "500 before"]
+)
+@pytest.mark.parametrize("code", ["AccessDenied", "ExpiredToken", "RequestTimeTooSkewed"])
+def test_a_refusal_after_a_lost_answer_is_no_definite_error(
+    moto: Moto, proxy: FaultyServer, first: str, code: str
+) -> None:
+    """The client makes a conditional request once, so that a refusal is the answer to it."""
+    url = _place(moto, proxy)
+    _write(url)
+    faults = FAULTS | {"403 after": Fault(True, 403, "AccessDenied")}
+    tried = []
+
+    def choose(number: int, sent: Sent) -> Fault | None:
+        if not _is_commit(number, sent):
+            return None
+        tried.append(sent)
+        return faults[first] if len(tried) == 1 else Fault(False, 403, code)
+
+    proxy.choose = choose
+    if "before" in first:
+        with pytest.raises(CommitInDoubtError):
+            _write(url)
+    else:
+        _write(url)
+        assert len(tried) == 1
+    proxy.reset()
+    new_process()
+    assert segmentlog.read(url, "orders").num_rows == 2 - ("before" in first)
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(403, "AccessDenied"), (400, "KMS.DisabledException"), (404, "NoSuchBucket")],
+)
+def test_a_refused_commit_is_known_at_once(
+    moto: Moto, proxy: FaultyServer, status: int, code: str
+) -> None:
+    url = _place(moto, proxy)
+    _write(url)
+    n_before = sum(_is_commit(0, each) for each in proxy.requests)
+    proxy.choose = lambda number, sent: (
+        Fault(False, status, code) if _is_commit(number, sent) else None
+    )
+    with pytest.raises(StorageError, match=code):
+        _write(url)
+    assert sum(_is_commit(0, each) for each in proxy.requests) == n_before + 1
+    proxy.reset()
+    assert segmentlog.read(url, "orders").num_rows == 1
 
 
 @pytest.mark.slow

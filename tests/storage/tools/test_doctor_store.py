@@ -11,7 +11,8 @@ import pytest
 from typer.testing import Result
 
 import segmentlog
-from segmentlog.bucket.objects import Found, Objects, objects_at
+from segmentlog.bucket.clients import objects_at
+from segmentlog.bucket.objects import Found, Objects
 from segmentlog.errors import StorageError
 from segmentlog.store.paths import bucket_at
 from segmentlog.tools import doctor

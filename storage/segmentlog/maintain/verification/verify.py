@@ -137,7 +137,7 @@ def verify(
             on_finding(finding)
 
     for place in places:
-        from segmentlog.bucket.objects import objects_at
+        from segmentlog.bucket.clients import objects_at
         from segmentlog.maintain.verification.commits import commit_findings  # kernels load here
 
         take(commit_findings(objects_at(place), place))

@@ -14,7 +14,8 @@ digest, and need no URL.
 import hashlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, unquote
 
@@ -25,7 +26,7 @@ _SHOWN = {
     "scheme", "region", "endpoint_override", "anonymous", "allow_bucket_creation",
     "allow_bucket_deletion", "force_virtual_addressing", "role_arn", "project_id",
     "enable_tls", "replication", "buffer_size", "blob_storage_authority", "dfs_storage_authority",
-    "account_name", "tenant_id", "retry_limit_seconds",
+    "account_name", "tenant_id", "retry_limit_seconds", "profile", "request_payer", "session_name",
 }  # fmt: skip
 
 #: Names that Hadoop has for the same store.
@@ -142,6 +143,55 @@ def location_of(path: str) -> Location:
         options |= hidden
     root = f"{scheme}://{authority}"
     return Location(scheme, root, host, user, password, options, key.strip("/"))
+
+
+def with_slashes(endpoint: str) -> str:
+    """The URL of a server; Spark's catalog keeps one slash of several."""
+    return re.sub(r"^(https?):/+", r"\1://", endpoint)
+
+
+#: Options as other programs call them, and their names here.
+_OTHER_NAMES = {
+    "endpoint": "endpoint_override", "endpoint_url": "endpoint_override",
+    "endpointoverride": "endpoint_override", "host": "endpoint_override",
+    "region_name": "region", "default_region": "region", "access_key_id": "access_key",
+    "key": "access_key", "accesskey": "access_key", "secret_access_key": "secret_key",
+    "secret": "secret_key", "secretkey": "secret_key", "token": "session_token",
+    "security_token": "session_token", "profile_name": "profile", "anon": "anonymous",
+    "skip_signature": "anonymous", "no_sign_request": "anonymous", "allow_http": "scheme",
+    "use_ssl": "scheme", "requester_pays": "request_payer", "role": "role_arn",
+    "virtual_hosted_style_request": "force_virtual_addressing", "account": "account_name",
+    "sas": "sas_token", "sas_key": "sas_token", "storage_account": "account_name",
+    "credentials": "service_account_key", "base_url": "endpoint_override",
+}  # fmt: skip
+_OF_SCHEMES = {
+    "s3": (
+        "endpoint_override", "region", "scheme", "access_key", "secret_key", "session_token",
+        "profile", "role_arn", "session_name", "external_id", "anonymous", "request_payer",
+        "force_virtual_addressing", "request_timeout", "connect_timeout", "proxy_options",
+    ),
+    "gs": (
+        "endpoint_override", "scheme", "anonymous", "access_token", "service_account_key",
+        "project_id",
+    ),
+    "abfs": (
+        "account_name", "account_key", "sas_token", "client_id", "client_secret", "tenant_id",
+        "blob_storage_authority", "dfs_storage_authority", "enable_tls", "anonymous",
+    ),
+}  # fmt: skip
+
+
+def unknown_options(scheme: str, names: Iterable[str]) -> str:
+    """The sentence about options of a URL that are not known, with the right names of some."""
+    known = _OF_SCHEMES["abfs" if scheme == "az" else scheme]
+    told = []
+    for name in names:
+        plain = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+        plain = re.sub(r"^(fs_s3a_|s3_|aws_|azure_storage_|azure_|google_|gcs_)", "", plain)
+        right = _OTHER_NAMES.get(plain, plain)
+        near = [right] if right in known else get_close_matches(plain, known, 1)
+        told.append(f"{name} (write {near[0]})" if near else name)
+    return f"these options are unknown here: {', '.join(told)}; the options are {', '.join(known)}"
 
 
 def without_options(path: str) -> str:

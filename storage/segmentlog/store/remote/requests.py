@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError, wait
 from typing import Any, TypeVar
 
-from segmentlog.errors import SegmentLogError, StorageError
+from segmentlog.errors import SegmentLogError, StorageError, store_code_in
 from segmentlog.store.remote.location import without_secrets
 
 #: Requests that a process has under way; more of them wait.
@@ -35,6 +35,8 @@ _DEADLINE_SECONDS = 120.0
 _PATIENCE_SECONDS = 2.0
 
 _FORBIDDEN = ("ACCESS_DENIED", "HTTP status 401", "HTTP status 403", "INVALID_ACCESS_KEY")
+
+_REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EINVAL})
 
 _A = TypeVar("_A")
 _T = TypeVar("_T")
@@ -179,7 +181,8 @@ class Pending:
             each in text for each in _FORBIDDEN
         )
         number = errno.EACCES if is_forbidden else errno.EIO
-        return StorageError(number, f"{self._what} failed: {text}", self._path)
+        code = store_code_in(text)
+        return StorageError(number, f"{self._what} failed: {text}", self._path, code)
 
 
 def _repeated(work: Callable[[], _T], ends: float) -> _T:
@@ -192,6 +195,7 @@ def _repeated(work: Callable[[], _T], ends: float) -> _T:
             raise
         except OSError as error:
             is_last = attempt >= _TRIES or time.monotonic() > ends or _threads.is_ending
+            is_last |= error.errno in _REFUSED
             if is_last or any(each in str(error) for each in _FORBIDDEN):
                 raise
         time.sleep(_PAUSE_SECONDS)

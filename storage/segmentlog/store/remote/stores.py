@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import quote, urlencode
 
 from segmentlog.errors import LogDirectoryError
-from segmentlog.store.remote.location import Location, without_secrets
+from segmentlog.store.remote.location import (
+    Location,
+    unknown_options,
+    with_slashes,
+    without_secrets,
+)
+from segmentlog.store.remote.profiles import find_profile
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
@@ -22,6 +28,7 @@ _KEYS = {"account_key", "sas_token"}
 _AUTHORITIES = ("blob_storage_authority", "dfs_storage_authority")
 _NUMBERS = {"request_timeout", "connect_timeout", "load_frequency"}
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
+_UNKNOWN = re.compile(r"unexpected keyword argument '([^']+)'")
 _IGNORED = {"allow_bucket_creation", "allow_bucket_deletion"}  # nothing is written
 
 
@@ -226,22 +233,37 @@ def _s3(location: Location) -> Store:
             options[name] = _parsed(name, value)
     if location.user:
         options |= {"access_key": location.user, "secret_key": location.password}
+    if options.pop("profile", None):
+        profile = find_profile({"profile": location.options["profile"]})
+        assert profile is not None  # noqa: S101 - it is named
+        found = profile.credentials()
+        options |= {"access_key": found.access_key, "secret_key": found.secret_key}
+        options |= {"session_token": found.token} if found.token else {}
+        for name, value in (
+            ("region", profile.region), ("endpoint_override", profile.endpoint),
+        ):  # fmt: skip
+            if value:
+                options.setdefault(name, value)
     try:
         filesystem = S3FileSystem(**options)
     except TypeError as error:
-        message = f"its options are the parameters of pyarrow.fs.S3FileSystem: {error}"
-        raise TypeError(message) from None
+        raise TypeError(_unknown("s3", error)) from None
     in_environment = "AWS_REGION" in os.environ or "AWS_DEFAULT_REGION" in os.environ
     if "region" not in options and "endpoint_override" not in options and not in_environment:
         filesystem = S3FileSystem(**options, region=resolve_s3_region(location.host))
     return ArrowStore(filesystem, location.host)
 
 
+def _unknown(scheme: str, error: TypeError) -> str:
+    found = _UNKNOWN.search(str(error))
+    return unknown_options(scheme, [found[1]]) if found else str(error)
+
+
 def _parsed(name: str, value: str) -> str | bool | float:
     if name in _NUMBERS:
         return float(value)
-    if name == "endpoint_override":  # Spark's catalog keeps one slash of several
-        return re.sub(r"^(https?):/+", r"\1://", value)
+    if name == "endpoint_override":
+        return with_slashes(value)
     return value == "true" if value in {"true", "false"} else value
 
 
@@ -268,8 +290,7 @@ def _azure(location: Location) -> Store:
     try:
         return ArrowStore(AzureFileSystem(**(options | given)), container)
     except TypeError as error:
-        message = f"its options are the parameters of pyarrow.fs.AzureFileSystem: {error}"
-        raise TypeError(message) from None
+        raise TypeError(_unknown("abfs", error)) from None
 
 
 def _of_arrow(location: Location) -> Store:

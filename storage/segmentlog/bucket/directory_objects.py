@@ -1,0 +1,111 @@
+"""Objects in a local directory, for tests and for small setups: durable, as those of a store.
+
+An object is there with its name, whose bytes are on the disk before: a power cut leaves no name
+without bytes, and what `create` or `put` has returned for stays.
+"""
+
+import errno
+import os
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+
+from segmentlog.bucket.objects import Client, Found, ObstoreObjects, UnsyncedError
+from segmentlog.errors import StorageError, SyncFailedError
+from segmentlog.store.durable import sync_directory, sync_file, write_all
+from segmentlog.store.readable import exists
+
+
+class DirectoryObjects(ObstoreObjects):
+    """`Objects` in a directory, which the first write makes: a wrong path leaves nothing."""
+
+    def __init__(self, directory: str, shown: str) -> None:
+        super().__init__(shown, self._opened)
+        self._directory = directory
+
+    def _opened(self) -> Client:
+        from obstore.store import LocalStore
+
+        if not exists(self._directory):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._directory)
+        store = LocalStore(self._directory)
+        return Client(store, store)
+
+    def create(self, key: str, data: bytes) -> bool:
+        def give_name(temporary: str, path: str) -> None:
+            try:
+                os.link(temporary, path)
+            finally:
+                os.unlink(temporary)
+
+        try:
+            self._write("creating", key, [data], give_name)
+        except FileExistsError:
+            return False
+        return True
+
+    def put(self, key: str, pieces: Iterable[bytes]) -> None:
+        self._write("writing", key, pieces, os.replace)
+
+    def _write(
+        self,
+        what: str,
+        key: str,
+        pieces: Iterable[bytes],
+        give_name: Callable[[str, str], None],
+    ) -> None:
+        """Write a file, sync it, name it, and sync the name.
+
+        Raises `FileExistsError` if the name must be new; `SyncFailedError` if the disk could not
+        keep the bytes, and `UnsyncedError` if it could not keep the name.
+        """
+        path = os.path.join(self._directory, key)
+        # The client takes no such name for an object.
+        temporary = f"{path}#{secrets.randbelow(2**63)}"
+        try:
+            self._make_directory(os.path.dirname(path))
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            descriptor, position = os.open(temporary, flags, 0o666), 0
+            try:
+                try:
+                    for piece in pieces:
+                        write_all(descriptor, piece, position)
+                        position += len(piece)
+                    sync_file(descriptor, path)
+                finally:
+                    os.close(descriptor)
+            except BaseException:
+                os.unlink(temporary)
+                raise
+            try:
+                give_name(temporary, path)
+            finally:  # the name of another writer, too: what follows may rest on it
+                self._sync_name(path, key)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            if isinstance(error, StorageError):
+                raise
+            raise self._failed(error.errno or errno.EIO, what, key, error) from error
+
+    def _sync_name(self, path: str, key: str) -> None:
+        try:
+            sync_directory(os.path.dirname(path))
+        except SyncFailedError as error:
+            said = f"the disk did not keep its name: {error.reason}"
+            raise UnsyncedError(errno.EIO, said, f"{self._shown}/{key}") from error
+
+    def _make_directory(self, path: str) -> None:
+        """Make a directory and those above it, each with a name that is on the disk."""
+        if os.path.isdir(path):
+            return
+        above = os.path.dirname(path)
+        self._make_directory(above)
+        try:
+            os.mkdir(path)
+        except FileExistsError:  # another was quicker
+            if not os.path.isdir(path):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
+        sync_directory(above)
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[Found]:
+        return super().list(prefix, after=after) if exists(self._directory) else iter(())
