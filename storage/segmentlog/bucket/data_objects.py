@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from segmentlog.bucket.commits import PlacedExtent, Snapshot, digest_of_extent
-from segmentlog.bucket.objects import DATA, Objects
+from segmentlog.bucket.objects import DATA, PART_BYTES, Objects
 from segmentlog.errors import LogChangedError, StorageError, TruncatedBatchError
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.encode import assign_offsets
@@ -40,8 +40,8 @@ from segmentlog.store.readable import ReadableFile
 #: their tasks.
 MOST_EXTENT_BYTES = 64 << 20
 
-#: A larger object is divided, too.  Stores take 10,000 parts of 8 MiB for an object at the most.
-_MOST_OBJECT_BYTES = 1 << 30
+#: A larger upload is divided, too: all extents of an object are written again if one of them goes.
+_MOST_OBJECT_BYTES = 64 << 20
 
 #: A larger extent gets indexes, which follow it in the object.
 _INDEXED_BYTES = 1 << 20
@@ -219,9 +219,12 @@ class Upload:
         self._objects, self._job, self._on_bytes = objects, job, on_bytes
         self._planned: list[_Planned] = []
         self._snapshots: list[tuple[TopicPartition, int, bytes]] = []
+        self._stored: list[PlacedExtent] = []
         self._n_bytes = self._n_objects = 0
         self.extents: list[PlacedExtent] = []
         self.snapshots: dict[TopicPartition, Snapshot] = {}
+        #: extents of the log at their new places, by object and start of the old ones
+        self.moved: dict[tuple[str, int], PlacedExtent] = {}
 
     def add(self, at: TopicPartition, part: Part, producers: ProducerStates) -> None:
         """Take a part of a partition, after its earlier ones.
@@ -243,16 +246,33 @@ class Upload:
         """Take the producers of a partition."""
         self._snapshots.append((at, offset, encode_snapshot(producers)))
 
+    @property
+    def new_snapshots(self) -> set[TopicPartition]:
+        """The partitions whose producers were taken."""
+        return {*self.snapshots, *(at for at, _, _ in self._snapshots)}
+
+    def add_stored(self, extent: PlacedExtent) -> None:
+        """Take an extent of the log, to write it into another object as it is."""
+        self._stored.append(extent)
+        self._n_bytes += extent.end - extent.start
+        if self._n_bytes >= _MOST_OBJECT_BYTES:
+            self._send()
+
+    def add_stored_snapshot(self, at: TopicPartition, snapshot: Snapshot) -> None:
+        """Take a snapshot of the log, to write it into another object as it is."""
+        data = self._objects.read(snapshot.object, snapshot.start, snapshot.size)
+        self._snapshots.append((at, snapshot.offset, data))
+
     def finish(self) -> None:
-        """Upload the rest; `extents` and `snapshots` have all places then."""
-        if self._planned or self._snapshots:
+        """Upload the rest; `extents`, `snapshots` and `moved` have all places then."""
+        if self._planned or self._snapshots or self._stored:
             self._send()
 
     def _send(self) -> None:
         key = f"{DATA}{self._job}/{self._n_objects}-{secrets.token_hex(4)}.batches"
         self._objects.put(key, self._pieces(key))
         self._n_objects += 1
-        self._planned, self._snapshots, self._n_bytes = [], [], 0
+        self._planned, self._snapshots, self._stored, self._n_bytes = [], [], [], 0
 
     def _pieces(self, key: str) -> Iterator[bytes]:
         """The bytes of an object; notes the places in it."""
@@ -264,6 +284,14 @@ class Upload:
                 yield from read_range(file, begin, extent.size, self._on_bytes)
             yield indexes
             self.extents.append(placed._replace(digest=digest))
+            position = placed.end
+        for extent in self._stored:
+            n_bytes = extent.end - extent.start
+            for begin in range(0, n_bytes, PART_BYTES):
+                size = min(PART_BYTES, n_bytes - begin)
+                yield self._objects.read(extent.object, extent.start + begin, size)
+            placed = extent._replace(object=key, start=position)
+            self.moved[extent.object, extent.start] = placed
             position = placed.end
         for at, offset, data in self._snapshots:
             yield data

@@ -51,11 +51,14 @@ class Swept(NamedTuple):
     keys : of the objects, in their order.
     n_bytes : of all of them.
     retired : the jobs that were ended for it.
+    kept : objects that hold records which have left the log, erased ones among them, and stay for
+        reads that may still need them: a later sweep removes them.
     """
 
     keys: tuple[str, ...]
     n_bytes: int
     retired: tuple[str, ...]
+    kept: tuple[str, ...] = ()
 
 
 def _commit_after(state: State) -> Commit:
@@ -187,7 +190,9 @@ def sweep_objects(
     gone, found = [*gone, *of_doctors], found | looked_at
     if not dry_run:
         sequence.objects.delete(gone)
-    return Swept(tuple(gone), sum(found[key].size for key in gone), tuple(retired))
+    kept = sorted((found.keys() & state.left.keys()) - used - {*gone})
+    n_bytes = sum(found[key].size for key in gone)
+    return Swept(tuple(gone), n_bytes, tuple(retired), tuple(kept))
 
 
 def _job(key: str) -> str:

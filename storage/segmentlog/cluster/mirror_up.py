@@ -11,6 +11,10 @@ with the sources by digests, which are part of its commits, so nothing is downlo
    source has diverged: that is an error, and nothing is changed.
 3. New batches are uploaded, and one commit names all of it: batches, log starts, leader epochs,
    producers, numbered writes and batches of streams.
+
+Records that were compacted or erased must not stay because other records lie in the same object.
+So what shares an object with them is written into another one, with the same commit, and a sweep
+can remove the object.
 """
 
 import copy
@@ -110,14 +114,28 @@ def mirror_up(
             on_phase(f"{up.at}: copies")
             up.upload(upload)
             sound.append(up)
+    leaving = _move(upload, state, sound)
     upload.finish()
-    attempt = _Attempt(job, begun_ms, location, sound, upload, source)
+    attempt = _Attempt(job, begun_ms, location, sound, upload, leaving, source)
     on_phase(f"{len(sound)} logs: become visible")
     after = sequence.append(attempt.commit_after).logs  # no later request decides the answer
     found = {each.at: after.get(each.at) or PartitionLog() for each in sound}
     kept = hints | {each.at: each.hint(found[each.at]) for each in sound}
     _write_hints(sequence.objects, kept, location)
     return [each.result(_digest_of(found[each.at])) for each in sound]
+
+
+def _move(upload: Upload, state: BucketState, ups: "Sequence[_Up]") -> set[str]:
+    """Upload again what shares an object with extents that are replaced; returns these objects."""
+    leaving = {each.object for up in ups for each in up.leaving}
+    replaced = {(each.object, each.start) for up in ups for each in up.leaving}
+    for at, log in state.logs.items() if leaving else ():
+        for each in log.placed(at):
+            if each.object in leaving and (each.object, each.start) not in replaced:
+                upload.add_stored(each)
+        if log.snapshot and log.snapshot.object in leaving and at not in upload.new_snapshots:
+            upload.add_stored_snapshot(at, log.snapshot)
+    return leaving
 
 
 class _Up:
@@ -209,6 +227,11 @@ class _Up:
         new = max(self.mine.end, segments[0].base_offset if segments else 0), self.end
         for begin, end in [self.replaced, new] if self.replaced else [new]:
             self._parts += _parts(segments, limits, begin, end)
+
+    @property
+    def leaving(self) -> list[PlacedExtent]:
+        """The extents in whose places others are uploaded."""
+        return self._between(*self.replaced) if self.replaced else []
 
     def _between(self, first: int, end: int) -> list[PlacedExtent]:
         """The extents that begin between two offsets."""
@@ -332,9 +355,11 @@ class _Attempt:
         location: BucketLocation,
         ups: Sequence[_Up],
         upload: Upload,
+        leaving: set[str],
         source: ReplicatedDirectory,
     ) -> None:
         self._job, self._location, self._ups, self._upload = job, location, ups, upload
+        self._leaving = leaving
         self._begun_ms = begun_ms
         self._source, self._token = source, secrets.token_hex(16)
         self._new_ids: dict[str, str] = {}
@@ -365,7 +390,14 @@ class _Attempt:
         created = self._created(state)
         mine = {each.at for each in self._ups}  # others have failed after a part of their batches
         extents = [each for each in self._upload.extents if TopicPartition(*each[:2]) in mine]
-        snapshots = {at: each for at, each in self._upload.snapshots.items() if at in mine}
+        extents += self._moved(state, replaced)
+        extents.sort(key=lambda each: (each.topic, each.partition, each.base_offset))
+        moved = {
+            at
+            for at, log in state.logs.items()
+            if log.snapshot and log.snapshot.object in self._leaving
+        }
+        snapshots = {at: each for at, each in self._upload.snapshots.items() if at in mine | moved}
         if not any((created, starts, extents, replaced, epochs, versions, streams)):
             return None
         return Commit(
@@ -373,6 +405,29 @@ class _Attempt:
             created=created, starts=starts, extents=extents, replaced=replaced,
             epochs=epochs, snapshots=snapshots, versions=versions, streams=streams,
         )  # fmt: skip
+
+    def _moved(
+        self, state: BucketState, replaced: dict[TopicPartition, tuple[int, int]]
+    ) -> list[PlacedExtent]:
+        """Extents at their new places, and those between them, whose range is `replaced`."""
+        moved, found = self._upload.moved, list[PlacedExtent]()
+        for at in {TopicPartition(*each[:2]) for each in moved.values()} & state.logs.keys():
+            first, end = own = replaced.get(at, (0, 0))
+            placed = state.logs[at].placed(at)
+            changed = [each for each in placed if (each.object, each.start) in moved]
+            if not changed:
+                continue  # its records have left the log meanwhile
+            if own == (0, 0):
+                first, end = changed[0].base_offset, changed[-1].end_offset
+            first = min(first, changed[0].base_offset)
+            end = max(end, changed[-1].end_offset)
+            replaced[at] = first, end
+            found += [
+                moved.get((each.object, each.start), each)
+                for each in placed
+                if first <= each.base_offset < end and not own[0] <= each.base_offset < own[1]
+            ]
+        return found
 
     def _created(self, state: BucketState) -> dict[str, Topic]:
         """Topics that are missing, or have more partitions now."""

@@ -262,4 +262,6 @@ def _mirrored(found: MirroredPartition, paths: Sequence[str], *, dry_run: bool) 
         text += f"; was cut at offset {found.cut_at}, kept in {kept}"
     if found.n_put_aside:
         text += f"; {counted(segments=found.n_put_aside)} put aside"
+        if "://" in paths[-1]:
+            text += ", whose records, erased ones too, stay in the store until segmentlog sweep"
     return text

@@ -441,7 +441,9 @@ def sweep(
         dry_run=dry_run,
     )  # fmt: skip
     if as_json:
-        row = {"keys": done.keys, "bytes": done.n_bytes, "retired": done.retired}
+        row = {
+            "keys": done.keys, "bytes": done.n_bytes, "retired": done.retired, "kept": done.kept,
+        }  # fmt: skip
         write_json({**row, "dryRun": dry_run})
         return
     for key in done.keys:
@@ -450,6 +452,12 @@ def sweep(
     ended = counted(jobs=len(done.retired))
     verb = "would remove" if dry_run else "removed"
     sys.stdout.write(f"{verb} {size}; {ended} ended\n")
+    if done.kept:
+        held = counted(objects=len(done.kept))
+        sys.stdout.write(
+            f"{held} with records that have left the log, erased ones too, stay for reads of the "
+            f"last {longest_read_days:g} days: sweep again then\n"
+        )
 
 
 @arguments.command(

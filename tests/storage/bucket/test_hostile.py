@@ -249,7 +249,7 @@ def test_a_sweep_asks_the_store_for_the_time(tmp_path: Path, monkeypatch) -> Non
     real = upkeep.time.time
     clock = SimpleNamespace(time=lambda: real() + 10 * 24 * 3600)
     monkeypatch.setattr(upkeep, "time", clock)
-    assert segmentlog.sweep(url) == ((), 0, ())
+    assert segmentlog.sweep(url) == ((), 0, (), ())
     job.commit([staged])
     assert segmentlog.read(url, "orders").num_rows == 2
 

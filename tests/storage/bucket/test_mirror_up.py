@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from faulty_store import FaultyClient, MemoryStore, client_at
 
@@ -137,6 +138,83 @@ def test_compaction_and_retention_are_followed(source: Path, url: str, tmp_path:
     assert len(segmentlog.sweep(url, longest_read_days=0).keys) > 0
     segmentlog.mirror(url, to=tmp_path / "back")
     assert _equal(source, tmp_path / "back")
+
+
+def _with_secrets(url: str, n_partitions: int, n_writes: int) -> None:
+    """Writes whose objects each have records of all partitions, and those of a second topic."""
+    for number in range(n_writes):
+        values = [f"{number}-{i}" for i in range(4 * n_partitions)]
+        places = [i % n_partitions for i in range(len(values))]
+        keys = [f"alice{number}" if i == n_partitions else each for i, each in enumerate(values)]
+        values[n_partitions] = f"SECRET{number}"
+        rows = {"key": keys, "value": values, "partition": pa.array(places, pa.int32())}
+        with segmentlog.open_writer(url, "orders", num_partitions=n_partitions) as writer:
+            writer.append(pa.table(rows))
+
+
+def _holding(place: Path, what: bytes) -> set[str]:
+    files = place.glob("data/*/*.batches")
+    return {str(each.relative_to(place)) for each in files if what in each.read_bytes()}
+
+
+@pytest.mark.parametrize("erased", [["alice0"], ["alice1"], ["alice0", "alice2"]])
+@pytest.mark.parametrize("topic_only", [False, True])
+def test_erased_records_are_gone_with_the_next_sweep(
+    erased: list[str], url: str, tmp_path: Path, *, topic_only: bool
+) -> None:
+    """Whatever else was in their objects, of other partitions and other topics, moves."""
+    config = {"config": segmentlog.ProducerConfig(codec=segmentlog.Codec.NONE)}
+    other = tmp_path / "other"
+    other.mkdir()
+    _with_secrets(str(other), 3, 4)
+    with segmentlog.open_writer(str(other), "clicks", **config) as writer:
+        writer.append(pa.table({"value": ["c"] * 50}))
+    segmentlog.mirror(other, to=url)  # one object with the extents of both topics
+    before = _rows(url, "orders"), _rows(url, "clicks")
+    segmentlog.mirror(url, to=tmp_path / "directory")
+    segmentlog.erase(tmp_path / "directory", erased, topics=["orders"], purge=True)
+    topics = {"topics": ["orders"]} if topic_only else {}
+    segmentlog.mirror(tmp_path / "directory", to=url, **topics)
+    place = tmp_path / "bucket"
+    secrets = {name.replace("alice", "SECRET").encode() for name in erased}
+    held = {key for each in secrets for key in _holding(place, each)}
+    assert held  # readers may still need them
+    first = segmentlog.sweep(url)
+    assert (first.keys, {*first.kept} >= held) == ((), True)
+    swept = segmentlog.sweep(url, longest_read_days=0)
+    assert held <= {*swept.keys}
+    assert swept.kept == ()
+    assert not {key for each in secrets for key in _holding(place, each)}
+    assert segmentlog.verify(url, shallow=False) is not None
+    assert [*segmentlog.verify(url)] == []
+    after = _rows(url, "orders"), _rows(url, "clicks")
+    names = [name.encode() for name in erased]
+    left = before[0].filter(pc.invert(pc.is_in(before[0]["key"], pa.array(names, pa.binary()))))
+    assert after == (left, before[1])
+    assert _equal(tmp_path / "directory", url)
+
+
+def test_what_is_appended_while_objects_are_written_again(
+    url: str, tmp_path: Path, monkeypatch
+) -> None:
+    _with_secrets(url, 2, 3)
+    segmentlog.mirror(url, to=tmp_path / "directory")
+    segmentlog.erase(tmp_path / "directory", ["alice1"], topics=["orders"], purge=True)
+    finish = Upload.finish
+
+    def with_others(self: Upload) -> None:
+        finish(self)
+        with segmentlog.open_writer(url, "others") as writer:
+            writer.append(pa.table({"value": ["meanwhile"]}))
+
+    monkeypatch.setattr(Upload, "finish", with_others)
+    segmentlog.mirror(tmp_path / "directory", to=url)
+    segmentlog.sweep(url, longest_read_days=0, longest_job_days=0)
+    assert not _holding(tmp_path / "bucket", b"SECRET1")
+    assert _holding(tmp_path / "bucket", b"SECRET2")
+    assert [*segmentlog.verify(url)] == []
+    assert _rows(url, "others")["value"].to_pylist() == [b"meanwhile"]
+    assert _rows(url, "orders").num_rows == 23
 
 
 def test_numbered_writes_come_over(source: Path, url: str, tmp_path: Path) -> None:
