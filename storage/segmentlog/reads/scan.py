@@ -51,7 +51,8 @@ from segmentlog.reads.listed import UNCHECKED, FileChangedError, Partition, find
 from segmentlog.reads.transactions import CommittedBatches
 from segmentlog.store.beside_broker import Pace, pace_of
 from segmentlog.store.partitions import names_aside
-from segmentlog.store.readable import Closing, ReadableFile, is_directory, open_file
+from segmentlog.store.paths import is_bucket
+from segmentlog.store.readable import Closing, ReadableFile, is_directory, open_file, survey
 from segmentlog.store.system_errors import is_gone, storage_errors
 
 logger = logging.getLogger(__name__)
@@ -67,8 +68,11 @@ _ATTEMPTS = 5  # cleaners and retention rarely overtake a read more often than t
 See: TypeAlias = Callable[[str, Bytes, int, int, int], None]
 
 
-def open_planned(file: SliceFile) -> ReadableFile:
-    """A file of a slice, opened, also if it was just put aside; or `FileChangedError`."""
+def open_planned(file: SliceFile, *, looks_again: bool = True) -> ReadableFile:
+    """A file of a slice, opened, also if it was just put aside; or `FileChangedError`.
+
+    `looks_again`: whether the newest commit is asked for first, if the log is in a store.
+    """
     # Compaction puts another file under the name, which cannot replace the planned one. A record
     # that was the last of its key when the read was planned may be missing, because of a record
     # after the end of the read. And if the planned range ends between two batches of the new file,
@@ -85,6 +89,9 @@ def open_planned(file: SliceFile) -> ReadableFile:
         if file.inode in (0, opened.status().inode):
             return opened
         opened.close()
+    if looks_again and is_bucket(file.path):
+        survey(file.path)  # it was planned by a process that knows a later commit
+        return open_planned(file, looks_again=False)
     if file.path in missing:
         raise missing[file.path]  # users know this name, not the renamed file's
     message = f"{file.path} is not the file that was planned"
@@ -385,6 +392,8 @@ def _rest_of_slice(
     end_offset = log_slice.end_offset
     if next_offset >= end_offset:
         return log_slice._replace(start_offset=end_offset, files=())
+    if is_bucket(path):
+        survey(path)  # a commit that this process does not know yet may have moved the records
     try:
         found = find_again(log_slice, partition, next_offset) if attempt <= _ATTEMPTS else None
     except LogDirectoryError:

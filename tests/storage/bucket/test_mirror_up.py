@@ -11,10 +11,12 @@ from faulty_store import FaultyClient, MemoryStore, client_at
 
 import segmentlog
 from segmentlog.bucket.data_objects import Upload
+from segmentlog.bucket.disk import bucket_disk
 from segmentlog.bucket.objects import ObstoreObjects
 from segmentlog.bucket.sequence import commit_key, sequence_at
 from segmentlog.bucket.upkeep import sweep_objects
 from segmentlog.errors import LogDirectoryError, OptionError
+from segmentlog.reads.scan import scan_slice
 from segmentlog.store.paths import bucket_at
 
 _GOLDEN = Path(__file__).parents[2] / "golden"
@@ -192,6 +194,26 @@ def test_erased_records_are_gone_with_the_next_sweep(
     left = before[0].filter(pc.invert(pc.is_in(before[0]["key"], pa.array(names, pa.binary()))))
     assert after == (left, before[1])
     assert _equal(tmp_path / "directory", url)
+
+
+def test_a_process_that_knows_an_older_commit_looks_for_newer_ones(
+    url: str, tmp_path: Path
+) -> None:
+    """A driver has planned by a commit that exchanged extents; its worker knows the one before."""
+    _with_secrets(url, 1, 3)
+    segmentlog.mirror(url, to=tmp_path / "directory")
+    disk = bucket_disk(segmentlog.open_log_dir(url).paths[0])
+    older = disk.state
+    segmentlog.erase(tmp_path / "directory", ["alice1"], topics=["orders"], purge=True)
+    segmentlog.mirror(tmp_path / "directory", to=url)
+    segmentlog.sweep(url, longest_read_days=0)
+    log = segmentlog.open_log_dir(url).log("orders", 0)
+    slices = log.slices(0, log.end_offset())
+    disk._state = older
+    batches = [batch for each in slices for batch in scan_slice(each, columns=["value"])]
+    found = [value for batch in batches for value in batch["value"].to_pylist()]
+    assert b"SECRET1" not in found
+    assert len(found) == 11
 
 
 def test_what_is_appended_while_objects_are_written_again(

@@ -11,8 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 import segmentlog
+from segmentlog.bucket.directory_objects import DirectoryObjects
 from segmentlog.bucket.sequence import checkpoint_key, commit_key
 from segmentlog.errors import OptionError
+from segmentlog.maintain.verification import verify_log
+from segmentlog.maintain.verification.findings import FindingKind
 from segmentlog.tools.cli import app
 
 _N_COMMITS = 35
@@ -148,6 +151,45 @@ def test_what_no_checksum_covers_in_a_mirror(made: Path, tmp_path: Path) -> None
     _flip(changed, 12)
     _flip(changed, changed.stat().st_size - 1)
     assert {each.kind for each in segmentlog.verify(url, shallow=True)} == {"data-object"}
+
+
+@pytest.mark.parametrize("moment", ["the objects are listed", "the batches are read"])
+@pytest.mark.parametrize("removes", ["records", "the topic"])
+def test_what_a_sweep_removes_meanwhile_is_no_damage(
+    moment: str, removes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"bucket+file://{tmp_path}/log"
+    for number in range(4):
+        with segmentlog.open_writer(url, "orders") as writer:
+            writer.append(pa.table({"value": [f"{number}-{i}" for i in range(5)]}))
+    with segmentlog.open_writer(url, "others") as writer:
+        writer.append(pa.table({"value": ["a"]}))
+
+    def sweeps() -> None:
+        monkeypatch.undo()
+        if removes == "records":
+            segmentlog.delete_records(url, "orders", 0, offset=10)
+        else:
+            segmentlog.delete_topic(url, "orders")
+        assert segmentlog.sweep(url, longest_read_days=0).keys
+
+    def meanwhile(real: Any) -> Any:
+        def called(self: Any, *given: Any, **options: Any) -> Any:
+            if moment == "the batches are read" or given[:1] == ("data/",):
+                sweeps()
+            return real(self, *given, **options)
+
+        return called
+
+    of, name = DirectoryObjects, "list"
+    if moment == "the batches are read":
+        of, name = verify_log.LogCheck, "findings"
+    monkeypatch.setattr(of, name, meanwhile(getattr(of, name)))
+    findings = [*segmentlog.verify(url)]
+    if removes == "the topic" and moment == "the batches are read":
+        findings = [each for each in findings if each.kind != FindingKind.VANISHED_SEGMENT]
+    assert findings == []
+    assert [*segmentlog.verify(url)] == []
 
 
 def test_the_command(log: Path) -> None:

@@ -7,6 +7,7 @@ bytes.
 """
 
 import json
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from itertools import groupby
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from segmentlog.bucket.commits import Commit, PartitionLog, PlacedExtent, State
+from segmentlog.bucket.disk import bucket_disk
 from segmentlog.bucket.objects import DATA, MARKER, Objects
 from segmentlog.bucket.sequence import (
     COMMITS,
@@ -80,7 +82,7 @@ def commit_findings(objects: Objects, location: BucketLocation) -> Iterator[Find
             return
         yield from hinted.compared(state)
     yield from hinted.at_the_end(state.number)
-    yield from _missing_bytes(objects, place, state)
+    yield from _missing_bytes(objects, location, state)
 
 
 def _of_commit(path: str, reason: str) -> Finding:
@@ -184,14 +186,20 @@ def _facts(log: PartitionLog) -> tuple[object, ...]:
     return log.start, log.end, log.n_extents, log.epochs, log.snapshot
 
 
-def _missing_bytes(objects: Objects, place: str, state: State) -> Iterator[Finding]:
+def _missing_bytes(objects: Objects, location: BucketLocation, state: State) -> Iterator[Finding]:
     """Objects of the state that are missing, or shorter than its extents."""
+    place = str(location)
     # After the state: an object that a commit names was there before the commit.
     sizes = {each.key: each.size for each in objects.list(DATA)}
+    newest: State | None = None
     for at, log in state.logs.items():
         finding = MakeFinding(at)
         for key, group in groupby(log.placed(at), key=lambda each: each.object):
             lacking = [each for each in group if each.end > sizes.get(key, 0)]
+            if lacking:
+                # A sweep beside this one removes what has left the log since.
+                newest = newest or sequence_at(location).refresh()
+                lacking = [each for each in lacking if _is_named(each, newest)]
             if lacking:
                 first, last = lacking[0], lacking[-1]
                 yield finding(
@@ -202,6 +210,10 @@ def _missing_bytes(objects: Objects, place: str, state: State) -> Iterator[Findi
             continue
         _, key, start, size = log.snapshot
         reason = _why(key, start + size, sizes) if start + size > sizes.get(key, 0) else ""
+        if reason:
+            newest = newest or sequence_at(location).refresh()
+            if (newest.logs.get(at) or PartitionLog()).snapshot != log.snapshot:
+                continue
         if not reason:
             try:
                 parse_snapshot(f"{place}/{key}", objects.read(key, start, size))
@@ -224,15 +236,20 @@ def _why(key: str, end: int, sizes: Mapping[str, int]) -> str:
 class ExtentCheck:
     """Compares the batches of an extent with what its commit says.
 
-    `path`: of the object, for findings.
+    `location`: of the log.
     """
 
-    def __init__(self, extent: PlacedExtent, place: str) -> None:
-        self._extent, self._path = extent, f"{place}/{extent.object}"
+    def __init__(self, extent: PlacedExtent, location: BucketLocation) -> None:
+        self._extent, self._path = extent, f"{location}/{extent.object}"
+        self._location = location
         self._digest = blake2b(digest_size=8)
         self._n_bytes = self._n_records = 0
         self._has_legacy = False
         self._max_timestamp, self._next_offset = -1, extent.base_offset
+
+    def has_left(self) -> bool:
+        """Whether a commit that came meanwhile has taken the extent out of the log."""
+        return not _is_named(self._extent, sequence_at(self._location).refresh())
 
     def follow(self, batches: "ScannedBatches") -> None:
         data, headers = batches.data, batches.headers
@@ -263,8 +280,9 @@ class ExtentCheck:
             ends_right = self._next_offset == extent.end_offset
         if not ends_right:
             found["end offset"] = extent.end_offset, self._next_offset
-        for name, (promised, is_there) in found.items():
-            if promised != is_there:
+        differing = {name: each for name, each in found.items() if each[0] != each[1]}
+        if differing and not self.has_left():
+            for name, (promised, is_there) in differing.items():
                 at = TopicPartition(extent.topic, extent.partition)
                 yield MakeFinding(at)(
                     FindingKind.DATA_OBJECT, self._path,
@@ -278,5 +296,15 @@ class ExtentCheck:
 def extents_of(log: "Log") -> dict[int, ExtentCheck]:
     """The checks of all extents of a log in an object store, by base offset."""
     location, at = parse_bucket(log.path)[0], log.topic_partition
-    known = sequence_at(location).known.logs.get(at) or PartitionLog()
-    return {each.base_offset: ExtentCheck(each, str(location)) for each in known.placed(at)}
+    known = bucket_disk(log.path).state.logs.get(at) or PartitionLog()  # what is read from now on
+    return {each.base_offset: ExtentCheck(each, location) for each in known.placed(at)}
+
+
+def _is_named(extent: PlacedExtent, state: State) -> bool:
+    """Whether a state still has an extent: if not, a sweep may have removed its object."""
+    at = TopicPartition(extent.topic, extent.partition)
+    log = state.logs.get(at) or PartitionLog()
+    columns, n = log.extents.columns, log.n_extents
+    slot = bisect_left(columns["base_offset"], extent.base_offset, 0, n)
+    found = (log.extents.objects[slot], columns["start"][slot]) if slot < n else None
+    return found == (extent.object, extent.start)

@@ -119,7 +119,9 @@ class LogCheck:
                 yield from self._segment(segment, after)
                 continue
             except OSError as error:
-                yield self._unread(segment, error)
+                extent = self._extents.get(segment.base_offset)
+                if extent is None or not extent.has_left():
+                    yield self._unread(segment, error)
             except RemoteSegmentError as error:
                 yield self._finding(
                     FindingKind.REMOTE_SEGMENT, error.path, f"{error.reason}; {error.remedy}",
