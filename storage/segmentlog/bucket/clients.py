@@ -18,6 +18,7 @@ from segmentlog.bucket.directory_objects import DirectoryObjects
 from segmentlog.bucket.objects import Client, Objects, ObstoreObjects
 from segmentlog.errors import LogDirectoryError, StorageError
 from segmentlog.store.paths import BucketLocation
+from segmentlog.store.readable import open_file
 from segmentlog.store.remote.location import (
     Location,
     location_of,
@@ -138,8 +139,8 @@ def _made(location: Location, prefix: str) -> "Callable[[Any], ObjectStore]":
     if any(str(value).startswith("http://") for value in config.values()) or _uses_http(config):
         client["allow_http"] = True
     if ca_bundle:
-        with open(ca_bundle, "rb") as file:
-            client["root_certificate"] = file.read()
+        with open_file(os.path.abspath(ca_bundle)) as file:
+            client["root_certificate"] = file.read(0, file.status().size)
     return lambda retries: made(
         bucket, prefix=prefix or None, config=config, client_options=client,
         retry_config=retries, **more,

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from segmentlog.bucket.objects import Client, Found, ObstoreObjects, UnsyncedError
 from segmentlog.errors import StorageError, SyncFailedError
-from segmentlog.store.durable import sync_directory, sync_file, write_all
-from segmentlog.store.readable import exists
+from segmentlog.store.durable import create_file, sync_directory, sync_file, write_all
+from segmentlog.store.readable import exists, is_directory
 
 
 class DirectoryObjects(ObstoreObjects):
@@ -63,8 +63,7 @@ class DirectoryObjects(ObstoreObjects):
         temporary = f"{path}#{secrets.randbelow(2**63)}"
         try:
             self._make_directory(os.path.dirname(path))
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            descriptor, position = os.open(temporary, flags, 0o666), 0
+            descriptor, position = create_file(temporary), 0
             try:
                 try:
                     for piece in pieces:
@@ -96,14 +95,14 @@ class DirectoryObjects(ObstoreObjects):
 
     def _make_directory(self, path: str) -> None:
         """Make a directory and those above it, each with a name that is on the disk."""
-        if os.path.isdir(path):
+        if is_directory(path):
             return
         above = os.path.dirname(path)
         self._make_directory(above)
         try:
             os.mkdir(path)
         except FileExistsError:  # another was quicker
-            if not os.path.isdir(path):
+            if not is_directory(path):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
         sync_directory(above)
 
