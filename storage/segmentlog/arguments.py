@@ -13,8 +13,11 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from enum import StrEnum
+from datetime import date, time, timedelta
+from enum import Enum, StrEnum
+from numbers import Number
 from operator import index
+from pathlib import PurePath
 from typing import (
     Concatenate,
     Generic,
@@ -48,7 +51,30 @@ LARGEST_INT = 2**31 - 1
 
 def refused(option: str, value: object, accepted: str) -> OptionError:
     """The error for an argument of a wrong type, which is shown as Python writes it."""
-    return OptionError(option, value if isinstance(value, str) else repr(value), accepted)
+    return OptionError(option, _shown(value), accepted)
+
+
+_WRITTEN = (str, bytes, Number, type(None), date, time, timedelta, Enum, PurePath, type)
+
+
+def _shown(value: object) -> str:
+    """A value as Python writes it; of an object that is not plain, the name of its type.
+
+    The ``repr`` of a query (a lazy table, a relation of DuckDB) runs it, and shows its rows.
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, tuple | list | set | frozenset | Mapping):
+        parts = [*value, *(value.values() if isinstance(value, Mapping) else ())]
+        is_plain = type(value).__module__ == "builtins" and all(map(_is_written, parts))
+    else:
+        is_plain = _is_written(value)
+    kind = type(value)
+    return repr(value) if is_plain else f"<{kind.__module__}.{kind.__qualname__}>"
+
+
+def _is_written(value: object) -> bool:
+    return isinstance(value, _WRITTEN)
 
 
 def whole_number(
@@ -432,8 +458,7 @@ def _name_by_value(error: OptionError, given: inspect.BoundArguments) -> None:
     """Name the argument that has the refused value: a path has several names, for example."""
     arguments = dict(given.arguments)
     if (error.value and arguments.get(error.option) is None) or error.option == "path":
-        shown = {name: value if isinstance(value, str) else repr(value)
-                 for name, value in arguments.items()}  # fmt: skip
+        shown = {name: _shown(value) for name, value in arguments.items()}
         alike = [name for name, text in shown.items() if text == error.value]
         if len(alike) == 1 and type(error) is OptionError:
             error.option = alike[0]

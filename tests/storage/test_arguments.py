@@ -11,6 +11,7 @@ import pytest
 
 import segmentlog
 from segmentlog import OptionError, Producer, ProducerConfig, SegmentLogError, TopicConfig
+from segmentlog.arguments import refused
 
 Call = Callable[[Any], object]
 
@@ -204,3 +205,19 @@ def test_a_negative_bound_of_inflated_bytes_does_not_reach_the_kernels(example_d
     for value in values:
         with pytest.raises(OptionError, match="max_inflated_batch_bytes"):
             log.scan(max_inflated_batch_bytes=value)
+
+
+def test_a_refused_value_is_never_evaluated_to_be_shown() -> None:
+    """`repr` of a lazy table, or of a relation of DuckDB, runs its query."""
+
+    class Lazy:
+        def __repr__(self) -> str:
+            raise AssertionError("the query has run")
+
+    for value in (Lazy(), [Lazy()], {"rows": Lazy()}, {Lazy(): 1}):
+        error = refused("rows", value, "give a table")
+        assert "Lazy" in str(error) or "builtins." in str(error)
+    assert str(refused("limit", [1, "a"], "give a number")).startswith(
+        "option 'limit' is \"[1, 'a']"
+    )
+    assert "Path" in str(refused("limit", Path("x"), "give a number"))

@@ -312,7 +312,9 @@ class RowStager:
             self.check(batch.schema)
             self._write_held()
             self._schema = batch.schema
-        taken = batch.select([name for name in _COLUMNS if name in batch.schema.names])
+        taken = _with_plain_categories(
+            batch.select([name for name in _COLUMNS if name in batch.schema.names])
+        )
         if self._topic is None:
             taken = _without_views(taken)
         for rows, n_bytes in cut_rows(taken, self._config.buffer_memory, _LEAST_ROW_BYTES):
@@ -346,7 +348,8 @@ class RowStager:
     def check(self, schema: pa.Schema) -> None:
         """Refuse rows that lack a required column, before any row is taken."""
         if schema != self._schema:
-            check_columns(schema, self._topic, self._config)
+            plain = pa.schema([each.with_type(_without_categories(each)) for each in schema])
+            check_columns(plain, self._topic, self._config)
 
     @storage_errors()
     def finish(self) -> TaskExtents:
@@ -469,6 +472,35 @@ def _encoder(config: ProducerConfig) -> RecordEncoder:
     )
 
 
+def _without_categories(field: pa.Field) -> pa.DataType:
+    """The type of a column whose categories (of pandas and Polars) are in a form for the encoder.
+
+    The encoder measures values that many rows share, but not if they are views.
+    """
+    kind = field.type
+    if pa.types.is_dictionary(kind):
+        values = _plain(kind.value_type)
+        return values if field.name in _TYPES else pa.dictionary(kind.index_type, values)
+    is_nested = "dictionary" in str(kind) and "view" in str(kind)
+    return _plain(kind) if is_nested else kind
+
+
+def _with_plain_categories(rows: pa.RecordBatch) -> pa.RecordBatch:
+    for i, field in enumerate(rows.schema):
+        kind, column = _without_categories(field), rows.column(i)
+        if kind == field.type:
+            continue
+        if isinstance(column, pa.DictionaryArray):
+            column.validate(full=True)  # a cast reads the targets of views unchecked
+            values = column.dictionary.cast(_plain(field.type.value_type))
+            column = pa.DictionaryArray.from_arrays(column.indices, values)
+            column = column.dictionary_decode() if field.name in _TYPES else column
+        else:
+            column = pa.array(column.to_pylist(), kind)  # few rows have headers of categories
+        rows = rows.set_column(i, field.name, column)
+    return rows
+
+
 def _without_views(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Rows whose columns are no views of strings or bytes, which Arrow cannot select by topic."""
     for i, field in enumerate(rows.schema):
@@ -485,6 +517,8 @@ def _plain(kind: pa.DataType) -> pa.DataType:
         return pa.large_string()
     if pa.types.is_binary_view(kind):
         return pa.large_binary()
+    if pa.types.is_dictionary(kind):
+        return _plain(kind.value_type)
     if pa.types.is_large_list(kind):
         return pa.large_list(_plain(kind.value_type))
     if pa.types.is_list(kind):

@@ -7,7 +7,7 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -54,7 +54,7 @@ def _key_of(sent: Sent) -> str:
     return sent.headers.get("authorization", "").partition("Credential=")[2].partition("/")[0]
 
 
-def _knows(*keys: str) -> "object":
+def _knows(*keys: str) -> Callable[[int, Sent], Fault | None]:
     """Chooses faults for requests that were signed with other keys."""
     return lambda _number, sent: (
         None if _key_of(sent) in keys else Fault(False, 403, "InvalidAccessKeyId")

@@ -165,18 +165,18 @@ def test_erased_records_are_gone_with_the_next_sweep(
     erased: list[str], url: str, tmp_path: Path, *, topic_only: bool
 ) -> None:
     """Whatever else was in their objects, of other partitions and other topics, moves."""
-    config = {"config": segmentlog.ProducerConfig(codec=segmentlog.Codec.NONE)}
+    config = segmentlog.ProducerConfig(codec=segmentlog.Codec.NONE)
     other = tmp_path / "other"
     other.mkdir()
     _with_secrets(str(other), 3, 4)
-    with segmentlog.open_writer(str(other), "clicks", **config) as writer:
+    with segmentlog.open_writer(str(other), "clicks", config=config) as writer:
         writer.append(pa.table({"value": ["c"] * 50}))
     segmentlog.mirror(other, to=url)  # one object with the extents of both topics
     before = _rows(url, "orders"), _rows(url, "clicks")
     segmentlog.mirror(url, to=tmp_path / "directory")
     segmentlog.erase(tmp_path / "directory", erased, topics=["orders"], purge=True)
-    topics = {"topics": ["orders"]} if topic_only else {}
-    segmentlog.mirror(tmp_path / "directory", to=url, **topics)
+    topics = ["orders"] if topic_only else []
+    segmentlog.mirror(tmp_path / "directory", to=url, topics=topics)
     place = tmp_path / "bucket"
     secrets = {name.replace("alice", "SECRET").encode() for name in erased}
     held = {key for each in secrets for key in _holding(place, each)}

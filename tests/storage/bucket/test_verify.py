@@ -181,7 +181,8 @@ def test_what_a_sweep_removes_meanwhile_is_no_damage(
 
         return called
 
-    of, name = DirectoryObjects, "list"
+    of: Any = DirectoryObjects
+    name = "list"
     if moment == "the batches are read":
         of, name = verify_log.LogCheck, "findings"
     monkeypatch.setattr(of, name, meanwhile(getattr(of, name)))

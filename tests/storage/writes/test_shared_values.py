@@ -4,7 +4,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import pandas
+import polars
 import pyarrow as pa
 import pytest
 from plain_writes import values, write
@@ -150,3 +153,30 @@ def test_a_few_rows_of_a_large_table_do_not_keep_all_of_it(tmp_path: Path) -> No
 
     assert 50 == len(values(tmp_path))
     assert max(held) < 2 << 20
+
+
+@pytest.mark.parametrize("library", ["polars", "polars enum", "pandas", "arrow"])
+def test_categories_in_every_column(library: str, tmp_path: Path) -> None:
+    columns = {
+        "key": ["a", "b", "a"],
+        "value": ["1", "2", None],
+        "topic": ["orders", "clicks", "orders"],
+    }
+    if library == "arrow":
+        rows: Any = pa.table(
+            {each: pa.array(v).dictionary_encode() for each, v in columns.items()}
+        )
+        numbers = pa.array([0, 0, 0], pa.int32()).dictionary_encode()
+        rows = rows.append_column("partition", numbers)
+    elif library == "pandas":
+        rows = pandas.DataFrame(columns, dtype="category")
+    else:
+        enum = polars.Enum(["a", "b", "1", "2", "orders", "clicks"])
+        kind = enum if library == "polars enum" else polars.Categorical
+        rows = polars.DataFrame(columns, schema=dict.fromkeys(columns, kind))
+    with segmentlog.open_writer(tmp_path) as writer:
+        writer.append(pa.table(rows) if library == "pandas" else rows)
+    found = segmentlog.read(tmp_path, "orders").sort_by("offset")
+    assert found["key"].to_pylist() == [b"a", b"a"]
+    assert found["value"].to_pylist() == [b"1", None]
+    assert segmentlog.read(tmp_path, "clicks")["key"].to_pylist() == [b"b"]
