@@ -21,8 +21,10 @@ def known_losses(log: Log) -> tuple[LostSegments, ...]:
     has put aside are not.
     """
     found = {each.end_offset: each for each in log.lost_segments}
-    path = None if is_url(log.path) else metadata_path(os.path.dirname(log.path))
-    if path is None or len(log.segments) < 2 or log.cleaned_to >= 0:
+    if is_url(log.path) or len(log.segments) < 2 or log.cleaned_to >= 0:
+        return tuple(found.values())
+    path = metadata_path(os.path.dirname(log.path))
+    if path is None:
         return tuple(found.values())
     newest = max(list_segments(path), default=None)
     try:

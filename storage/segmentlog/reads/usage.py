@@ -164,7 +164,14 @@ def usage(path: str | os.PathLike[str], *more: str | os.PathLike[str]) -> list[U
     StorageError
         If a directory cannot be listed; below it, `UsedSpace.problem` says so.
     """
-    found = [used for each in (path, *more) for used in _account(_checked(each), set(UsageKind))]
+    return account_for((path, *more))
+
+
+def account_for(
+    paths: Iterable[str | os.PathLike[str]], begin: Callable[[str], object] = lambda _: None
+) -> list[UsedSpace]:
+    """`usage`; `begin` takes the name of each partition before its files are counted."""
+    found = [used for each in paths for used in _account(_checked(each), set(UsageKind), begin)]
     return sorted(found, key=lambda used: (-used.n_allocated, -used.n_bytes, used.path))
 
 
@@ -267,7 +274,9 @@ class _Sums:
             )  # fmt: skip
 
 
-def _account(directory: str, wanted: Collection[UsageKind]) -> Iterator[UsedSpace]:
+def _account(
+    directory: str, wanted: Collection[UsageKind], begin: Callable[[str], object] = lambda _: None
+) -> Iterator[UsedSpace]:
     """The files of a log directory, or of a partition's directory, of the wanted kinds."""
     nowhere = TopicPartition("", -1)
     alone = named_partition(*os.path.split(directory), FileType.DIRECTORY)
@@ -281,6 +290,7 @@ def _account(directory: str, wanted: Collection[UsageKind]) -> Iterator[UsedSpac
         is_directory = file_type is FileType.DIRECTORY
         partition = named_partition(directory, name, file_type)
         if partition is not None and is_directory:
+            begin(name)
             yield from _of_partition(partition, wanted)
             continue
         kind = _kind_at_the_top(name, is_directory=is_directory)

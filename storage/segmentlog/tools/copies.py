@@ -54,13 +54,14 @@ def replicas(
     acknowledged if the high watermark of the copy lies beyond this offset. The exit status is 1 if
     a copy diverges, or if the best copy may not be the log.
     """
-    directory = open_replicas(*paths, include_deleted_topics=include_deleted_topics)
-    missing = missing_of(directory, topic or (), partition or ())
-    chosen = partitions_of(directory, topic or (), partition or (), missing)
     found, failed = list[ReplicatedPartition](), Failed()
-    for topic_partition in chosen:
-        with failed.of(topic_partition):
-            found.append(directory.replicated(*topic_partition))
+    with progress("replicas", None, is_bytes=False) as bar:
+        directory = open_replicas(*paths, include_deleted_topics=include_deleted_topics)
+        missing = missing_of(directory, topic or (), partition or ())
+        for topic_partition in partitions_of(directory, topic or (), partition or (), missing):
+            bar.begin(str(topic_partition))
+            with failed.of(topic_partition):
+                found.append(directory.replicated(*topic_partition))
     if as_json:
         for each in found:
             row = each._asdict() | {"replicas": [copy._asdict() for copy in each.replicas]}

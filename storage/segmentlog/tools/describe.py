@@ -21,10 +21,11 @@ from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.store.system_errors import in_words
 from segmentlog.tools import arguments
 from segmentlog.tools.failures import WITHOUT_LOG_START, damaged_end, missing_offsets
-from segmentlog.tools.output import aligned, as_given, cell, escape, time_cell, to_json, write_json
+from segmentlog.tools.output import aligned, as_given, cell, escape, time_cell, to_json
+from segmentlog.tools.progress import progress
 from segmentlog.tools.restore import write_renamed
 from segmentlog.tools.sinks import codec_name
-from segmentlog.tools.usage import write_leftovers
+from segmentlog.tools.usage import leftovers_in_words
 
 logger = logging.getLogger(__name__)
 
@@ -73,12 +74,18 @@ def describe(
     if settings:
         _write_settings(places, topic or (), metadata, server_properties, as_json=as_json)
         return
-    rows = describe_paths(places, topic or (), all_headers=all_headers)
-    is_good = _write_json(rows) if as_json else _write_table(rows, all_headers=all_headers)
-    opened = open_log_dir(*places)
-    write_renamed(opened, topic or (), as_json=as_json)
+    with progress("describe", None, is_bytes=False) as bar:
+        rows = describe_paths(places, topic or (), all_headers=all_headers, begin=bar.begin)
+        if as_json:
+            is_good = _write_json(rows, bar.write)
+        else:
+            found = list(rows)
+        opened = open_log_dir(*places)
+        leftovers = "" if as_json else leftovers_in_words(opened)
     if not as_json:
-        write_leftovers(opened)
+        is_good = _write_table(found, all_headers=all_headers)
+    write_renamed(opened, topic or (), as_json=as_json)
+    sys.stderr.write(leftovers)
     if not is_good:
         raise typer.Exit(arguments.PROBLEM)
 
@@ -107,13 +114,18 @@ class Description(NamedTuple):
 
 
 def describe_paths(
-    paths: Sequence[str], topics: Sequence[str] = (), *, all_headers: bool = False
+    paths: Sequence[str],
+    topics: Sequence[str] = (),
+    *,
+    all_headers: bool = False,
+    begin: Callable[[str], object] = lambda _: None,
 ) -> Iterator[Description]:
     """Describe each partition, including those that cannot be read to the end.
 
     `paths`: log directories, partition directories or ``.log`` files.  `topics`: topics to
-    describe; all if empty.  `all_headers`: whether to read the header of every batch.  Raises
-    `SegmentLogError` if a path is none of these, or holds no such topic.
+    describe; all if empty.  `all_headers`: whether to read the header of every batch.  `begin`:
+    takes the name of each partition before it is looked at.  Raises `SegmentLogError` if a path
+    is none of these, or holds no such topic.
     """
     directory = open_log_dir(paths[0], *paths[1:])
     for finding in unfinished_commits(directory.unfinished_commits):
@@ -122,6 +134,7 @@ def describe_paths(
     missing = {each.topic_partition: each for each in gone}
     there = directory.topics(internal=True)
     for topic_partition in sorted([*missing, *partitions_of(directory, topics, (), gone)]):
+        begin(str(topic_partition))
         if lost := missing.get(topic_partition):
             n_there = len(there.get(topic_partition.topic, ()))
             n_lost = sum(each.topic == topic_partition.topic for each in missing)
@@ -241,11 +254,11 @@ def _end_of(log: Log, segment: Segment) -> int:
     return log.end.position if segment.is_active else segment.size
 
 
-def _write_json(rows: Iterator[Description]) -> bool:
+def _write_json(rows: Iterator[Description], write: Callable[[str], object]) -> bool:
     """Write one object a line, as they come; return whether no partition has a problem."""
     is_good = True
     for row in rows:
-        write_json(row._asdict())
+        write(to_json(row._asdict()))
         is_good &= row.problem is None
     return is_good
 
@@ -275,7 +288,7 @@ _COLUMNS: tuple[tuple[str, bool, str, Callable[[Any], str]], ...] = (
 )
 
 
-def _write_table(rows: Iterator[Description], *, all_headers: bool) -> bool:
+def _write_table(rows: Sequence[Description], *, all_headers: bool) -> bool:
     """Write a table, or aligned columns to a pipe; return whether no partition has a problem."""
     found = [row._asdict() for row in rows]
     columns = [each for each in _COLUMNS if all_headers or each[0] != "batches"]

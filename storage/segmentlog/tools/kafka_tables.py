@@ -33,6 +33,7 @@ from segmentlog.times import iso_time
 from segmentlog.tools.arguments import JsonLines, OnDamage, command
 from segmentlog.tools.failures import Failed, missing_offsets
 from segmentlog.tools.output import aligned, as_given, escape, write_json
+from segmentlog.tools.progress import progress
 
 logger = logging.getLogger(__name__)
 
@@ -333,9 +334,10 @@ class _Read:
             read_table, self.directory, name, history=is_history, topic=topic, strict=strict
         )
         bad: dict[str, SegmentLogError] = {}
-        found = read(on_failure=bad.__setitem__)
-        if bad and self._skips:
-            found = read(on_failure=self.failed.add, on_corrupt_batch=OnCorruptBatch.SKIP)
+        with progress(f"read {name}", None, is_bytes=False):
+            found = read(on_failure=bad.__setitem__)
+            if bad and self._skips:
+                found = read(on_failure=self.failed.add, on_corrupt_batch=OnCorruptBatch.SKIP)
         for each, error in bad.items():  # the library's warnings name what a read has skipped
             reason = f"{error}; nothing of it is shown"
             if isinstance(error, CorruptLogError | MalformedRecordError):

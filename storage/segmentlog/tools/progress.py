@@ -1,13 +1,15 @@
 """The progress of a command that works long: a bar on a terminal, and lines elsewhere."""
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from segmentlog.tools.output import escape
 
+_UNSEEN_SECONDS = 0.5  #: of a work that needs no bar
 _QUIET_SECONDS = 2.0  #: of a work that needs no lines
 _BETWEEN_SECONDS = 10.0  #: two lines
 
@@ -37,49 +39,97 @@ def progress(
 ) -> Iterator[Bar]:
     """A bar on standard error if this is a terminal, and otherwise a line from time to time.
 
-    A line of the report goes above the bar, if both are on the same terminal.
+    A work that is done within half a second shows nothing.  A line of the report goes above the
+    bar, if both are on the same terminal.
 
     `what`: name of the work, shown before the bar.  `total`: amount of work; None if it is
     unknown.  `is_bytes`: whether `total` is counted in bytes.
     """
-
-    def write_line(line: str) -> None:
-        sys.stdout.write(line + "\n")
-
     if not sys.stderr.isatty():
         lines = _Lines(what, total, is_bytes=is_bytes)
-        yield Bar(lines.advance, lines.name, write_line)
+        yield Bar(lines.advance, lines.name, _write_line)
         return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-    from rich.text import Text
+    shown = _OnTerminal(what, total, is_bytes=is_bytes)
+    # A single step may take longer, and nothing would call: so a thread begins to show the bar.
+    timer = threading.Timer(_UNSEEN_SECONDS, shown.begin)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield Bar(shown.advance, shown.name, shown.write)
+    finally:
+        timer.cancel()
+        shown.end()
 
-    def write_above(line: str) -> None:
-        console.print(Text.from_ansi(line), soft_wrap=True)
 
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn() if is_bytes else MofNCompleteColumn(),
-        TimeElapsedColumn() if total is None else TimeRemainingColumn(),
-    )
-    # By default, rich would catch standard output, even if it is a file or a pipe.
-    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as bar:
-        task = bar.add_task(what, total=total)
-        yield Bar(
-            lambda done: bar.advance(task, done),
-            lambda name: bar.update(task, description=f"{what} {name}"),
-            write_above if sys.stdout.isatty() else write_line,
+def _write_line(line: str) -> None:
+    sys.stdout.write(line + "\n")
+
+
+class _OnTerminal:
+    """A bar that is first shown when `begin` is called, by another thread."""
+
+    def __init__(self, what: str, total: int | None, *, is_bytes: bool) -> None:
+        self._what, self._total, self._is_bytes = what, total, is_bytes
+        # Both threads use what follows, under the lock.
+        self._lock = threading.RLock()
+        self._bar: Any = None
+        self._done, self._phase, self._has_ended = 0, "", False
+
+    def begin(self) -> None:
+        # The import takes as long as a small command, so a small command goes without.
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
         )
+
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            DownloadColumn() if self._is_bytes else MofNCompleteColumn(),
+            TimeElapsedColumn() if self._total is None else TimeRemainingColumn(),
+        )
+        with self._lock:
+            if self._has_ended:
+                return
+            # By default, rich would catch standard output, even if it is a file or a pipe.
+            console = Console(stderr=True)
+            self._bar = Progress(*columns, console=console, transient=True, redirect_stdout=False)
+            name = f"{self._what} {self._phase}".rstrip()
+            self._bar.add_task(name, total=self._total, completed=self._done)
+            self._bar.start()
+
+    def end(self) -> None:
+        with self._lock:
+            self._has_ended = True
+            if self._bar is not None:
+                self._bar.stop()
+
+    def advance(self, done: int) -> None:
+        with self._lock:
+            self._done += done
+            if self._bar is not None:
+                self._bar.update(self._bar.task_ids[0], completed=self._done)
+
+    def name(self, phase: str) -> None:
+        with self._lock:
+            self._phase = phase
+            if self._bar is not None:
+                self._bar.update(self._bar.task_ids[0], description=f"{self._what} {phase}")
+
+    def write(self, line: str) -> None:
+        with self._lock:
+            if self._bar is None or not sys.stdout.isatty():
+                _write_line(line)
+                return
+        from rich.text import Text
+
+        self._bar.console.print(Text.from_ansi(line), soft_wrap=True)
 
 
 class _Lines:

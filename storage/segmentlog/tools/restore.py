@@ -333,9 +333,10 @@ def placement(
         message = "give log directories with the topics, and last one of the other cluster"
         raise typer.BadParameter(message, param_hint="SRC... DST")
     *sources, target = paths
-    found = segmentlog.propose_placement(
-        *sources, to=target, replication_factor=replication_factor, topics=topic or ()
-    )
+    with progress("placement", None, is_bytes=False):
+        found = segmentlog.propose_placement(
+            *sources, to=target, replication_factor=replication_factor, topics=topic or ()
+        )
     lines = [reassignment_json(found)] if as_json else creation_commands(found)
     for line in lines:
         sys.stdout.write(f"{escape(line)}\n")

@@ -9,7 +9,7 @@ import logging
 import sys
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Annotated, NamedTuple
 
@@ -30,8 +30,9 @@ from segmentlog.store.system_errors import in_words
 from segmentlog.tools import arguments
 from segmentlog.tools.failures import WITHOUT_LOG_START, damaged_end, missing_offsets
 from segmentlog.tools.output import aligned, escape, time_cell, write_json
+from segmentlog.tools.progress import progress
 from segmentlog.tools.restore import write_renamed
-from segmentlog.tools.usage import write_leftovers
+from segmentlog.tools.usage import leftovers_in_words
 from segmentlog.tools.walk import last_offset
 
 logger = logging.getLogger(__name__)
@@ -66,16 +67,17 @@ def topics(
     that has no others has an axis of its own, marked with *. The exit status is 1 if a partition
     is missing, lacks offsets or cannot be read.
     """
-    opened = open_log_dir(*tier.beside(paths))
-    found = list(summarize(opened, topic or (), internal=internal))
+    with progress("topics", None, is_bytes=False) as bar:
+        opened = open_log_dir(*tier.beside(paths))
+        found = list(summarize(opened, topic or (), internal=internal, begin=bar.begin))
+        leftovers = "" if as_json else leftovers_in_words(opened)
     if as_json:
         for each in found:
             write_json(each.as_json())
     else:
         sys.stdout.write(_table(found))
     write_renamed(opened, topic or (), as_json=as_json)
-    if not as_json:
-        write_leftovers(opened)
+    sys.stderr.write(leftovers)
     for each in found:
         for problem in () if as_json else each.problems:
             sys.stderr.write(f"{escape(problem)}\n")
@@ -143,12 +145,16 @@ class TopicSummary(NamedTuple):
 
 
 def summarize(
-    directory: LogDirectory, topics: Sequence[str] = (), *, internal: bool = False
+    directory: LogDirectory,
+    topics: Sequence[str] = (),
+    *,
+    internal: bool = False,
+    begin: Callable[[str], object] = lambda _: None,
 ) -> Iterator[TopicSummary]:
     """Summarize topics, including those of which only checkpoints are left.
 
     `topics`: names of topics; all but brokers' own if empty.  `internal`: whether brokers' own
-    topics are listed, too.
+    topics are listed, too.  `begin`: takes the name of each partition before it is looked at.
     """
     missing = missing_of(directory, topics)
     there: dict[str, list[int]] = {}
@@ -175,7 +181,8 @@ def summarize(
             except SegmentLogError as error:
                 problems.append(f"{TopicPartition(topic, partition)}: {error}")
         n_here = len(there.get(topic, ()))
-        yield _summary(topic, logs, n_here, known.get(topic, max(numbers) + 1), problems)
+        n_partitions = known.get(topic, max(numbers) + 1)
+        yield _summary(topic, logs, n_here, n_partitions, problems, begin)
 
 
 def _partition_counts(directory: LogDirectory) -> Mapping[str, int]:
@@ -189,11 +196,17 @@ def _partition_counts(directory: LogDirectory) -> Mapping[str, int]:
 
 
 def _summary(
-    topic: str, logs: Sequence[Log], n_here: int, n_partitions: int, problems: list[str]
+    topic: str,
+    logs: Sequence[Log],
+    n_here: int,
+    n_partitions: int,
+    problems: list[str],
+    begin: Callable[[str], object],
 ) -> TopicSummary:
     records = n_bytes = 0
     points, times = [], list[int]()
     for log in logs:
+        begin(str(log.topic_partition))
         try:
             n_bytes += log.size_bytes
             records += log.log_end_offset - log.log_start_offset

@@ -143,7 +143,8 @@ def retain(
     write, ask = sys.stdout.write, None if dry_run else arguments.asking(yes=yes)
     kept: list[KeptSegment] = []
     on_kept = kept.append if explain or (dry_run and not as_json) else None
-    found = retaining(dry_run=dry_run or bool(ask), on_kept=on_kept)
+    with progress("retain", None, is_bytes=False):
+        found = retaining(dry_run=dry_run or bool(ask), on_kept=on_kept)
     for each in found:
         if as_json:
             write_json(json_fields(each))
@@ -163,7 +164,8 @@ def retain(
     if ask:
         if found:
             ask(f"remove {_segments(found)}?")
-        found = retaining()
+        with progress("retain", None, is_bytes=False):
+            found = retaining()
     if as_json:
         n_bytes = sum(each.n_bytes for each in found)
         write_json({"segments": len(found), "bytes": n_bytes, "dryRun": dry_run})

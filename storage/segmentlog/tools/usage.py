@@ -2,17 +2,17 @@
 
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Annotated
 
 import typer
 
 from segmentlog.reads.log_directory import LogDirectory
-from segmentlog.reads.usage import LEFTOVERS, UsageKind, UsedSpace, large_leftovers
-from segmentlog.reads.usage import usage as account
+from segmentlog.reads.usage import LEFTOVERS, UsageKind, UsedSpace, account_for, large_leftovers
 from segmentlog.times import iso_time
 from segmentlog.tools.arguments import PROBLEM, AsJson, command
 from segmentlog.tools.output import aligned, as_given, counted, escape, json_fields, write_json
+from segmentlog.tools.progress import progress
 
 _MOST_SHOWN = 10  #: places of leftovers
 
@@ -36,7 +36,8 @@ def usage(
     second table lists the largest places of leftovers: files that are part of no log. The exit
     status is 1 if a place cannot be counted.
     """
-    found = account(paths[0], *paths[1:])
+    with progress("usage", None, is_bytes=False) as bar:
+        found = account_for(paths, bar.begin)
     total = _sum(found)
     if as_json:
         for used in found:
@@ -103,28 +104,32 @@ def _at_least(used: UsedSpace, number: int) -> str:
     return f"≥ {number:,}" if used.problem else f"{number:,}"
 
 
-def write_not_in_use(directory: LogDirectory, topics: Collection[str] = ()) -> None:
-    """Name deleted and stray partitions on standard error: of some topics, or of all."""
+def _not_in_use(directory: LogDirectory, topics: Collection[str] = ()) -> Iterator[str]:
+    """A line for each topic that has deleted or stray partitions: of some topics, or of all."""
     for topic, paths in directory.partitions_not_in_use().items():
         if topics and topic not in topics:
             continue
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-        sys.stderr.write(
+        yield (
             f"{escape(topic)}: {counted(partitions=len(paths))} not in use, with the log still in "
             f"{escape(paths[0])}{more}; segmentlog undelete restores it, and "
             "segmentlog usage shows what removes it\n"
         )
 
 
-def write_leftovers(directory: LogDirectory) -> None:
-    """Name deleted and stray partitions on standard error, and leftovers if they are large."""
-    write_not_in_use(directory)
+def write_not_in_use(directory: LogDirectory, topics: Collection[str] = ()) -> None:
+    """Name deleted and stray partitions on standard error: of some topics, or of all."""
+    sys.stderr.writelines(_not_in_use(directory, topics))
+
+
+def leftovers_in_words(directory: LogDirectory) -> str:
+    """Lines with the deleted and stray partitions, and with the leftovers if they are large."""
     sums: Counter[UsageKind] = Counter()
     for used in large_leftovers(directory.log_directories):
         sums[used.kind] += used.n_bytes
-    if sums:
-        shown = ", ".join(f"{kind} {n_bytes:,} bytes" for kind, n_bytes in sums.most_common())
-        sys.stderr.write(
-            f"leftovers take space beside the logs: {shown}; segmentlog usage shows where, and "
-            "what removes them\n"
-        )
+    shown = ", ".join(f"{kind} {n_bytes:,} bytes" for kind, n_bytes in sums.most_common())
+    large = (
+        f"leftovers take space beside the logs: {shown}; segmentlog usage shows where, and what "
+        "removes them\n"
+    )
+    return "".join([*_not_in_use(directory), large if sums else ""])

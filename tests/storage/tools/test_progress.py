@@ -1,5 +1,6 @@
 """Progress of a command: a bar on a terminal, and a closing line."""
 
+import io
 import os
 import pty
 import shutil
@@ -27,11 +28,23 @@ def log_dir(tmp_path: Path) -> Path:
     return copied
 
 
+#: The command line with a timer that has run out when it is started.
+AT_ONCE = """
+import threading
+class RunOut(threading.Timer):
+    def start(self):
+        self.function()
+threading.Timer = RunOut
+from segmentlog_command import main
+main()
+"""
+
+
 def run_on_a_terminal(*arguments: object) -> tuple[bytes, bytes]:
     """The output of a command to a pipe, and on a terminal that is its standard error."""
     leader, follower = pty.openpty()
     with subprocess.Popen(
-        [sys.executable, "-m", "segmentlog", *map(str, arguments)],
+        [sys.executable, "-c", AT_ONCE, *map(str, arguments)],
         stdout=subprocess.PIPE, stderr=follower, env=os.environ | {"TERM": "xterm"},
     ) as process:  # fmt: skip
         os.close(follower)
@@ -63,6 +76,9 @@ def _read(descriptor: int) -> bytes:
             ["compact", "{}", "--topic", "segments", "-s", "cleanup.policy=compact", "-y"],
             b"files stay as .deleted",
         ),
+        (["topics", "{}"], "\u2588".encode()),
+        (["describe", "{}"], b" none "),
+        (["usage", "{}"], b"all "),
     ],
 )
 def test_a_terminal_gets_a_bar_and_a_pipe_a_closing_line(
@@ -75,6 +91,32 @@ def test_a_terminal_gets_a_bar_and_a_pipe_a_closing_line(
     assert "\u2501".encode() in shown
     assert closing in written.splitlines()[-1]
     assert b"\x1b" not in written
+
+
+def test_a_short_work_shows_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A work that ends before the bar begins shows nothing, and imports nothing to show it."""
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    begin = []
+
+    class Timer:
+        daemon = False
+
+        def __init__(self, _: float, function: Callable[[], None]) -> None:
+            begin.append(function)
+
+        def start(self) -> None: ...
+
+        def cancel(self) -> None: ...
+
+    monkeypatch.setattr(progress.threading, "Timer", Timer)
+    with progress.progress("topics", None) as bar:
+        bar.begin("orders-0")
+        bar.write("orders")
+    begin[0]()  # of a timer that is late
+
+    assert "" == terminal.getvalue()
 
 
 @pytest.mark.parametrize("command", ["recover", "reindex", "verify"])

@@ -57,7 +57,7 @@ def test_a_place_that_cannot_be_counted_is_named(
     """The exit status shows that the sums are not complete."""
     found = segmentlog.usage(copy)
     failed = [found[0]._replace(problem="cannot be listed"), *found[1:]]
-    monkeypatch.setattr("segmentlog.tools.usage.account", lambda *_: failed)
+    monkeypatch.setattr("segmentlog.tools.usage.account_for", lambda *_: failed)
 
     assert run("usage", copy, status=1).stderr == f"{found[0].path}: cannot be listed\n"
 
