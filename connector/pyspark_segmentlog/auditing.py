@@ -166,16 +166,14 @@ def audit(
         See `segmentlog.audit`.
     """
     check_compiled()
-    from segmentlog.audits import AuditWork, Columns, merge
+    from segmentlog.audits import AuditWork, ColumnNames, merge
 
     if not hasattr(table, "mapInArrow"):
         raise OptionError("table", type(table).__name__, "give a DataFrame of Spark")
     plan = plan_audit(path, topics, partitions, most_ranges, since=since, until=until, **options)
-    columns = Columns.of(
-        _arrow_schema(table.schema), partition_column, offset_column, topic_column, plan.n_topics
-    )
+    names = ColumnNames(partition_column, offset_column, topic_column)
     directory = None if spill_directory is None else fspath(spill_directory)
-    work = AuditWork.of(plan, columns, directory)
+    work = AuditWork.of(plan, names, _arrow_schema(table.schema), directory)
     found = _found(spark, table, work)
     try:
         # A few KB for each part; an iterator would run one task after the other.
@@ -198,7 +196,8 @@ def _found(spark: "SparkSession", table: "DataFrame", work: "AuditWork") -> "Dat
         check_compiled()
         return work.compare(batches)
 
-    names = ("`{}`".format(name.replace("`", "``")) for name in work.columns.names)
+    heads = dict.fromkeys(place[0] for place in work.columns.places)
+    names = ("`{}`".format(name.replace("`", "``")) for name in heads)
     rows = table.select(*names).mapInArrow(collect, _STRETCHES)
     # A part without rows is compared, too: all of its records are missing.
     parts = spark.range(0, len(work.parts), 1, 1).selectExpr(
@@ -212,12 +211,12 @@ def _found(spark: "SparkSession", table: "DataFrame", work: "AuditWork") -> "Dat
 
 
 def _arrow_schema(schema: StructType) -> pa.Schema:
-    """The columns of a DataFrame; one that Arrow does not have is null."""
+    """The columns of a DataFrame; one that Arrow does not have is a list, and so refused."""
 
     def type_of(kind: Any) -> pa.DataType:  # noqa: ANN401
         try:
             return to_arrow_type(kind)
         except Exception:  # noqa: BLE001 - of several classes in PySpark
-            return pa.null()
+            return pa.list_(pa.null())
 
     return pa.schema([(field.name, type_of(field.dataType)) for field in schema.fields])

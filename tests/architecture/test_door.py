@@ -25,7 +25,6 @@ METHODS = {
 #: Modules that call the system for something other than a log directory, and for what.
 ELSEWHERE = {
     "audits/spill.py": {"np.memmap", "os.pread"},  # its own temporary file
-    "audits/table_rows.py": {"os.listdir", "os.path.isdir", "os.path.exists"},  # users' tables
     "tools/audit.py": {"os.path.lexists"},  # the user's output
     "tools/cli.py": {"open", "os.open", "os.fstat"},  # /dev/null for standard streams
     "tools/doctor.py": {".exists"},  # Java

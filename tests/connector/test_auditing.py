@@ -98,6 +98,38 @@ def test_a_complete_table_and_bounds(spark: SparkSession, tmp_path: Path) -> Non
     assert 2 == found.count("missing")
 
 
+def test_nested_columns_and_a_topic_of_another_meaning(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """As in plain Python."""
+    KafkaLog(tmp_path).write("t", [b"v"] * 3)
+    frame = spark.sql("select 'sports' topic, struct(0 partition, id offset) `k.x` from range(2)")
+    names: Any = {"partition_column": "k.x.partition", "offset_column": "k.x.offset"}
+
+    with pytest.raises(OptionError, match="empty name"):
+        pyspark_segmentlog.audit(spark, tmp_path, "t", frame, **names)
+    found = pyspark_segmentlog.audit(spark, tmp_path, "t", frame, topic_column="", **names)
+    assert (1, 2) == (found.count("missing"), found.n_rows)
+
+
+def test_a_table_of_sparks_file_sink(spark: SparkSession, tmp_path: Path) -> None:
+    """A file that a micro-batch has left which never ended is not part of it."""
+    log = KafkaLog(tmp_path / "logs")
+    log.write("t", [b"v"] * 20)
+    read = spark.readStream.format("segmentlog").option("subscribe", "t")
+    read = read.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 10)
+    rows = read.load(str(log.path)).select("partition", "offset")
+    table = tmp_path / "a table"
+    query = rows.writeStream.format("parquet").partitionBy("partition")
+    query = query.option("checkpointLocation", str(tmp_path / "query"))
+    query.trigger(availableNow=True).start(str(table)).awaitTermination()
+
+    assert segmentlog.audit(log, "t", table).is_complete
+    (table / "_spark_metadata" / "1").unlink()
+    assert 10 == segmentlog.audit(log, "t", table).count("missing")
+    assert 10 == spark.read.parquet(str(table)).count()
+
+
 def test_what_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     """Before a job, or by the error of a task, which is that of plain Python."""
     write(tmp_path)

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from segmentlog.arrow_dataset.open_dataset import DatasetOptions
     from segmentlog.audits.audit import FINDINGS, AuditResult, check_findings, plan_audit
     from segmentlog.audits.parts import AuditWork, MergedAudit, merge
-    from segmentlog.audits.table_rows import Columns
+    from segmentlog.audits.table_rows import ColumnNames
 
 __all__ = [
     "FINDINGS",
     "AuditResult",
     "AuditWork",
-    "Columns",
+    "ColumnNames",
     "DatasetOptions",
     "MergedAudit",
     "check_findings",
@@ -32,6 +32,6 @@ __getattr__, __dir__ = exported(
         "arrow_dataset.open_dataset": "DatasetOptions",
         "audits.audit": "AuditResult FINDINGS check_findings plan_audit",
         "audits.parts": "AuditWork MergedAudit merge",
-        "audits.table_rows": "Columns",
+        "audits.table_rows": "ColumnNames",
     },
 )

@@ -297,6 +297,7 @@ class AuditPlan(NamedTuple):
     codes: dict[TopicPartition, int]  # the place of each partition among the bounds, then `unread`
     others: set[TopicPartition]  # partitions of the same topics that are not audited
     most_ranges: int
+    topics: frozenset[str]  # all that the log has
     #: of each partition among the bounds, the offsets whose segments are known to be gone
     losses: tuple[tuple[OffsetRange, ...], ...]
 
@@ -336,8 +337,11 @@ def plan_audit(
     unread = {each: str(error) for each, error in failed.items() if each in chosen}
     places = [*(each.topic_partition for each in losses), *unread]
     codes = {each: code for code, each in enumerate(places)}
+    there = frozenset(bounds.opens(*bounds.paths).topics(internal=True))
     bounds = bounds._replace(partitions=tuple(losses))
-    return AuditPlan(bounds, unread, codes, known - chosen, most_ranges, tuple(losses.values()))
+    return AuditPlan(
+        bounds, unread, codes, known - chosen, most_ranges, there, tuple(losses.values())
+    )
 
 
 def _losses(log: Log) -> tuple[OffsetRange, ...]:
@@ -381,15 +385,17 @@ def audit(
     Parameters
     ----------
     path, topics : of the log, as `read` takes them.
-    table : the path of a Parquet file or directory, of a Delta table, or of an Iceberg table (its
+    table : the path of a Parquet file or directory (of a directory that Spark's file sink writes,
+        the files that its log lists), of a Delta table, or of an Iceberg table (its
         directory or its metadata file, or ``iceberg:CATALOG/NAMESPACE.TABLE``); or an object with
         the rows: a pyarrow dataset, table, reader or iterable of batches, a ``DeltaTable``, a
         table of pyiceberg, or what has Arrow's stream, such as a frame of Polars.  Its rows may be
         in any order.
     partitions : numbers of the partitions to audit; by default all.
-    partition_column, offset_column : names of the columns with a record's partition and offset.
+    partition_column, offset_column : names of the columns with a record's partition and offset;
+        ``kafka.offset`` is the field ``offset`` of the column ``kafka``.
     topic_column : name of the column with its topic; by default ``topic``, if the table has it.
-        Without such a column, all rows are of one topic.
+        Without such a column, or if the name is empty, all rows are of one topic.
     since, until : times that bound the audited offsets, as `Log.scan` takes them.
     most_ranges : number of ranges that a result shows of each finding.
     spill_directory : of a temporary file, if a table without any order has more rows than memory
@@ -416,17 +422,21 @@ def audit(
     from segmentlog.audits.comparison import Comparison
     from segmentlog.audits.spill import SpillFile
     from segmentlog.audits.table_offsets import TableOffsets
-    from segmentlog.audits.table_rows import Columns, RowCollector, open_table
+    from segmentlog.audits.table_rows import ColumnNames, RowCollector
+    from segmentlog.audits.tables import open_table
 
     plan = plan_audit(path, topics, partitions, most_ranges, since=since, until=until, **options)
-    rows = open_table(table)
-    columns = Columns.of(rows.schema, partition_column, offset_column, topic_column, plan.n_topics)
+    parts = open_table(table)
+    names = ColumnNames(partition_column, offset_column, topic_column)
     spill = SpillFile(None if spill_directory is None else os.fspath(spill_directory))
     offsets = TableOffsets(spill)
-    collector = RowCollector(columns, plan.codes, plan.others, offsets)
-    for batch in rows.read(columns.names):
-        collector.add(batch)
-        on_rows(batch.num_rows)
+    collector = RowCollector(plan.codes, plan.others, plan.topics, offsets)
+    for part in parts:
+        columns = names.of(part.schema, plan.n_topics, part.file)
+        for batch in part.read(columns.places):
+            collector.add(batch, columns)
+            on_rows(batch.num_rows)
+    collector.counts.check_topics(names)
     offsets.finish()
     comparison = Comparison(plan.bounds, offsets, spill, plan.most_ranges)
     found = []

@@ -19,7 +19,7 @@ from segmentlog.audits.comparison import ComparedPart, Comparison, scan_ranges
 from segmentlog.audits.spill import SpillFile
 from segmentlog.audits.stretches import Stretches
 from segmentlog.audits.table_offsets import OffsetCollector, TableOffsets
-from segmentlog.audits.table_rows import Columns, RowCollector, RowCounts
+from segmentlog.audits.table_rows import ColumnNames, Columns, RowCollector, RowCounts
 from segmentlog.errors import SegmentLogError
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.records.columns import record_schema
@@ -85,14 +85,22 @@ class AuditWork(NamedTuple):
     policy: ScanPolicy
     partitions: tuple[_Partition, ...]
     parts: tuple[Part, ...]
-    columns: Columns
+    names: ColumnNames
+    columns: Columns  # of the rows that `collect` gets
     others: frozenset[TopicPartition]
+    topics: frozenset[str]
     most_ranges: int
     spill_directory: str | None
 
     @classmethod
-    def of(cls, plan: AuditPlan, columns: Columns, spill_directory: str | None) -> "AuditWork":
-        """The parts of a plan."""
+    def of(
+        cls, plan: AuditPlan, names: ColumnNames, schema: pa.Schema, spill_directory: str | None
+    ) -> "AuditWork":
+        """The parts of a plan.
+
+        `schema`: of the table.  Raises `ColumnError` if it lacks one of the columns.
+        """
+        columns = names.of(schema, plan.n_topics)
         bounds = plan.bounds
         partitions = tuple(
             _Partition(each.topic_partition, each.offsets, each.log.known_topic_id, losses)
@@ -114,8 +122,8 @@ class AuditWork(NamedTuple):
             edges = [ALL_OFFSETS.start_offset, *found[::every], ALL_OFFSETS.end_offset]
             parts += [Part(code, OffsetRange(*within)) for within in pairwise(edges)]
         return cls(
-            bounds.paths, bounds.opens, bounds.policy, partitions, tuple(parts), columns,
-            frozenset(plan.others), plan.most_ranges, spill_directory,
+            bounds.paths, bounds.opens, bounds.policy, partitions, tuple(parts), names, columns,
+            frozenset(plan.others), plan.topics, plan.most_ranges, spill_directory,
         )  # fmt: skip
 
     def collect(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -123,11 +131,11 @@ class AuditWork(NamedTuple):
         runs: list[dict[int, Stretches]] = []
         collector = OffsetCollector(SpillFile(self.spill_directory), runs.append)
         codes = {each.topic_partition: code for code, each in enumerate(self.partitions)}
-        rows = RowCollector(self.columns, codes, self.others, collector)
+        rows = RowCollector(codes, self.others, self.topics, collector)
         begins = self._first_parts()
         try:
             for batch in batches:
-                rows.add(batch)
+                rows.add(batch, self.columns)
                 while runs:
                     yield from self._cut(runs.pop(), begins)
             collector.finish()
@@ -343,7 +351,7 @@ class MergedAudit(NamedTuple):
 def merge(work: AuditWork, outcomes: Iterable[bytes]) -> MergedAudit:
     """The results of all partitions, from the outcomes of all tasks, in any order.
 
-    Raises the error of a task.
+    Raises the error of a task, or `OptionError` if no row has a topic of the log.
     """
     counts = RowCounts()
     by_part = dict[int, ComparedPart]()
@@ -354,6 +362,7 @@ def merge(work: AuditWork, outcomes: Iterable[bytes]) -> MergedAudit:
         counts.add(outcome.counts)
         if outcome.found is not None:
             by_part[outcome.part] = outcome.found
+    counts.check_topics(work.names)
     merged = MergedAudit((), counts, {}, set())
     partitions = []
     for _, parts in groupby(range(len(work.parts)), lambda part: work.parts[part].code):

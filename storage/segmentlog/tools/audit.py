@@ -67,13 +67,16 @@ def audit(
         str,
         typer.Option(
             metavar="TABLE",
-            help="A Parquet file or directory, a Delta table, an Iceberg table by its directory "
-            "or metadata file, or iceberg:CATALOG/NAMESPACE.TABLE.",
+            help="A Parquet file or directory, also of Spark's file sink, a Delta table, an "
+            "Iceberg table by its directory or metadata file, or iceberg:CATALOG/NAMESPACE.TABLE.",
         ),
     ],
     partition: arguments.Partitions = None,
     partition_column: Annotated[
-        str, typer.Option(metavar="NAME", help="The column with the partition.")
+        str,
+        typer.Option(
+            metavar="NAME", help="The column with the partition; kafka.partition is a nested one."
+        ),
     ] = "partition",
     offset_column: Annotated[
         str, typer.Option(metavar="NAME", help="The column with the offset.")
@@ -81,7 +84,9 @@ def audit(
     topic_column: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="The column with the topic; topic by default, if it is there."
+            metavar="NAME",
+            help="The column with the topic; topic by default, if it is there. An empty name: all "
+            "rows are of TOPIC.",
         ),
     ] = None,
     since: arguments.Since = None,

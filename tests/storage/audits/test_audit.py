@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from checkpoints import write_checkpoint
@@ -235,6 +236,95 @@ def test_what_is_no_table_is_refused(
 
     with pytest.raises(error, match=said):
         segmentlog.audit(log, "t", table)
+
+
+def test_columns_inside_of_others(log: KafkaLog, tmp_path: Path) -> None:
+    """Names with dots; the topic beside them is found, and capitals do not matter."""
+    log.write("t", [b"v"] * 3)
+    kind = pa.struct([("Topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
+    places = [("t", 0, 0), ("t", 0, 1), ("u", 0, 2), None, ("t", 0, None)]
+    rows = [each and dict(zip(("Topic", "partition", "offset"), each, strict=True))
+            for each in places]  # fmt: skip
+    table = pa.table({"topic": ["sports"] * 5, "kafka": pa.array(rows, kind), "x.y": [1] * 5})
+    pq.write_table(table, tmp_path / "a.parquet")
+    names: Any = {"partition_column": "kafka.partition", "offset_column": "KAFKA.offset"}
+
+    for each in (table, tmp_path / "a.parquet", tmp_path):
+        if each is tmp_path:  # of two files
+            pq.write_table(table.slice(5), tmp_path / "b.parquet")
+            (tmp_path / "logs").rename(tmp_path / ".logs")
+            log.path = tmp_path / ".logs"
+        audit = segmentlog.audit(log.path, "t", each, **names)
+        assert {"missing": [2]} == found(audit)
+        assert (2, 1) == (audit.n_rows_without_offset, audit.n_rows_of_other_topics)
+    dotted = table.rename_columns(["topic", "kafka", "kafka.offset"])
+    with pytest.raises(ColumnError, match=r"'kafka.part' is missing.*'kafka.partition'"):
+        segmentlog.audit(log.path, "t", dotted, **{**names, "partition_column": "kafka.part"})
+    audit = segmentlog.audit(
+        log.path, "t", dotted, topic_column="", partition_column="kafka.partition",
+        offset_column="kafka.offset",
+    )  # fmt: skip
+    assert (2, 1) == (audit.count("missing"), audit.n_rows_without_offset)
+
+
+def test_a_column_topic_of_another_meaning(log: KafkaLog, tmp_path: Path) -> None:
+    """It is refused with the option that helps, unless it names a topic of the log."""
+    log.write("t", [b"v"] * 2)
+    log.write("u", [b"v"] * 2)
+    table = rows_of([0, 1]).append_column("Topic", pa.array(["sports", "news"]))
+
+    with pytest.raises(OptionError, match=r"no topic of the log, but 'sports'.*empty name"):
+        segmentlog.audit(log, "t", table)
+    assert segmentlog.audit(log, "t", table, topic_column="").is_complete
+    assert 2 == segmentlog.audit(log, "t", table, topic_column="topic").count("missing")
+    of_u = rows_of([0, 1]).append_column("topic", pa.array(["u", "u"]))
+    assert 2 == segmentlog.audit(log, "t", of_u).count("missing")
+    with pytest.raises(ColumnError, match="empty name"):
+        segmentlog.audit(log, "t", rows_of([0]).append_column("topic", pa.array([1])))
+    binary = rows_of([0, 1]).append_column("topic", pa.array([b"t", b"t"]))
+    assert segmentlog.audit(log, "t", binary).is_complete
+
+
+def test_each_file_has_a_schema_of_its_own(log: KafkaLog, tmp_path: Path) -> None:
+    """Rows of another topic count only if their own file does not say so."""
+    log.write("t", [b"v"] * 6)
+    table = tmp_path / "table"
+    table.mkdir()
+    pq.write_table(rows_of([0, 1]), table / "a.parquet")
+    topics = pa.array(["u", "u", "t"])
+    pq.write_table(rows_of([2, 3, 4]).append_column("topic", topics), table / "b.parquet")
+    of_text = pa.table({"PARTITION": ["0"], "Offset": pa.array([5], pa.int16())})
+    pq.write_table(of_text, table / "c.parquet")
+
+    for each in (table, ds.dataset([table / "a.parquet", table / "b.parquet"])):
+        audit = segmentlog.audit(log, "t", each)
+        assert [2, 3] == [each for each in found(audit)["missing"] if each < 5]
+        assert 2 == audit.n_rows_of_other_topics
+    log.write("t2", [b"v"])
+    with pytest.raises(ColumnError, match=r"2 topics are audited.*in .*a.parquet"):
+        segmentlog.audit(log, ["t", "t2"], table)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([0, None, 1]).dictionary_encode(),
+        pa.DictionaryArray.from_arrays([0, 1, 2], pa.array([0, None, 1])),
+        pa.array([None] * 3, pa.null()),
+        pa.DictionaryArray.from_arrays(pa.array([0, 0, 0]), pa.nulls(1)),
+    ],
+    ids=["a null among indices", "a null among values", "nothing", "a dictionary of nothing"],
+)
+def test_nulls_in_any_form(log: KafkaLog, column: pa.Array) -> None:
+    """They are rows without an offset."""
+    log.write("t", [b"v"] * 2)
+
+    audit = segmentlog.audit(log, "t", pa.table({"partition": [0] * 3, "offset": column}))
+
+    assert not audit.is_complete
+    decoded = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    n_nulls = decoded.null_count
+    assert (n_nulls, n_nulls - 1) == (audit.n_rows_without_offset, audit.count("missing"))
 
 
 def test_a_partition_of_a_large_number(log: KafkaLog) -> None:

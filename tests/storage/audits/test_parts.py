@@ -11,7 +11,7 @@ import pytest
 import segmentlog
 from segmentlog.audits import (
     AuditWork,
-    Columns,
+    ColumnNames,
     MergedAudit,
     comparison,
     merge,
@@ -22,6 +22,8 @@ from segmentlog.audits.audit import RANGES
 from segmentlog.audits.parts import FOUND, STRETCHES
 from segmentlog.errors import ColumnError
 from segmentlog.testing.kafka_log import KafkaLog
+
+NAMES = ColumnNames("partition", "offset", None)
 
 
 def written(log: KafkaLog, draw: random.Random) -> dict[int, int]:
@@ -114,8 +116,7 @@ def test_it_is_the_audit_of_one_process(
     here = segmentlog.audit(log, "t", table, most_ranges=most_ranges)
 
     plan = plan_audit(log, "t", (), most_ranges, since=None, until=None)
-    columns = Columns.of(table.schema, "partition", "offset", None, 1)
-    work = AuditWork.of(plan, columns, None)
+    work = AuditWork.of(plan, NAMES, table.schema, None)
     found = compared(work, table, draw.choice([1, 2, 3]), draw)
     merged = merge(work, outcomes_of(found))
 
@@ -143,12 +144,12 @@ def test_the_number_of_parts_is_bounded(tmp_path: Any, monkeypatch: pytest.Monke
     """Each offset is in one part, whatever the bounds."""
     log = KafkaLog(tmp_path / "logs")
     written(log, random.Random(1))
-    columns = Columns("partition", "offset", None)
+    schema = pa.schema([("partition", pa.int32()), ("offset", pa.int64())])
     for most, size in ((2000, 3), (2, 3), (2000, 1 << 20)):
         monkeypatch.setattr(parts, "_PART_OFFSETS", size)
         monkeypatch.setattr(parts, "_MOST_PARTS", most)
         plan = plan_audit(log, "t", (), 1, since=None, until=None)
-        found = AuditWork.of(plan, columns, None).parts
+        found = AuditWork.of(plan, NAMES, schema, None).parts
         assert len(found) <= most + 2
         assert (2 == len(found)) == (size > 1000)
         for code in (0, 1):
@@ -165,7 +166,7 @@ def test_an_error_of_a_task_is_that_of_the_audit(tmp_path: Any) -> None:
     log.write("t", [b"a"])
     table = pa.table({"partition": [0], "offset": ["x"]})
     plan = plan_audit(log, "t", (), 1, since=None, until=None)
-    work = AuditWork.of(plan, Columns("partition", "offset", None), None)
+    work = AuditWork.of(plan, NAMES, table.schema, None)
     found = compared(work, table, 1, random.Random(1))
 
     with pytest.raises(ColumnError, match="'offset'"):

@@ -123,6 +123,17 @@ def test_an_audit_of_nothing(run: Run, tmp_path: Path, table: Path) -> None:
     assert (["t"], False) == (summary["topicsNotAudited"], summary["isComplete"])
 
 
+def test_a_table_without_a_column_for_the_topic(run: Run, tmp_path: Path) -> None:
+    """An empty name says that there is none."""
+    KafkaLog(tmp_path / "logs").write("t", [b"a"])
+    path = tmp_path / "table.parquet"
+    pq.write_table(pa.table({"partition": [0], "offset": [0], "topic": ["sports"]}), path)
+    given = ("audit", tmp_path / "logs", "t", "--table", path)
+
+    assert "--topic-column" in run(*given, status=2).stderr
+    run(*given, "--topic-column", "", status=0)
+
+
 def test_arguments_that_are_missing_or_swapped(run: Run, tmp_path: Path, table: Path) -> None:
     """The status is 2."""
     assert "DIR... TOPIC" in run("audit", "t", "--table", table, status=2).stderr

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import Result
 
 import segmentlog
-from segmentlog.audits import AuditWork, Columns, merge, plan_audit
+from segmentlog.audits import AuditWork, ColumnNames, merge, plan_audit
 from segmentlog.audits.parts import STRETCHES
 from segmentlog.cluster import follower
 from segmentlog.errors import SegmentLogError
@@ -180,8 +180,8 @@ def test_an_audit_names_a_partition_without_bounds(
                status=1)  # fmt: skip
     found = segmentlog.audit(example_data, "orders", table)
     plan = plan_audit(example_data, "orders", (), 10, since=None, until=None)
-    columns = Columns.of(table.schema, "partition", "offset", "topic", 1)
-    work = AuditWork.of(plan, columns, None)
+    names = ColumnNames("partition", "offset", "topic")
+    work = AuditWork.of(plan, names, table.schema, None)
     parts = pa.RecordBatch.from_pylist([{"part": i} for i in range(len(work.parts))], STRETCHES)
     outcomes = [
         row["outcome"]
