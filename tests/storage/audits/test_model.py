@@ -1,0 +1,429 @@
+"""Random logs beside random tables with planted faults: an audit finds exactly these.
+
+A log has transactions, gaps, compaction, erased keys, deleted records, and may be that of a topic
+that was made again.  A table has the rows of its records, with faults, in one of the forms in
+which people keep tables.  Each form also has rows that its own format says are not part of it.
+
+The findings follow from reads of the log, and from the control bits in its files.
+"""
+
+import json
+import os
+import random
+import shutil
+import struct
+import time
+from collections import Counter
+from collections.abc import Callable
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import segmentlog
+from segmentlog.testing.kafka_log import KafkaLog
+
+_SEED = int(os.environ.get("AUDIT_SEED", "1"))
+#: Duration of the slow test.
+_SECONDS = float(os.environ.get("AUDIT_SECONDS", "3600"))
+_TOPIC, _OTHER = "orders", "other"
+_STEPS = ("write", "write", "commit", "abort", "abort", "gap", "compact", "erase")
+_FINDINGS = (
+    "missing", "duplicates", "aborted", "markers", "nonexistent", "removed", "possibly_missing",
+    "below_log_start", "not_audited",
+)  # fmt: skip
+
+Row = tuple[str | None, int | None, int | None]  # topic, partition, offset
+
+
+class Written(NamedTuple):
+    """What a partition has."""
+
+    start: int
+    stable: int  # the last stable offset
+    end: int
+    committed: frozenset[int]
+    aborted: frozenset[int]
+    markers: frozenset[int]
+
+
+def write_log(draw: random.Random, log: KafkaLog, n_partitions: int) -> None:
+    """Random operations on a topic, and perhaps an open transaction at its end."""
+    if draw.random() < 0.2:  # the former incarnation
+        log.create_topic(_TOPIC, n_partitions)
+        log.write(_TOPIC, [b"former"] * draw.randint(1, 20))
+        log.delete_topic(_TOPIC)
+    log.create_topic(_TOPIC, n_partitions)
+    log.write(_OTHER, [b"v"] * draw.randint(1, 9))
+    for _ in range(draw.randint(3, 14)):
+        partition, n = draw.randrange(n_partitions), draw.randint(1, 8)
+        records = [{"key": str(draw.randint(0, 5)), "value": b"v"} for _ in range(n)]
+        match draw.choice(
+            ["write", "write", "commit", "abort", "abort", "gap", "compact", "erase"]
+        ):
+            case "write":
+                log.write(_TOPIC, records, partition=partition)
+            case "commit" | "abort" as how:
+                with log.transaction() as transaction:
+                    transaction.write(_TOPIC, records, partition=partition)
+                    if draw.random() < 0.3:  # others between its records
+                        log.write(_TOPIC, records[:2], partition=partition)
+                        transaction.write(_TOPIC, records, partition=partition)
+                    if how == "abort":
+                        transaction.abort()
+            case "gap":
+                log.gap(_TOPIC, n, partition=partition)
+            case "compact":
+                log.compact(_TOPIC)
+            case _:
+                segmentlog.erase(log.path, [str(draw.randint(0, 5)).encode()], topics=[_TOPIC])
+    if draw.random() < 0.2:
+        transaction = log.transaction().__enter__()
+        transaction.write(_TOPIC, [b"open"] * draw.randint(1, 3))
+        log.write(_TOPIC, [b"v"] * draw.randint(0, 3) or [b"v"])
+    elif draw.random() < 0.3:
+        ends = segmentlog.open_log_dir(log)
+        for partition in range(n_partitions):
+            end = ends.log(_TOPIC, partition).log_end_offset
+            log.delete_records(_TOPIC, draw.randint(0, end), partition=partition)
+
+
+def written(log: KafkaLog, partition: int) -> Written:
+    """What a partition has, by reads of it and by the bytes of its headers."""
+    opened = segmentlog.open_log_dir(log).log(_TOPIC, partition)
+    markers = set[int]()
+    for path in Path(opened.path).glob("*.log"):
+        data, at = path.read_bytes(), 0
+        while at < len(data):
+            base, length = struct.unpack_from(">qi", data, at)
+            attributes, last = struct.unpack_from(">hi", data, at + 21)
+            if attributes & 0x20:
+                markers |= {*range(base, base + last + 1)}
+            at += 12 + length
+
+    def offsets(isolation_level: str) -> frozenset[int]:
+        rows = opened.scan(
+            columns=["offset"], isolation_level=isolation_level, read_up_to="logEnd"
+        )
+        return frozenset(rows.read_all()["offset"].to_pylist())
+
+    stable = opened.last_stable_offset()
+    committed = offsets("read_committed")
+    aborted = frozenset(each for each in offsets("read_uncommitted") - committed if each < stable)
+    return Written(
+        opened.log_start_offset, stable, opened.log_end_offset, committed, aborted,
+        frozenset(markers),
+    )  # fmt: skip
+
+
+def rows_of(draw: random.Random, partitions: list[Written]) -> list[Row]:
+    """The rows of a table: those of the log, with faults, in some order."""
+    rows: list[Row] = []
+    for number, each in enumerate(partitions):
+        offsets = sorted(each.committed)
+        for _ in range(draw.choice([0, 0, 1, 3])):
+            if offsets:
+                offsets.pop(draw.randrange(len(offsets)))
+        for _ in range(draw.choice([0, 0, 1, 3])):
+            wrong = [*range(-2, each.end + 3), *each.aborted, *each.markers, *each.committed]
+            offsets.append(draw.choice(wrong))
+        rows += [(_TOPIC, number, offset) for offset in offsets]
+    order = draw.choice(["sorted", "sorted", "shuffled", "reversed"])
+    if order == "shuffled":
+        draw.shuffle(rows)
+    elif order == "reversed":
+        rows.reverse()
+    return rows
+
+
+def wanted(written: Written, times: Counter[int], start: int, end: int) -> dict[str, set[int]]:
+    """The findings of an audit of some offsets."""
+    found: dict[str, set[int]] = {name: set() for name in _FINDINGS}
+    for offset in {*times, *range(start, end)}:
+        n = times[offset]
+        kind = "removed"
+        if offset < 0 or offset >= written.end:
+            kind = "nonexistent"
+        elif offset < written.start:
+            kind = "below_log_start"
+        elif not start <= offset < end:
+            kind = "not_audited"
+        elif offset in written.committed:
+            kind = "" if n else "missing"
+        elif offset in written.aborted or offset in written.markers:
+            kind = "aborted" if offset in written.aborted else "markers"
+            kind = kind if n else ""
+        elif not n:
+            kind = "possibly_missing"
+        if kind:
+            found[kind].add(offset)
+        if n > 1 and kind != "not_audited":
+            found["duplicates"].add(offset)
+    return found
+
+
+def found_in(audit: segmentlog.Audit, partition: int) -> dict[str, set[int]]:
+    """The findings of a partition, offset by offset."""
+    found: dict[str, set[int]] = {name: set() for name in _FINDINGS}
+    for row in audit.ranges().read_all().to_pylist():
+        if row["partition"] == partition:
+            found.setdefault(row["finding"], set()).update(
+                range(row["start_offset"], row["end_offset"])
+            )
+    return found
+
+
+class Shape(NamedTuple):
+    """Where a table is, and how its columns are named."""
+
+    table: Any
+    options: dict[str, Any]
+
+
+def arrow(rows: list[Row], *, is_junk: bool = False) -> pa.Table:
+    """Rows with a column that tells whether they are part of the table."""
+    topics, partitions, offsets = zip(*rows, strict=True) if rows else ((), (), ())
+    return pa.table({
+        "topic": pa.array(topics, pa.string()), "partition": pa.array(partitions, pa.int32()),
+        "offset": pa.array(offsets, pa.int64()),
+        "junk": pa.array([is_junk] * len(rows), pa.bool_()),
+    })  # fmt: skip
+
+
+def pieces(draw: random.Random, rows: list[Row]) -> list[list[Row]]:
+    """The rows in one to four pieces, some of which may be empty."""
+    cuts = sorted(draw.randint(0, len(rows)) for _ in range(draw.randint(0, 3)))
+    return [rows[a:b] for a, b in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
+
+
+def junk(draw: random.Random, partitions: list[Written]) -> list[Row]:
+    """Rows that are not part of the table: they would hide what is missing."""
+    return [
+        (_TOPIC, number, offset)
+        for number, each in enumerate(partitions)
+        for offset in {*each.committed, each.end + draw.randint(0, 2)}
+    ]
+
+
+Make = Callable[[random.Random, Path, list[Row], list[Row]], Shape]
+
+
+def parquet(draw: random.Random, path: Path, rows: list[Row], junk: list[Row]) -> Shape:
+    """Files with schemas of their own, and files that names hide."""
+    path.mkdir()
+    for number, some in enumerate(pieces(draw, rows)):
+        table = arrow(some).drop_columns("junk")
+        if all(row[0] == _TOPIC for row in some) and draw.random() < 0.4:
+            table = table.drop_columns("topic")
+        if draw.random() < 0.4:
+            table = table.set_column(
+                table.schema.get_field_index("offset"), "Offset",
+                table["offset"].cast(draw.choice([pa.int32(), pa.string(), pa.float64()])),
+            )  # fmt: skip
+        if draw.random() < 0.3:
+            column = table["partition"].combine_chunks().dictionary_encode()
+            table = table.drop_columns("partition").append_column("PARTITION", column)
+        within = draw.choice([path, path / "more"])
+        within.mkdir(exist_ok=True)
+        pq.write_table(table, within / f"part-{number}.parquet", row_group_size=draw.randint(1, 9))
+    for hidden in ("_temporary/0/a.parquet", ".staging/b.parquet", "_c.parquet"):
+        (path / hidden).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(arrow(junk), path / hidden)
+    return Shape(str(path), {})
+
+
+def nested(draw: random.Random, path: Path, rows: list[Row], junk: list[Row]) -> Shape:
+    """The place of a record in a struct, beside a topic of another meaning."""
+    kind = pa.struct([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
+    places = [
+        None if row[2] is None and draw.random() < 0.5
+        else dict(zip(("topic", "partition", "offset"), row, strict=True))
+        for row in rows
+    ]  # fmt: skip
+    table = pa.table({"topic": ["sports"] * len(rows), "kafka": pa.array(places, kind)})
+    pq.write_table(table, path)
+    names = {"partition_column": "kafka.partition", "offset_column": "kafka.offset"}
+    return Shape(path, names)
+
+
+def hive(draw: random.Random, path: Path, rows: list[Row], junk: list[Row]) -> Shape:
+    """Directories that are named after topics and partitions."""
+    by_place: dict[tuple[str | None, int | None], list[int | None]] = {}
+    for topic, partition, offset in rows:
+        by_place.setdefault((topic, partition), []).append(offset)
+    path.mkdir()
+    for (topic, partition), offsets in by_place.items():
+        of_topic = "__HIVE_DEFAULT_PARTITION__" if topic is None else topic
+        of_partition = "__HIVE_DEFAULT_PARTITION__" if partition is None else partition
+        within = path / f"topic={of_topic}" / f"partition={of_partition}"
+        within.mkdir(parents=True)
+        pq.write_table(pa.table({"offset": pa.array(offsets, pa.int64())}), within / "a.parquet")
+    if not by_place:
+        pq.write_table(arrow([]), path / "a.parquet")
+    return Shape(path, {})
+
+
+def spark_sink(draw: random.Random, path: Path, rows: list[Row], junk: list[Row]) -> Shape:
+    """Files that a log lists, some of it compacted, and a file that no entry names."""
+    (path / "_spark_metadata").mkdir(parents=True)
+    entries: list[list[str]] = []
+    for number, some in enumerate(pieces(draw, rows)):
+        file = path / f"part-{number}.snappy.parquet"
+        pq.write_table(arrow(some).drop_columns("junk"), file)
+        entries.append([json.dumps({"path": file.as_uri(), "size": 1, "action": "add"})])
+    pq.write_table(arrow(junk).drop_columns("junk"), path / "part-9.snappy.parquet")
+    compacted = draw.randint(0, len(entries))
+    for number, entry in enumerate(entries):
+        lines, name = entry, str(number)
+        if number == compacted - 1:
+            lines, name = [*chain(*entries[:compacted])], f"{number}.compact"
+        (path / "_spark_metadata" / name).write_text("\n".join(["v1", *lines]))
+    return Shape(path, {})
+
+
+def delta(draw: random.Random, path: Path, rows: list[Row], junk: list[Row]) -> Shape:
+    """Several versions; rows that a later one has deleted or replaced."""
+    deltalake = pytest.importorskip("deltalake")
+    if draw.random() < 0.5:
+        deltalake.write_deltalake(path, arrow(junk, is_junk=True))
+    parts = pieces(draw, rows)
+    for some in parts:
+        deltalake.write_deltalake(path, arrow(some), mode="append")
+    if draw.random() < 0.5:
+        deltalake.write_deltalake(path, arrow(junk, is_junk=True), mode="append")
+    table = deltalake.DeltaTable(path)
+    table.delete("junk = true")
+    if draw.random() < 0.3:
+        table.optimize.compact()
+    return Shape(draw.choice([path, table, f"delta:{path}"]), {})
+
+
+def iceberg(draw: random.Random, path: Path, rows: list[Row], junk: list[Row]) -> Shape:
+    """Several versions behind a hint that may lag; or the metadata file."""
+    sql = pytest.importorskip("pyiceberg.catalog.sql")
+    path.mkdir()
+    catalog = sql.SqlCatalog("c", uri=f"sqlite:///{path}/c.db", warehouse=path.as_uri())
+    catalog.create_namespace("n")
+    table = catalog.create_table("n.t", arrow([]).schema)
+    versions = [table.metadata_location]
+    steps: list[Callable[[], object]] = [
+        lambda: table.append(arrow(junk, is_junk=True)),
+        *(lambda some=some: table.append(arrow(some)) for some in pieces(draw, rows)),
+        lambda: table.delete("junk = true"),
+    ]
+    for step in steps:
+        step()
+        versions.append(table.metadata_location)
+    catalog.close()
+    if draw.random() < 0.3:
+        return Shape(draw.choice([versions[-1].removeprefix("file://"), table]), {})
+    directory = Path(table.location().removeprefix("file://"))
+    paths = [Path(each.removeprefix("file://")) for each in dict.fromkeys(versions)]
+    for number, each in enumerate(paths, 1):
+        each.rename(each.with_name(f"v{number}.metadata.json"))
+    for left in (directory / "metadata").glob("0*.metadata.json"):
+        left.unlink()
+    hint = draw.choice([None, *range(1, len(paths) + 1)])
+    if hint is not None:
+        (directory / "metadata" / "version-hint.text").write_text(str(hint))
+    return Shape(directory, {})
+
+
+def in_memory(draw: random.Random, path: Path, rows: list[Row], junk: list[Row]) -> Shape:
+    """An object of Arrow."""
+    table = arrow(rows).drop_columns("junk")
+    if draw.random() < 0.5:
+        return Shape(table, {})
+    return Shape(iter(table.to_batches(max_chunksize=draw.randint(1, 9))), {})
+
+
+SHAPES: dict[str, Make] = {
+    each.__name__: each for each in (parquet, nested, hive, spark_sink, delta, iceberg, in_memory)
+}
+
+
+def play(seed: int, path: Path, shape: str | None = None) -> None:
+    """One log, one table, and some audits of them."""
+    draw = random.Random(seed)
+    log = KafkaLog(path / "logs")
+    n_partitions = draw.choice([1, 1, 2])
+    write_log(draw, log, n_partitions)
+    partitions = [written(log, each) for each in range(n_partitions)]
+    rows = rows_of(draw, partitions)
+    n_others, n_unknown, n_null = (draw.choice([0, 0, 2]) for _ in range(3))
+    rows += (
+        [(_OTHER, 0, 0)] * n_others + [(_TOPIC, 77, 1)] * n_unknown + [(_TOPIC, 0, None)] * n_null
+    )
+    made = SHAPES[shape or draw.choice([*SHAPES])](
+        draw, path / "table", rows, junk(draw, partitions)
+    )
+    options: dict[str, Any] = {**made.options}
+    if draw.random() < 0.3:
+        options["on_corrupt_batch"] = "skip"
+    audited = [(each.start, each.stable) for each in partitions]
+    if draw.random() < 0.3:
+        audited = []
+        for each in partitions:
+            start, end = sorted(draw.randint(each.start, each.stable) for _ in range(2))
+            audited.append((start, end))
+        for option, at in (("starting_offsets", 0), ("ending_offsets", 1)):
+            options[option] = {(_TOPIC, i): each[at] for i, each in enumerate(audited)}
+
+    audit = segmentlog.audit(log, _TOPIC, made.table, most_ranges=3, **options)
+
+    is_right = not n_unknown and not n_null
+    for number, (each, (start, end)) in enumerate(zip(partitions, audited, strict=True)):
+        times = Counter(
+            row[2] for row in rows if row[:2] == (_TOPIC, number) if row[2] is not None
+        )
+        expected = wanted(each, times, start, end)
+        assert expected == found_in(audit, number)
+        faults = ("missing", "duplicates", "aborted", "markers", "nonexistent")
+        is_right &= not any(expected[name] for name in faults)
+        assert len([o for o in each.committed if start <= o < end]) == (
+            audit.partitions[number].n_records
+        )
+        assert not audit.partitions[number].error
+    has_any = any(each.start < each.end for each in partitions)
+    has_any |= any(row[:1] == (_TOPIC,) and row[1] in range(n_partitions) for row in rows)
+    is_audited = any(start < end for start, end in audited)
+    assert audit.is_complete == (is_right and (is_audited or not has_any))
+    assert (len(rows), n_others, n_null) == (
+        audit.n_rows, audit.n_rows_of_other_topics, audit.n_rows_without_offset,
+    )  # fmt: skip
+    missing = audit.missing(["partition", "offset"]).read_all().to_pylist()
+    assert sorted((each["partition"], each["offset"]) for each in missing) == sorted(
+        (number, offset)
+        for number in range(n_partitions)
+        for offset in found_in(audit, number)["missing"]
+    )
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_each_shape_of_tables(tmp_path: Path, shape: str) -> None:
+    """One of each."""
+    play(_SEED, tmp_path, shape)
+
+
+@pytest.mark.parametrize("seed", range(_SEED, _SEED + 8))
+def test_random_logs_and_tables(tmp_path: Path, seed: int) -> None:
+    """A few of any shape."""
+    play(1000 + seed, tmp_path)
+
+
+@pytest.mark.slow
+def test_random_logs_and_tables_for_long(tmp_path: Path) -> None:
+    """As many as there is time for (`AUDIT_SECONDS`, `AUDIT_SEED`)."""
+    ends, seed = time.monotonic() + _SECONDS, 1_000_000 * _SEED
+    while time.monotonic() < ends:
+        try:
+            play(seed, tmp_path / str(seed))
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+        shutil.rmtree(tmp_path / str(seed))
+        seed += 1
+    print(f"{seed - 1_000_000 * _SEED:,} tables")
