@@ -2,8 +2,10 @@
 
 Each extent is a segment of its partition: its batches, with the offsets that its commit gave them.
 After the last one comes an empty segment, as after a roll on a broker, so no reader looks for a
-torn tail.  The checkpoints at the top are made from the state after a commit, and so is the file
-of our own state: its inode is the number of that commit, so a reader notices a change.
+torn tail.  If compaction has left no record at the log start, an empty segment stands there, too,
+because a log begins with its first segment.  The checkpoints at the top are made from the state
+after a commit, and so is the file of our own state: its inode is the number of that commit, so a
+reader notices a change.
 
 A file keeps its name and its bytes as long as its records are in the log.  So a path that was
 planned by one process is read by another, which may know a later commit.
@@ -307,7 +309,7 @@ class BucketDisk(SurveyedDisk):
                 return None
             _, key, start, size = snapshot
             return _Range(key, start, size, snapshot.offset, snapshot.offset, 0)
-        if parsed.offset == log.end:
+        if parsed.offset in _empty(log):
             is_rolled = parsed.kind in _ROLLED
             return MadeFile(path, b"", 1) if is_rolled else None
         found = _range(log, parsed.offset, parsed.kind)
@@ -375,7 +377,8 @@ class BucketDisk(SurveyedDisk):
         bases, starts = log.column("base_offset"), log.column("start")
         sizes = dict(zip(bases, log.column("size"), strict=True))
         inodes = dict(zip(bases, map(_inode, log.objects, starts, bases), strict=True))
-        sizes[log.end], inodes[log.end] = 0, 1
+        for base in _empty(log):
+            sizes[base], inodes[base] = 0, 1
         try:
             found = [int(name[:20]) for name in names]
             return Measured(
@@ -403,17 +406,23 @@ class BucketDisk(SurveyedDisk):
         # An empty index is one, too: where one is missing, a broker builds all of the segment.
         names += [f"{base:020d}.{kind}" for kind in SPARSE_INDEXES for base in indexed]
         names += [f"{base:020d}.{FileKind.TRANSACTION_INDEX}" for base, n in aborts if n]
-        names += [f"{log.end:020d}.{kind}" for kind in _ROLLED]
+        names += [f"{base:020d}.{kind}" for base in _empty(log) for kind in _ROLLED]
         if log.snapshot:
             names.append(f"{log.snapshot.offset:020d}.{FileKind.SNAPSHOT}")
         names += [PARTITION_METADATA_FILE, LEADER_EPOCH_CHECKPOINT]
         return [Entry(name, FileType.FILE) for name in names]
 
 
-#: Files of the empty segment at the end.
+#: Files of an empty segment.
 _ROLLED = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
 
 _TOP = (HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, STATE_FILE)
+
+
+def _empty(log: PartitionLog) -> tuple[int, ...]:
+    """Base offsets of the empty segments: at the end, and at a start without records."""
+    first = log.extents.columns["base_offset"][0] if log.n_extents else log.end
+    return (log.start, log.end) if log.start < first else (log.end,)
 
 
 def _is_log(path: str) -> bool:

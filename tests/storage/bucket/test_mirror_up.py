@@ -379,3 +379,29 @@ def test_what_others_do_between_the_upload_and_the_commit(
     if act is _sweep:
         _copied(source, url)
         assert _equal(source, url)
+
+
+def test_a_log_begins_where_its_source_does_although_compaction_has_left_nothing_there(
+    source: Path, url: str, tmp_path: Path
+) -> None:
+    """In the store, on the way back, and once more up; a group goes on at its old offset."""
+    settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+    back, again = tmp_path / "back", f"{url}-2"
+    _write(source, [f"k{i % 5}" for i in range(30)])
+    segmentlog.mirror(source, to=url)
+    _write(source, [f"k{i % 5}" for i in range(30)])
+    segmentlog.compact(source, "orders", settings=settings, roll=True, purge=True)
+    segmentlog.mirror(source, to=url)
+    segmentlog.mirror(url, to=back)
+    segmentlog.mirror(back, to=again)
+    for path in (source, url, back, again):
+        log = segmentlog.open_log_dir(path).log("orders", 0)
+        assert (0, 60) == (log.log_start_offset, log.log_end_offset), path
+        assert 5 == log.scan(start_offset=10).read_all().num_rows, path
+        assert {each.severity for each in segmentlog.verify(path)} <= {"note"}, path
+        assert _equal(source, path)
+    assert [0] == _copied(source, url)
+    _write(source, ["new"])
+    for left, right in ((source, url), (url, back), (back, again)):
+        segmentlog.mirror(left, to=right)
+    assert _equal(source, again)
