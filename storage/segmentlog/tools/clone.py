@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import sys
 from collections.abc import Sequence
+from functools import wraps
 from typing import Annotated
 
 import pyarrow as pa
@@ -191,7 +192,8 @@ def clone(
                         "written with --dry-run, and --to with a directory that does not exist"
                     )
                 raise
-    _write(found, as_json=as_json, dry_run=dry_run)
+    is_changed = transform is not None or mask_credentials
+    _write(found, as_json=as_json, dry_run=dry_run, is_changed=is_changed)
     if offsets is not None and not (found.groups or found.unread_groups):
         complain(f"{offsets} is empty: no group has committed an offset in {topic}")
     elif offsets is not None:
@@ -202,8 +204,12 @@ def clone(
     Failed(names=found.unread_groups).end()
 
 
-def _write(found: Clone, *, as_json: bool, dry_run: bool) -> None:
-    """A line for each partition and each group."""
+def _write(found: Clone, *, as_json: bool, dry_run: bool, is_changed: bool) -> None:
+    """A line for each partition and each group, and what a transform has changed."""
+    n_keys, n_values = found.n_changed_keys, found.n_changed_values
+    if as_json and is_changed:
+        counts = {"changedKeys": n_keys, "changedValues": n_values, "leftOut": found.n_left_out}
+        write_json({**counts, "dryRun": dry_run})
     if as_json:
         for fields in (*map(json_fields, found.partitions), *map(json_fields, found.groups)):
             write_json({**fields, "dryRun": dry_run})
@@ -216,6 +222,9 @@ def _write(found: Clone, *, as_json: bool, dry_run: bool) -> None:
     for group in found.groups:
         read = f"has read {counted(records=group.n_read)}, and repeats {group.n_repeated:,}"
         sys.stdout.write(f"group {escape(group.group)}: {read}\n")
+    if is_changed:
+        changed = f"{counted(keys=n_keys)} and {counted(values=n_values)}"
+        sys.stdout.write(f"{changed} {'would be ' if dry_run else ''}changed\n")
     if found.n_left_out:
         sys.stdout.write(f"{counted(records=found.n_left_out)} left out\n")
 
@@ -241,7 +250,12 @@ def _transform(given: str | None, *, masks: bool) -> Transform | None:
         return found
     if found is None:
         return _masked
-    return lambda batch: _masked(found(batch))
+
+    @wraps(found)
+    def masked(batch: pa.RecordBatch) -> pa.RecordBatch | pa.Table:
+        return _masked(found(batch))
+
+    return masked
 
 
 def _function(given: str) -> Transform:
@@ -251,7 +265,11 @@ def _function(given: str) -> Transform:
     if spec is None or spec.loader is None or not is_file(readable_path(path)):
         raise OptionError("--transform", given, accepted)
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise OptionError("--transform", given, f"{path} cannot be loaded: {said}") from error
     found: Transform | None = getattr(module, name, None)
     if not callable(found):
         raise OptionError("--transform", given, f"{path} has no function {name!r}; {accepted}")

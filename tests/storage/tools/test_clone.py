@@ -62,13 +62,19 @@ def test_json_lines_and_a_dry_run(run: Run, tmp_path: Path) -> None:
 def test_functions_and_masks_change_values(run: Run, tmp_path: Path) -> None:
     """A file has the function; the mask follows it."""
     masks = tmp_path / "masks.py"
-    masks.write_text("def first(rows):\n    return rows.slice(0, 3)\n")
+    masks.write_text(
+        "def first(rows):\n    return rows.slice(0, 3)\n\n"
+        "def bad(rows):\n    raise ValueError('x\\ny')\n"
+        "def same(rows):\n    return rows\n"
+    )
+    (tmp_path / "broken.py").write_text("no\n")
     values = [
         b"see https://user:secret@host/x", b"\xff@=:", b"password=abc", None, b"plain",
     ]  # fmt: skip
     with segmentlog.open_writer(tmp_path / "s", "t") as writer:
         writer.append(pa.table({"value": values}))
-    run("clone", tmp_path / "s", "t", "a", "--mask-credentials")
+    done = run("clone", tmp_path / "s", "t", "a", "--mask-credentials")
+    assert "0 keys and 2 values changed" in done.stdout
     hidden = [b"see https://[hidden]@host/x", b"\xff@=:", b"password=[hidden]", None, b"plain"]
     assert hidden == segmentlog.read(tmp_path / "s", "a")["value"].to_pylist()
     done = run(
@@ -78,11 +84,18 @@ def test_functions_and_masks_change_values(run: Run, tmp_path: Path) -> None:
     assert hidden[:3] == segmentlog.read(tmp_path / "s", "b")["value"].to_pylist()
     for given, reason in (
         (f"{masks}:second", "has no function 'second'"),
+        (f"{masks}:bad", "'bad'; it raised ValueError: x y at "),
+        (f"{masks}:bad", "masks.py:5, for the batch with partition 0 offset 0 to partition 0 "),
+        (f"{tmp_path}/broken.py:f", "broken.py cannot be loaded: NameError: name 'no' is not"),
         ("masks", "give a file and a function"),
         (f"{tmp_path}/none.py:f", "give a file and a function"),
     ):
         done = run("clone", tmp_path / "s", "t", "c", "--transform", given, status=2)
         assert reason in done.stderr
+        assert 1 == len(done.stderr.splitlines())
+    done = run("clone", tmp_path / "s", "t", "c", "--transform", f"{masks}:same", "--json")
+    counts = {"changedKeys": 0, "changedValues": 0, "leftOut": 0, "dryRun": False}
+    assert counts == json.loads(done.stdout.splitlines()[0])
 
 
 @pytest.mark.parametrize(

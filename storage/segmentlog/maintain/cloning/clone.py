@@ -123,6 +123,8 @@ class Clone(NamedTuple):
         If nothing is to have such an id, a value only looks as if it had one.
     unread_groups : partitions of ``__consumer_offsets`` that cannot be read, or only in part:
         groups that they store may be missing.  The log has the reasons.
+    n_changed_keys, n_changed_values : records whose key or value `transform` has changed.  If it
+        has changed nothing at all, a warning says so.
     """
 
     partitions: tuple[ClonedPartition, ...]
@@ -131,6 +133,8 @@ class Clone(NamedTuple):
     n_left_out: int
     unknown_schema_ids: tuple[int, ...]
     unread_groups: tuple[str, ...]
+    n_changed_keys: int = 0
+    n_changed_values: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,8 +321,8 @@ def clone(
     UnknownTopicOrPartitionError
         If there is no such topic; if a broker's directory does not have the new one.
     OptionError, ColumnError
-        If an argument is not accepted; if `transform` returns other rows; if a record has no key,
-        and `null_keys` is ``refuse``.
+        If an argument is not accepted; if `transform` raises, or returns other rows; if a record
+        has no key, and `null_keys` is ``refuse``.
     LogLockedError
         If a broker or a writer holds the directory of the clone.
     CorruptLogError, MalformedRecordError, UnsupportedFormatError, LogChangedError

@@ -6,6 +6,8 @@ header has them, or a byte 1 and the 16 bytes of a GUID.  If a record has the he
 no frame.
 """
 
+import inspect
+import traceback
 import uuid
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -23,6 +25,7 @@ from segmentlog.maintain.cloning.clone import NullKeys, SchemaIds, Transform
 from segmentlog.writes.stager import Partitioner
 
 _ID_AT, _ID_BYTES, _GUID_AT, _GUID_BYTES = 1, 4, 1, 16
+_MOST_SHOWN = 300  #: characters of what a transform's error says
 _MOST_UNKNOWN = 20  #: ids that are noted: values that only look framed have any number of them
 
 
@@ -149,13 +152,42 @@ class Cloned(NamedTuple):
     targets: Int32s
 
 
+class Changes(NamedTuple):
+    """What a transform has done: rows with another key or value, rows that it has left out.
+
+    `others`: whether a header or a time was changed.
+    """
+
+    n_keys: int = 0
+    n_values: int = 0
+    n_left_out: int = 0
+    others: bool = False
+
+    @classmethod
+    def of(cls, before: pa.RecordBatch, after: pa.RecordBatch, n_left_out: int) -> "Changes":
+        """Those of some rows, of which `n_left_out` more were left out."""
+        n_keys, n_values = (
+            _n_others(each, before[each], after[each]) for each in ("key", "value")
+        )
+        others = not all(before[each].equals(after[each]) for each in COLUMNS[4:])
+        return cls(n_keys, n_values, n_left_out, others)
+
+    def __add__(self, other: object) -> "Changes":
+        """Both together."""
+        assert isinstance(other, Changes)  # noqa: S101 - a tuple may be added to any tuple
+        return Changes(
+            self.n_keys + other.n_keys, self.n_values + other.n_values,
+            self.n_left_out + other.n_left_out, self.others or other.others,
+        )  # fmt: skip
+
+
 class RowMaker:
     """Makes rows of a clone, one batch after the other.
 
     `first_partition`: the partition that rows without a key begin with.  `is_misplaced`: whether a
     row was met that the Java client's partitioner would not have put where it is.  Only then can a
-    key be in two partitions: one of the two is not that of its hash.  `n_left_out`: rows that the
-    transform has left out.
+    key be in two partitions: one of the two is not that of its hash.  `changes`: what the
+    transform has done.
     """
 
     def __init__(self, rules: RowRules, first_partition: int = 0) -> None:
@@ -165,7 +197,7 @@ class RowMaker:
         given = {"value": rules.schema_ids, "key": rules.key_schema_ids}
         self._ids = [NewIds(ids, column) for column, ids in given.items() if ids]
         self.is_misplaced = False
-        self.n_left_out = 0
+        self.changes = Changes()
 
     @property
     def unknown_ids(self) -> set[int]:
@@ -179,8 +211,8 @@ class RowMaker:
         """
         rows = batch
         if self._rules.transform is not None:
-            rows = _transformed(self._rules.transform, batch)
-            self.n_left_out += batch.num_rows - rows.num_rows
+            rows, kept = _transformed(self._rules.transform, batch)
+            self.changes += Changes.of(kept, rows, batch.num_rows - rows.num_rows)
         for each in self._ids:
             rows = each.replaced(rows)
         return rows
@@ -223,9 +255,14 @@ class RowMaker:
         return targets
 
 
-def _transformed(transform: Transform, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """What a transform returns for a batch, if it has only rows of the batch."""
-    found = transform(batch)
+def _transformed(
+    transform: Transform, batch: pa.RecordBatch
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """What a transform returns for a batch, if it has only rows of the batch; and these rows."""
+    try:
+        found = transform(batch)
+    except Exception as error:
+        raise _raised(transform, batch, error) from error
     if isinstance(found, pa.Table):
         schema = found.schema
         parts = found.combine_chunks().to_batches()
@@ -249,15 +286,48 @@ def _transformed(transform: Transform, batch: pa.RecordBatch) -> pa.RecordBatch:
     found = found.select(COLUMNS)
     names = ("partition", "offset")
     if len(found) == len(batch) and all(found[each].equals(batch[each]) for each in names):
-        return found
+        return found, batch
     before, after = (tuple(each[name].to_numpy() for name in names) for each in (batch, found))
-    if (np.diff(_places(before, after), prepend=-1) <= 0).any():
+    places = _places(before, after)
+    if (np.diff(places, prepend=-1) <= 0).any():
         accepted = (
             "it may leave out rows of its batch, but adds, repeats or moves none: partition and "
             "offset of each row show which one it is"
         )
         raise OptionError("transform", f"{len(found)} rows for {len(batch)}", accepted)
-    return found
+    return found, batch.take(pa.array(places))
+
+
+def _raised(transform: Transform, batch: pa.RecordBatch, error: Exception) -> OptionError:
+    """The error for a transform that raises: what it said, where, and for which rows."""
+    function = inspect.unwrap(transform)
+    file = getattr(getattr(function, "__code__", None), "co_filename", "")
+    frames = traceback.extract_tb(error.__traceback__)
+    # Rather the line of the transform than one of a library, or of compiled code without a line.
+    own = [each for each in frames if each.filename == file]
+    known = own or [each for each in frames if each.line]
+    last = [*frames, *known][-1]
+    said = " ".join(f"{type(error).__name__}: {error}".split())[:_MOST_SHOWN]
+    partitions, offsets = batch["partition"], batch["offset"]
+    rows = "no rows"
+    if len(batch):
+        rows = f"partition {partitions[0]} offset {offsets[0]}"
+        if len(batch) > 1:
+            rows = f"{rows} to partition {partitions[-1]} offset {offsets[-1]}"
+    accepted = (
+        f"it raised {said} at {last.filename}:{last.lineno}, for the batch with {rows}; nothing "
+        "of the clone is visible"
+    )
+    return OptionError("transform", getattr(function, "__name__", repr(function)), accepted)
+
+
+def _n_others(column: str, before: pa.Array, after: pa.Array) -> int:
+    """The number of rows in which two columns of bytes differ."""
+    one, other = (cast_column(column, each, pa.binary()) for each in (before, after))
+    if one.equals(other):
+        return 0
+    differs = pc.fill_null(pc.not_equal(one, other), False)
+    return int(pc.or_(differs, pc.xor(one.is_null(), other.is_null())).true_count)
 
 
 def _places(before: tuple[Int32s, Int64s], after: tuple[Int32s, Int64s]) -> NDArray[np.int64]:

@@ -4,6 +4,7 @@ One process begins a `CloneJob`.  Each task reads some windows of the source and
 the clone, perhaps in another process.  The job commits the rows of all tasks, in their order.
 """
 
+import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from types import TracebackType
@@ -30,7 +31,7 @@ from segmentlog.maintain.cloning.clone import (
     NullKeys,
     Order,
 )
-from segmentlog.maintain.cloning.cloned_rows import RowRules
+from segmentlog.maintain.cloning.cloned_rows import Changes, RowRules
 from segmentlog.maintain.cloning.split_keys import Keys, SplitKeys, find_split_keys
 from segmentlog.maintain.cloning.task import (
     CloneTask,
@@ -57,6 +58,8 @@ from segmentlog.store.readable import exists, is_url
 from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.job_topics import log_ends
+
+logger = logging.getLogger(__name__)
 
 _WINDOW_BYTES = 32 << 20  #: of log, in a window that a thread merges
 
@@ -235,6 +238,13 @@ class CloneJob:
             # A broker's topic has its settings in the cluster.
             keeps = not is_bucket(self.directory) and not is_of_a_broker(self.directory)
             self._job.commit(extents, ends=self._ends, settings=self._settings if keeps else {})
+        changes = sum((each.changes for each in outcomes), Changes())
+        if self._given.transform is not None and counts.sum() and not any(changes):
+            logger.warning(
+                "%s: the transform has changed no key, no value and nothing else of %d records: "
+                "the clone %s them as they are",
+                self._given.topic, counts.sum(), "has" if self._job else "would have",
+            )  # fmt: skip
         places, groups = places_of_groups([each.groups for each in outcomes], self._groups)
         if self._given.keep_offsets:
             places = np.clip(self._group_offsets, starts, ends)
@@ -254,9 +264,11 @@ class CloneJob:
                 for group, offsets in zip(self._groups, places.tolist(), strict=True)
                 for partition, offset in enumerate(offsets)
             ),
-            sum(each.n_left_out for each in outcomes),
+            changes.n_left_out,
             tuple(sorted({number for each in outcomes for number in each.unknown_ids})),
             self._unread_groups,
+            changes.n_keys,
+            changes.n_values,
         )
 
     @property

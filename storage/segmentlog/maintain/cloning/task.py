@@ -24,7 +24,7 @@ from segmentlog.arrow_dataset.log_dataset import LogDataset
 from segmentlog.format.kernels.memory import Int32s, Int64s
 from segmentlog.format.records.columns import with_times
 from segmentlog.format.records.encoder import cast_column
-from segmentlog.maintain.cloning.cloned_rows import COLUMNS, Cloned, RowMaker, RowRules
+from segmentlog.maintain.cloning.cloned_rows import COLUMNS, Changes, Cloned, RowMaker, RowRules
 from segmentlog.maintain.offset_map import map_piece
 from segmentlog.model import (
     LARGEST_LONG,
@@ -70,7 +70,7 @@ class TaskOutcome(NamedTuple):
     groups: "GroupPlaces"
     starts: Int64s
     ends: Int64s
-    n_left_out: int
+    changes: Changes
     unknown_ids: tuple[int, ...]
     is_misplaced: bool
 
@@ -137,7 +137,7 @@ def run_task(
         raise
     return TaskOutcome(
         task.number, extents, places,
-        starts, ends, maker.n_left_out, tuple(sorted(maker.unknown_ids)), maker.is_misplaced,
+        starts, ends, maker.changes, tuple(sorted(maker.unknown_ids)), maker.is_misplaced,
     )  # fmt: skip
 
 

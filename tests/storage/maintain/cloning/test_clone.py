@@ -1,5 +1,6 @@
 """A topic is cloned: its order, its values, its groups, and what is refused."""
 
+import pickle
 import random
 from collections import defaultdict
 from collections.abc import Callable
@@ -687,3 +688,84 @@ def test_a_broker_has_to_know_the_clone(source: Path, tmp_path: Path) -> None:
         segmentlog.clone(source, "t", "t", to=broker, num_partitions=3)
     segmentlog.clone(source, "t", "t", to=broker, num_partitions=2)
     assert 2000 == len(values(broker, "t"))
+
+
+def test_what_a_transform_changes_is_counted(tmp_path: Path) -> None:
+    """Also beside rows that it leaves out, in other types, and where a null comes or goes."""
+    table = pa.table(
+        {"key": [b"a", b"b", None, b"d", b"e"], "value": [b"1", None, b"3", b"4", b"5"]}
+    )
+    write(
+        tmp_path / "s", table.append_column("timestamp", pa.array([0] * 5, pa.timestamp("ms"))), 1
+    )
+
+    def transform(rows: pa.RecordBatch) -> pa.Table:
+        found = rows.to_pydict()
+        found["key"] = [None if each == b"b" else each for each in found["key"]]
+        found["value"] = [
+            "x" if each in (None, b"4") else each.decode() for each in found["value"]
+        ]
+        fields = [*rows.schema]
+        fields[1] = pa.field("value", pa.string())
+        return pa.table(found, schema=pa.schema(fields)).take([0, 1, 3, 4])
+
+    found = segmentlog.clone(tmp_path / "s", "t", "u", to=tmp_path / "c", transform=transform)
+    assert (1, 2, 1) == (found.n_changed_keys, found.n_changed_values, found.n_left_out)
+
+
+@pytest.mark.parametrize("is_other", [False, True])
+def test_a_transform_that_changes_nothing_is_named(
+    source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, *, is_other: bool
+) -> None:
+    """A mask whose pattern is wrong would let all records out; headers count as a change."""
+
+    def transform(rows: pa.RecordBatch) -> pa.RecordBatch:
+        if not is_other:
+            return rows
+        times = pa.array([0] * len(rows), rows["timestamp"].type)
+        return rows.set_column(rows.schema.get_field_index("timestamp"), "timestamp", times)
+
+    segmentlog.clone(source, "t", "u", to=tmp_path / "c", transform=transform)
+    assert is_other == ("t: the transform has changed no key, no value" not in caplog.text)
+
+
+def test_a_transform_that_raises_is_one_sentence(source: Path, tmp_path: Path) -> None:
+    """It says what was raised, where, and for which rows; the error survives a pickle."""
+
+    def transform(rows: pa.RecordBatch) -> pa.RecordBatch:
+        if rows["partition"][0].as_py() == 1:
+            raise ValueError("two\nlines")
+        return rows
+
+    with pytest.raises(
+        OptionError, match=r"it raised ValueError: two lines at .*test_clone.py:"
+    ) as caught:
+        segmentlog.clone(source, "t", "u", to=tmp_path / "c", transform=transform)
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert "for the batch with partition 1 offset 0 to partition 1 " in str(caught.value)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    assert {} == segmentlog.open_log_dir(tmp_path / "c").topics()
+
+
+def test_records_that_come_meanwhile_into_a_store(source: Path, tmp_path: Path) -> None:
+    """The clone is refused, and its next run returns the offsets that its commit has given."""
+    url, path = f"bucket+file://{tmp_path}/b", tmp_path / "map.parquet"
+
+    def append(phase: str) -> None:
+        if phase == "becomes visible":
+            with segmentlog.open_writer(url, "u", num_partitions=2) as writer:
+                writer.append(pa.table({"value": [b"other"] * 3}))
+
+    given: dict[str, Any] = {"num_partitions": 2, "offset_map": path}
+    with pytest.raises(LogDirectoryError, match="run it again"):
+        segmentlog.clone(source, "t", "u", to=url, on_phase=append, **given)
+    assert not path.exists()
+    found = segmentlog.clone(source, "t", "u", to=url, overwrite=True, **given)
+    opened = segmentlog.open_log_dir(url)
+    for each in found.partitions:
+        log = opened.log("u", each.partition)
+        bounds = each.log_start_offset, each.log_end_offset
+        assert bounds == (log.log_start_offset, log.log_end_offset)
+    rows = pq.read_table(path).to_pylist()
+    ends = {row["target_partition"]: row["target_offset"] for row in rows if not row["n_records"]}
+    assert ends == {each.partition: each.log_end_offset for each in found.partitions}
