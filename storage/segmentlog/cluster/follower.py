@@ -111,6 +111,7 @@ class MirroredPartition(NamedTuple):
         the same records in other bytes, has compacted them, or begins after them.
     sha256 : of the SHA-256 digests of its ``.log`` files in the order of their offsets, in hex;
         empty in a dry run.
+    missing : what the source promises and does not have, in words: the copy lacks it, too.
     """
 
     topic: str
@@ -124,6 +125,7 @@ class MirroredPartition(NamedTuple):
     kept: tuple[str, ...]
     n_put_aside: int
     sha256: str
+    missing: tuple[str, ...] = ()
 
 
 class _KnownSegment(NamedTuple):

@@ -1,17 +1,19 @@
-"""Losses before a segment of a log, as indexes and the metadata of the cluster show them."""
+"""What a log promises and does not have, as checkpoints, indexes and the metadata show it."""
 
 import os
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import cast
 
-from segmentlog.errors import SegmentLogError
+from segmentlog.errors import CorruptCheckpointError, SegmentLogError
 from segmentlog.log.listing import list_segments
 from segmentlog.model import INTERNAL_TOPICS
 from segmentlog.reads.cluster_image import BROKER, RECORDS, Image
+from segmentlog.reads.diskless import diskless_partitions, elsewhere
 from segmentlog.reads.listed import LostSegments
-from segmentlog.reads.log import Log
+from segmentlog.reads.log import Log, log_start_beyond
 from segmentlog.reads.metadata_log import metadata_path, read_metadata
-from segmentlog.store.readable import is_url, list_names
+from segmentlog.store.readable import is_file, is_url, list_names
 
 
 def known_losses(log: Log) -> tuple[LostSegments, ...]:
@@ -61,3 +63,30 @@ def _never_compacted(path: str, _: object) -> frozenset[str]:
                 is_default |= kind == BROKER
     every = {row["topic"] for row in image.tables["topics"].values()}
     return frozenset() if is_default else frozenset(every - compacted - INTERNAL_TOPICS)
+
+
+def missing_offsets(log: Log) -> Iterator[str]:
+    """The offsets that a log promises and does not have, and a way on, in words."""
+    remedy = "put the files back from another replica or a backup; segmentlog verify shows more"
+    found = diskless_partitions([os.path.dirname(log.path)])
+    if log.topic_partition in found:
+        yield elsewhere(found[log.topic_partition], log.log_end_offset)
+    for lost in known_losses(log):
+        yield f"{lost}; {remedy}"
+    if reason := log_start_beyond(log):
+        yield reason
+    if lost_end := log.lost_offsets:
+        yield f"{lost_end}; {remedy}"
+        return
+    try:
+        promised = log.high_watermark_checkpoint
+    except CorruptCheckpointError as error:
+        yield f"whether records are missing at the end is not known: {error}"
+        return
+    end = log.log_end_offset
+    if promised is not None and promised > end and not is_file(log.path):
+        yield (
+            f"offsets [{end}, {promised}) are missing: the high watermark is {promised}, and the "
+            f"log ends at {end}; a crash has lost them, the end is damaged, or the checkpoint is "
+            "newer than this copy; segmentlog verify shows more"
+        )

@@ -11,10 +11,18 @@ writes the checkpoints.
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
 
 from segmentlog.arguments import LARGEST_INT, instance_of, one_dialect, topic_names, whole_number
-from segmentlog.cluster.follower import Follower, MirroredPartition, read_known, write_known
+from segmentlog.cluster.follower import (
+    Follower,
+    MirroredPartition,
+    differences,
+    read_known,
+    write_known,
+)
+from segmentlog.cluster.known_losses import missing_offsets
 from segmentlog.cluster.placement import TargetCluster
 from segmentlog.cluster.replicated import ReplicatedDirectory, open_replicas
 from segmentlog.errors import LogDirectoryError, OptionError
@@ -23,6 +31,7 @@ from segmentlog.format.names import (
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
+    SETTINGS_FILE,
     partition_path,
 )
 from segmentlog.format.topic_config import TopicConfig
@@ -31,10 +40,11 @@ from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.reads.choose import missing_of, only_in_a_tier, partitions_of
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
+from segmentlog.reads.metadata_log import metadata_path
 from segmentlog.store.durable import make_directory, sync_ancestors
 from segmentlog.store.partitions import refuse_partition
 from segmentlog.store.paths import is_bucket, parse_bucket, refuse_overlap, writable_path
-from segmentlog.store.readable import exists, is_directory, status_of
+from segmentlog.store.readable import exists, is_directory, is_url, status_of
 from segmentlog.store.system_errors import Failures, OnFailure, storage_errors
 from segmentlog.txn.change import Change, HeldDirectory, hold
 from segmentlog.txn.effects import Follow, Followed
@@ -66,7 +76,9 @@ def mirror(
 ) -> list[MirroredPartition]:
     """Copy partitions byte by byte into another log directory; a killed mirror can be repeated.
 
-    All partitions of the destination move to one moment of the sources together, or none does.
+    All partitions of the destination move to one moment of the sources together, or none does; one
+    that cannot be copied stays as it was, alone.  Warnings name what is left out: the metadata of
+    the cluster, settings, offsets that are only in a tier, or that the sources have lost.
     The numbered writes and the batches of streams that the sources have committed count at the
     destination, too.  A broker may run on the sources, but not on the destination.
 
@@ -100,9 +112,10 @@ def mirror(
         If `partitions` are not numbers.
     LogDirectoryError
         If the destination is one of the sources, lies in one or holds one; if it belongs to
-        another cluster; if it has another topic of the same name; if a path is not a log
-        directory; if `assigned` is set, and there is no metadata, the destination has no
-        ``meta.properties``, or another log directory of its broker may be meant, too.
+        another cluster; if it has another topic of the name of a partition, or, in a store,
+        records that its source lacks; if a path is not a log directory; if `assigned` is set, and
+        there is no metadata, the destination has no ``meta.properties``, or another log directory
+        of its broker may be meant, too.
     UnknownTopicOrPartitionError
         If the sources lack one of `topics`.
     LogLockedError
@@ -125,6 +138,13 @@ def mirror(
     chosen = partitions_of(source, names, numbers, missing)
     for lost in missing:
         logger.warning("%s is not copied: %s", lost.topic_partition, lost.reason)
+    if not names and not numbers:
+        _name_left_out(source)
+    in_tiers = only_in_a_tier(source, chosen)
+    for each, offsets in in_tiers.items():
+        logger.warning(
+            "%s: offsets [%d, %d) are only in its tier, and are not copied", each, *offsets
+        )
     directory = writable_path(to)
     if is_bucket(directory):
         from segmentlog.cluster.mirror_up import mirror_up  # the compiled kernels load here
@@ -136,20 +156,12 @@ def mirror(
             parse_bucket(directory)[0], source, chosen, dry_run=dry_run, on_bytes=on_bytes,
             on_phase=on_phase, failures=failures,
         )  # fmt: skip
-        for mirrored in found:
-            on_partition(mirrored)
-        failures.end()
-        return found
+        return _told(found, on_partition, failures)
     _refuse_destination(directory, source.paths)
     if assigned:
         chosen = _assigned_of(directory, source, chosen, names, numbers)
-    in_tiers = only_in_a_tier(source, chosen)
-    for each, offsets in in_tiers.items():
-        logger.warning(
-            "%s: offsets [%d, %d) are only in its tier, and are not copied", each, *offsets
-        )
     # A leader deletes the remote segments below its log start.
-    starts = {each: offsets.start_offset for each, offsets in in_tiers.items()}
+    starts = {each: in_tiers[each].start_offset for each in chosen if each in in_tiers}
     is_there = exists(directory)
     if not is_there and not dry_run:
         make_directory(directory)
@@ -164,10 +176,45 @@ def mirror(
         if not dry_run:
             held.remove_due({each.topic for each in chosen})
         found = work.look() if dry_run else work.follow(starts)
-    for mirrored in found:
-        on_partition(mirrored)
+    return _told(found, on_partition, failures)
+
+
+def _told(
+    found: Sequence[MirroredPartition],
+    on_partition: Callable[[MirroredPartition], object],
+    failures: Failures,
+) -> list[MirroredPartition]:
+    """The results, with what the sources promise and do not have; a warning names it, too."""
+    opened, told = cache(open_log_dir), []
+    for each in found:
+        missing: tuple[str, ...] = ()
+        with failures.of(f"{each.topic}-{each.partition}"):
+            # The log of several brokers does not show what one of them has lost.
+            own = opened(os.path.dirname(each.source)).log(each.topic, each.partition)
+            missing = tuple(missing_offsets(own))
+        for reason in missing:
+            logger.warning("%s-%d: %s", each.topic, each.partition, reason)
+        told.append(each._replace(missing=missing))
+        on_partition(told[-1])
     failures.end()
-    return found
+    return told
+
+
+def _name_left_out(source: LogDirectory) -> None:
+    """Name the files of whole directories that no mirror copies."""
+    for each in source.paths:
+        if is_url(each):
+            continue
+        if path := metadata_path(each):
+            logger.warning(
+                "%s is not copied: it has the cluster's topics and their settings, and belongs to "
+                "its controllers; for a backup of them, copy that directory, too",
+                path,
+            )
+        if exists(path := os.path.join(each, SETTINGS_FILE)):
+            logger.warning(
+                "%s is not copied: give the copy settings of its own (segmentlog configure)", path
+            )
 
 
 class _Mirror:
@@ -190,8 +237,9 @@ class _Mirror:
         logs = {}
         for each in chosen:
             with failures.of(each):
-                logs[each] = source.log(*each)
-        _refuse_partitions(held.directory, logs.values())
+                log = source.log(*each)
+                _refuse_partition(held.directory, log)
+                logs[each] = log
         self._opened: dict[str, LogDirectory] = {}
         self._followers = []
         for each, log in logs.items():
@@ -325,8 +373,14 @@ class _Mirror:
             state = state.cut(cuts)
         copied = {each.log.topic_partition: each.end for each in self._followers}
         known = read_offsets(self._held.directory, HIGH_WATERMARK_CHECKPOINT)
+        others = {each: end for each, end in known.items() if each not in copied}
         logs = [each.log for each in self._followers]
-        return self._source._writes_of(logs, state, {**known, **copied})
+        return self._source._writes_of(logs, state, copied, others, self._is_same)
+
+    def _is_same(self, at: TopicPartition, start: int, end: int) -> bool:
+        """Whether a partition that does not take part has the records of the source."""
+        own = self._open_now(self._held.directory).log(*at)
+        return differences(own, self._source.log(*at), start, end, start) == (None, True)
 
 
 def _writes_of(state: State) -> tuple[object, ...]:
@@ -386,16 +440,15 @@ def _refuse_destination(directory: str, sources: Collection[str]) -> None:
         raise LogDirectoryError(directory, reason)
 
 
-def _refuse_partitions(directory: str, logs: Iterable[Log]) -> None:
-    """Refuse partitions of the destination that cannot follow the logs."""
-    for log in logs:
-        path = partition_path(directory, log.topic_partition)
-        check_partition_path(path)
-        ours, theirs = known_topic_id(path), log.known_topic_id
-        if ours and theirs and ours != theirs:
-            reason = (
-                f"belongs to a topic with the id {ours}, and the log to one with the id {theirs}: "
-                "the topic was created again; delete it at the destination first "
-                "(segmentlog delete-topic)"
-            )
-            raise LogDirectoryError(path, reason)
+def _refuse_partition(directory: str, log: Log) -> None:
+    """Refuse a partition of the destination that cannot follow a log."""
+    path = partition_path(directory, log.topic_partition)
+    check_partition_path(path)
+    ours, theirs = known_topic_id(path), log.known_topic_id
+    if ours and theirs and ours != theirs:
+        reason = (
+            f"belongs to a topic with the id {ours}, and the log to one with the id {theirs}: "
+            "the topic was created again; delete it at the destination first "
+            "(segmentlog delete-topic)"
+        )
+        raise LogDirectoryError(path, reason)

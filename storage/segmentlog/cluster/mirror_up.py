@@ -88,8 +88,9 @@ def mirror_up(
     """Bring a log in an object store up to the sources; the place must be empty, or be one.
 
     `chosen`: the partitions.  `failures`: is told of each partition that cannot be copied; the
-    others are.  Raises `LogDirectoryError` if the place has other objects, another topic of a
-    name, or records that a source lacks; `CommitInDoubtError` if the store does not say whether
+    others are: one of another topic, one with records that its source lacks, or one that another
+    commit has changed meanwhile.  Raises `LogDirectoryError` if the place has other objects;
+    `CommitInDoubtError` if the store does not say whether
     the commit took place.
     """
     sequence = sequence_at(location)
@@ -116,13 +117,13 @@ def mirror_up(
             sound.append(up)
     leaving = _move(upload, state, sound)
     upload.finish()
-    attempt = _Attempt(job, begun_ms, location, sound, upload, leaving, source)
+    attempt = _Attempt(job, begun_ms, location, sound, upload, leaving, source, failures)
     on_phase(f"{len(sound)} logs: become visible")
     after = sequence.append(attempt.commit_after).logs  # no later request decides the answer
-    found = {each.at: after.get(each.at) or PartitionLog() for each in sound}
-    kept = hints | {each.at: each.hint(found[each.at]) for each in sound}
+    found = {each.at: after.get(each.at) or PartitionLog() for each in attempt.ups}
+    kept = hints | {each.at: each.hint(found[each.at]) for each in attempt.ups}
     _write_hints(sequence.objects, kept, location)
-    return [each.result(_digest_of(found[each.at])) for each in sound]
+    return [each.result(_digest_of(found[each.at])) for each in attempt.ups]
 
 
 def _move(upload: Upload, state: BucketState, ups: "Sequence[_Up]") -> set[str]:
@@ -346,7 +347,10 @@ def _parts(segments: Sequence[Segment], limits: Sequence[int], begin: int, end: 
 
 
 class _Attempt:
-    """The commit of a mirror, placed after one state of the log after the other."""
+    """The commit of a mirror, placed after one state of the log after the other.
+
+    `ups`: the partitions that take part, without those that `failures` was told of.
+    """
 
     def __init__(
         self,
@@ -357,27 +361,28 @@ class _Attempt:
         upload: Upload,
         leaving: set[str],
         source: ReplicatedDirectory,
+        failures: Failures,
     ) -> None:
-        self._job, self._location, self._ups, self._upload = job, location, ups, upload
+        self._job, self._location, self._upload = job, location, upload
+        self.ups, self._failures = ups, failures
         self._leaving = leaving
         self._begun_ms = begun_ms
         self._source, self._token = source, secrets.token_hex(16)
         self._new_ids: dict[str, str] = {}
 
     def commit_after(self, state: BucketState) -> Commit | None:
-        """The commit that follows a state; None if nothing is to be done.
-
-        Raises `LogDirectoryError` if another commit has changed what was compared.
-        """
+        """The commit that follows a state; None if nothing is to be done."""
         starts, replaced, epochs = {}, {}, {}
         sequence_at(self._location).refuse_ended(state, self._job, self._begun_ms)
-        for each in self._ups:
-            each.check_topic(state)
+        unchanged = []
+        for each in self.ups:
+            with self._failures.of(each.at):
+                each.check_topic(state)
+                self._check_unchanged(each, state)
+                unchanged.append(each)
+        self.ups = unchanged
+        for each in self.ups:
             now = state.logs.get(each.at) or PartitionLog()
-            was = each.mine
-            if (now.start, now.end, now.objects) != (was.start, was.end, was.objects):
-                reason = f"{each.at} was changed there while it was mirrored: mirror again"
-                raise LogDirectoryError(str(self._location), reason)
             if each.start > now.start:
                 starts[each.at] = each.start
             if each.replaced:
@@ -388,7 +393,7 @@ class _Attempt:
             epochs.setdefault(at, (state.logs.get(at) or PartitionLog()).epochs)
         versions, streams = self._writes(state)
         created = self._created(state)
-        mine = {each.at for each in self._ups}  # others have failed after a part of their batches
+        mine = {each.at for each in self.ups}  # others have failed after a part of their batches
         extents = [each for each in self._upload.extents if TopicPartition(*each[:2]) in mine]
         extents += self._moved(state, replaced)
         extents.sort(key=lambda each: (each.topic, each.partition, each.base_offset))
@@ -429,10 +434,17 @@ class _Attempt:
             ]
         return found
 
+    def _check_unchanged(self, up: _Up, state: BucketState) -> None:
+        """Refuse a partition that another commit has changed since it was compared."""
+        now, was = state.logs.get(up.at) or PartitionLog(), up.mine
+        if (now.start, now.end, now.objects) != (was.start, was.end, was.objects):
+            reason = f"{up.at} was changed there while it was mirrored: mirror again"
+            raise LogDirectoryError(str(self._location), reason)
+
     def _created(self, state: BucketState) -> dict[str, Topic]:
         """Topics that are missing, or have more partitions now."""
         wanted: dict[str, dict[int, str]] = {}
-        for each in self._ups:
+        for each in self.ups:
             wanted.setdefault(each.at.topic, {})[each.at.partition] = each.topic_id
         created = {}
         for topic, partitions in wanted.items():
@@ -453,14 +465,21 @@ class _Attempt:
 
     def _writes(self, state: BucketState) -> tuple[Any, Any]:
         """Numbered writes and batches of streams that count in the store from now on."""
-        ends = {at: log.end for at, log in state.logs.items()}
-        ends |= {each.at: each.end for each in self._ups}
+        ends = {each.at: each.end for each in self.ups}
+        others = {at: log.end for at, log in state.logs.items() if at not in ends}
         known = State(versions=dict(state.versions), streams=state.streams)
-        found = self._source._writes_of([each.log for each in self._ups], known, ends)
+        found = self._source._writes_of(
+            [each.log for each in self.ups], known, ends, others, self._is_same
+        )
         return (
             {key: each for key, each in found.versions.items() if state.versions.get(key) != each},
             {key: each for key, each in found.streams.items() if state.streams.get(key) != each},
         )
+
+    def _is_same(self, at: TopicPartition, start: int, end: int) -> bool:
+        """Whether a partition that does not take part has the records of the source."""
+        own = open_log_dir(self._location.root).log(*at)
+        return differences(own, self._source.log(*at), start, end, start) == (None, True)
 
 
 def _digest_of_extents(extents: Sequence[PlacedExtent]) -> str:

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
@@ -270,25 +270,46 @@ class ReplicatedDirectory(LogDirectory):
         """The directories as they are now; all copies are looked at again."""
         return _open(self.paths, self.include_deleted_topics, told=self._deleted)
 
-    def _writes_of(self, logs: Iterable[Log], state: State, ends: Mapping[Any, int]) -> State:
+    def _writes_of(
+        self,
+        logs: Iterable[Log],
+        state: State,
+        ends: Mapping[TopicPartition, int],
+        others: Mapping[TopicPartition, int],
+        is_same: Callable[[TopicPartition, int, int], bool],
+    ) -> State:
         """A state with the numbered writes and batches of streams of the directories of logs.
 
-        `ends`: up to which offsets a follower has each log.
+        `ends`: up to which offsets a follower has each of the logs.  `others`: the ends of its
+        other partitions, which may have records of their own at the same offsets.  `is_same`:
+        whether such a partition has the records of these directories in a range of offsets.
         """
+
+        def is_copied(at: TopicPartition, start: int, end: int) -> bool | None:
+            if at in ends:
+                return ends[at] >= end
+            if at not in others:
+                return None
+            try:
+                return others[at] >= end and is_same(at, start, end)
+            except (SegmentLogError, OSError):  # one of them cannot be read
+                return False
+
         topics: dict[str, set[str]] = {}
         for log in logs:
             topics.setdefault(os.path.dirname(log.path), set()).add(log.topic_partition.topic)
         for parent, names in topics.items():
             theirs = self._state_of(parent)
             # Only writes without a span need more than the state.
-            unknown = {key[1] for key in theirs.versions if key not in theirs.spans}
+            unknown = {key[1] for key in theirs.versions if key not in theirs.spans} & names
             unknown |= {"" for query in theirs.streams if (query, "") not in theirs.spans}
-            source_ends = {
-                each: self._end_of(each)
+            behind = [
+                each
                 for each in self.topic_partitions()
-                if each in ends and ("" in unknown or each.topic in unknown & names)
-            }
-            state = state.with_writes_of(theirs, names, ends, source_ends)
+                if (each.topic in unknown or "" in unknown)
+                and (each in others if each not in ends else ends[each] < self._end_of(each))
+            ]
+            state = state.with_writes_of(theirs, names, is_copied, behind)
         return state
 
     def _end_of(self, topic_partition: TopicPartition) -> int:

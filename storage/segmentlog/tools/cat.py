@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import typer
 
 from segmentlog.arguments import refuse_two
+from segmentlog.cluster.known_losses import missing_offsets
 from segmentlog.errors import OptionError
 from segmentlog.format.names import DirectoryState, parse_partition_directory
 from segmentlog.model import (
@@ -30,7 +31,7 @@ from segmentlog.store.paths import readable_path
 from segmentlog.store.readable import exists
 from segmentlog.times import epoch_milliseconds
 from segmentlog.tools import arguments
-from segmentlog.tools.failures import Failed, log_of, missing_offsets
+from segmentlog.tools.failures import Failed, log_of
 from segmentlog.tools.message_format import JsonFormat, MessageFormat, TextFormat, unescaped
 from segmentlog.tools.output import escape, printable
 from segmentlog.tools.records import cut, note_damage, scan

@@ -1,9 +1,7 @@
 """``segmentlog replicas``, ``compare`` and ``mirror``: copies of logs in several directories."""
 
-import os
 import sys
 from collections.abc import Sequence
-from functools import cache
 from typing import Annotated
 
 import typer
@@ -17,7 +15,7 @@ from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.times import iso_time
 from segmentlog.tools import arguments
-from segmentlog.tools.failures import Failed, missing_offsets
+from segmentlog.tools.failures import Failed
 from segmentlog.tools.output import (
     aligned,
     as_given,
@@ -233,13 +231,9 @@ def mirror(
     for lost in missing_of(source, topic or (), partition or ()):
         failed.add(lost.topic_partition)  # a warning has named it
     write_not_in_use(source, topic or ())
-    opened = cache(open_log_dir)
-    for each in found:  # the log of several brokers does not show what one of them has lost
-        name = f"{each.topic}-{each.partition}"
-        with failed.of(name):
-            own = opened(os.path.dirname(each.source)).log(each.topic, each.partition)
-            for reason in missing_offsets(own):
-                failed.add(name, reason)
+    for each in found:
+        if each.missing:  # a warning has named them
+            failed.add(f"{each.topic}-{each.partition}")
     if not (found or failed.names or as_json):
         reason = (
             f"the metadata assigns no partition of the sources to {destination}"

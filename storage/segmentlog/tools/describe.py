@@ -10,6 +10,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from segmentlog.cluster.directory_settings import DirectorySettings, log_directory
+from segmentlog.cluster.known_losses import missing_offsets
 from segmentlog.errors import CorruptCheckpointError, SegmentLogError
 from segmentlog.format.records.header import BatchHeader
 from segmentlog.log.segment import Segment
@@ -20,7 +21,7 @@ from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.store.system_errors import in_words
 from segmentlog.tools import arguments
-from segmentlog.tools.failures import WITHOUT_LOG_START, damaged_end, missing_offsets
+from segmentlog.tools.failures import WITHOUT_LOG_START, damaged_end
 from segmentlog.tools.output import aligned, as_given, cell, escape, time_cell, to_json
 from segmentlog.tools.progress import progress
 from segmentlog.tools.restore import write_renamed

@@ -10,6 +10,7 @@ from typing import Annotated, NamedTuple, TypeVar
 import pyarrow as pa
 import typer
 
+from segmentlog.cluster.known_losses import missing_offsets
 from segmentlog.errors import (
     CorruptCheckpointError,
     CorruptIndexError,
@@ -61,7 +62,7 @@ from segmentlog.store.readable import (
     survey,
 )
 from segmentlog.tools import arguments
-from segmentlog.tools.failures import Failed, missing_offsets
+from segmentlog.tools.failures import Failed
 from segmentlog.tools.output import Encoding, as_given, counted, escape
 from segmentlog.tools.progress import progress
 from segmentlog.tools.records import Place, RecordText

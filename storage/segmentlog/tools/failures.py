@@ -4,19 +4,15 @@ All such commands follow one rule: continue after a failure, name each one, coun
 the end.
 """
 
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 
 import typer
 
-from segmentlog.cluster.known_losses import known_losses
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.model import TopicPartition
-from segmentlog.reads.diskless import diskless_partitions, elsewhere
-from segmentlog.reads.log import Log, log_start_beyond
+from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory
-from segmentlog.store.readable import is_file
 from segmentlog.store.system_errors import Failures
 from segmentlog.tools.arguments import PROBLEM
 from segmentlog.tools.output import complain, counted
@@ -76,30 +72,3 @@ def log_of(directory: LogDirectory, topic_partition: TopicPartition, failed: Fai
 def damaged_end(offset: int) -> str:
     """A log whose last segment is damaged, in words."""
     return f"damaged from offset {offset} on; segmentlog verify reports where"
-
-
-def missing_offsets(log: Log) -> Iterator[str]:
-    """The offsets that a log promises and does not have, and a way on, in words."""
-    remedy = "put the files back from another replica or a backup; segmentlog verify shows more"
-    found = diskless_partitions([os.path.dirname(log.path)])
-    if log.topic_partition in found:
-        yield elsewhere(found[log.topic_partition], log.log_end_offset)
-    for lost in known_losses(log):
-        yield f"{lost}; {remedy}"
-    if reason := log_start_beyond(log):
-        yield reason
-    if lost_end := log.lost_offsets:
-        yield f"{lost_end}; {remedy}"
-        return
-    try:
-        promised = log.high_watermark_checkpoint
-    except CorruptCheckpointError as error:
-        yield f"whether records are missing at the end is not known: {error}"
-        return
-    end = log.log_end_offset
-    if promised is not None and promised > end and not is_file(log.path):
-        yield (
-            f"offsets [{end}, {promised}) are missing: the high watermark is {promised}, and the "
-            f"log ends at {end}; a crash has lost them, the end is damaged, or the checkpoint is "
-            "newer than this copy; segmentlog verify shows more"
-        )

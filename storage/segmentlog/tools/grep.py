@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
+from segmentlog.cluster.known_losses import missing_offsets
 from segmentlog.errors import OptionError
 from segmentlog.model import (
     INTERNAL_TOPICS,
@@ -30,7 +31,7 @@ from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log import find_bounds
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.tools import arguments
-from segmentlog.tools.failures import Failed, log_of, missing_offsets
+from segmentlog.tools.failures import Failed, log_of
 from segmentlog.tools.output import as_text, escape, escape_in_quotes, to_json
 from segmentlog.tools.progress import progress
 from segmentlog.tools.records import cut, note_damage, row_as_json, row_as_text, scan

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import typer
 
 from segmentlog.arguments import nearest
+from segmentlog.cluster.known_losses import missing_offsets
 from segmentlog.errors import CorruptLogError, MalformedRecordError, OptionError, SegmentLogError
 from segmentlog.kafka_tables import table as read_table
 from segmentlog.kafka_tables.cluster_metadata import (
@@ -31,7 +32,7 @@ from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.store.system_errors import Failures
 from segmentlog.times import iso_time
 from segmentlog.tools.arguments import JsonLines, OnDamage, command
-from segmentlog.tools.failures import Failed, missing_offsets
+from segmentlog.tools.failures import Failed
 from segmentlog.tools.output import aligned, as_given, escape, write_json
 from segmentlog.tools.progress import progress
 

@@ -18,7 +18,7 @@ import typer
 from numpy.typing import NDArray
 
 from segmentlog.cluster.directory_settings import read_partition_counts
-from segmentlog.cluster.known_losses import known_losses
+from segmentlog.cluster.known_losses import known_losses, missing_offsets
 from segmentlog.errors import CorruptCheckpointError, SegmentLogError
 from segmentlog.log.segment import Segment
 from segmentlog.model import INTERNAL_TOPICS, LARGEST_LONG, TopicPartition
@@ -28,7 +28,7 @@ from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.metadata_log import newest_metadata
 from segmentlog.store.system_errors import in_words
 from segmentlog.tools import arguments
-from segmentlog.tools.failures import WITHOUT_LOG_START, damaged_end, missing_offsets
+from segmentlog.tools.failures import WITHOUT_LOG_START, damaged_end
 from segmentlog.tools.output import aligned, escape, time_cell, write_json
 from segmentlog.tools.progress import progress
 from segmentlog.tools.restore import write_renamed

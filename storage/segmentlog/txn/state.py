@@ -425,8 +425,8 @@ class State:
         self,
         other: "State",
         topics: Collection[str],
-        ends: Mapping[TopicPartition, int],
-        source_ends: Mapping[TopicPartition, int],
+        is_copied: Callable[[TopicPartition, int, int], bool | None],
+        behind: Collection[TopicPartition],
     ) -> "State":
         """The state with the writes of another directory, whose `topics` were copied to this one.
 
@@ -434,10 +434,11 @@ class State:
         here that the other directory lacks, and a repetition would write them twice.  Writes whose
         records were cut off do not count any more; `cut` comes first.
 
-        A write of the other directory counts once all of its records are here, by all log ends of
-        this directory.  Partitions that this directory lacks do not matter.  A write whose span is
-        not known, because an earlier version of segmentlog or a log in a store has it, counts
-        unless a partition where it may lie ends here before `source_ends`, where it ends there.
+        A write of the other directory counts once all of its records are here.  Partitions that
+        this directory lacks do not matter.  `is_copied`: whether the records of a partition in a
+        range of offsets are here; None if this directory lacks the partition.  `behind`: the
+        partitions in which records of the other directory may be missing, for writes whose span is
+        not known, because an earlier version of segmentlog or a log in a store has them.
         """
 
         def is_here(key: tuple[str, str]) -> bool:
@@ -445,15 +446,9 @@ class State:
                 return False
             span = other.spans.get(key)
             if span is None:
-                return all(
-                    ends.get(each, end) >= end
-                    for each, end in source_ends.items()
-                    if key[1] in ("", each.topic)
-                )
-            return not span or (
-                not span.keys().isdisjoint(ends)
-                and all(ends.get(each, end) >= end for each, (_, end) in span.items())
-            )
+                return not any(key[1] in ("", each.topic) for each in behind)
+            found = [is_copied(each, *offsets) for each, offsets in span.items()]
+            return not span or (False not in found and True in found)
 
         def merged(
             mine: Mapping[_Key, tuple[_Found, int]],

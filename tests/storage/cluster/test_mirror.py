@@ -339,10 +339,8 @@ def test_hard_links_of_a_destination_keep_their_bytes(tmp_path: Path) -> None:
     assert "equal" == expected.comparison
 
 
-def test_another_topic_of_the_same_name_is_refused_before_anything_is_copied(
-    tmp_path: Path,
-) -> None:
-    """The other topic need not be that of the first partition."""
+def test_another_topic_of_the_same_name_is_refused_alone(tmp_path: Path) -> None:
+    """Its partition stays as it was, and the other topic comes."""
     source, to = broker(tmp_path, 1, [(0, "ab")]), tmp_path / "to"
     with segmentlog.open_writer(source, "s", auto_create_topics=True) as writer:
         writer.append(pa.table({"value": ["x"]}))
@@ -351,7 +349,8 @@ def test_another_topic_of_the_same_name_is_refused_before_anything_is_copied(
     (to / "t-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {IDS[1]}")
     with pytest.raises(LogDirectoryError, match="created again"):
         segmentlog.mirror(source, to=to)
-    assert not (to / "s-0").exists()
+    assert 1 == segmentlog.read(to, "s").num_rows
+    assert (to / "t-0" / "partition.metadata").read_text().endswith(IDS[1])
 
 
 def test_offsets_that_only_a_tier_has_keep_the_log_start(

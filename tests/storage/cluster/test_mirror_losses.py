@@ -226,8 +226,8 @@ def test_an_unchanged_partition_is_not_read_again(
         around_calls(patch, ["pread"], note)
         (again,) = segmentlog.mirror(source, to=to)
     ends = {max(side.rglob("*.log")) for side in (source, to)}
-    assert {*read} <= ends  # the end of the log is looked up
-    assert len(read) < 8
+    assert {*read} <= ends  # the end of the log is looked up, also for what the source lacks
+    assert len(read) < 10
     assert (first.sha256, 0) == (again.sha256, again.n_copied)
     assert state == (to / "segmentlog.state").read_bytes()
     damaged = min(to.rglob("*.log"))
@@ -357,3 +357,55 @@ def test_a_copy_of_a_log_with_a_loss_can_be_repeated(
     (found,) = segmentlog.mirror(source, to=to)
 
     assert 0 == found.n_copied
+
+
+@pytest.mark.parametrize("kind", ["directory", "store"])
+def test_one_partition_that_cannot_be_mirrored_stops_itself_alone(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its topic was created again; the others come, and Python is told what the source lacks."""
+    source, to = tmp_path / "source", tmp_path / "to"
+    place = str(to) if kind == "directory" else f"bucket+file://{to}"
+    for topic in ("a", "b", "c"):
+        write(source, "x1", topic=topic)
+    segmentlog.mirror(source, to=place)
+    segmentlog.delete_topic(source, "b")
+    write(source, "y1", topic="b")
+    write(source, "x2", topic="a")
+    write(source, "x2", topic="c")
+    # As after a crash that has lost the last record of a directory that was cleanly stopped.
+    checkpoint = source / "replication-offset-checkpoint"
+    checkpoint.write_text(checkpoint.read_text().replace("c 0 2", "c 0 3"))
+
+    failed: dict[str, Exception] = {}
+    for on_failure in (failed.__setitem__, None):
+        with contextlib.ExitStack() as stack:
+            if on_failure is None:
+                stack.enter_context(pytest.raises(LogDirectoryError, match="was created again"))
+            found = segmentlog.mirror(source, to=place, on_failure=on_failure)
+    assert ["b-0"] == [*failed]
+    assert ["a", "c"] == [each.topic for each in found]
+    (missing,) = found[1].missing
+    assert (found[0].missing, missing in caplog.text) == ((), True)
+    assert "[2, 3)" in missing
+    rows = {topic: segmentlog.read(place, topic)["value"].to_pylist() for topic in "ab"}
+    assert {"a": [b"x1", b"x2"], "b": [b"x1"]} == rows
+
+
+@pytest.mark.parametrize("kind", ["directory", "store"])
+def test_what_no_mirror_copies_is_named(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The metadata of a cluster, and settings; not if only some topics are asked for."""
+    source, to = tmp_path / "source", tmp_path / "to"
+    place = str(to) if kind == "directory" else f"bucket+file://{to}"
+    write(source, "x1")
+    segmentlog.alter_settings(source, "t", {"retention.ms": "-1"})
+    metadata = source / "__cluster_metadata-0"
+    metadata.mkdir()
+    (metadata / f"{0:020d}.log").touch()
+    segmentlog.mirror(source, to=place, topics="t")
+    assert "is not copied" not in caplog.text
+    segmentlog.mirror(source, to=place)
+    assert f"{metadata} is not copied" in caplog.text
+    assert f"{source / 'segmentlog.settings'} is not copied" in caplog.text
