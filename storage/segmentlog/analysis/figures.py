@@ -87,6 +87,9 @@ def figures(
                 for name, n in sorted(sample.headers.items(), key=lambda each: (-each[1], each[0]))
             ),
             sample.n_other_headers,
+            sample.n_headers,
+            sample.header_bytes,
+            sample.header_bytes / max(sample.header_bytes + sample.other_bytes, 1),
         ),
         producers=report.ProducerFigures(
             len(batches.producers),

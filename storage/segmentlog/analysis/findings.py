@@ -22,6 +22,7 @@ _MANY_RECORDS = 1_000
 _MANY_ABORTED = 0.05
 _MANY_TOMBSTONES = 0.2
 _MANY_REPEATED = 0.5
+_MANY_HEADERS, _LARGE_HEADERS = 0.5, 200  #: part of all bytes; bytes in a record
 _LATE_MS = 3_600_000
 _UNCOMPRESSED = "none"
 
@@ -190,6 +191,21 @@ class _Finder:
             )
             yield self._note(FindingCode.TOMBSTONES, text)
 
+    def headers(self) -> Iterator[AnalysisFinding]:
+        found, n_sampled = self._figures.headers, self._figures.formats.sampled_records
+        of_each = found.n_bytes / max(n_sampled, 1)
+        if found.share >= _MANY_HEADERS and of_each >= _LARGE_HEADERS:
+            often = found.names[0].name if found.names else ""
+            text = (
+                f"headers take {found.share:.0%} of the bytes of keys, values and headers: "
+                f"{_n(round(found.n_headers / n_sampled), 'header')} of "
+                f"{_n(round(of_each), 'byte')} in a record, most often {often!r}"
+            )
+            if found.n_headers > 2 * n_sampled * max(len(found.names), 1):
+                text += "; a name is there several times in a record: a client may add it at "
+                text += "each attempt, or at each step"
+            yield self._advice(FindingCode.HEADERS, text)
+
     def formats(self) -> Iterator[AnalysisFinding]:
         batches = self._figures.batches
         if batches.n_legacy:
@@ -208,5 +224,5 @@ class _Finder:
 
 _FINDERS = (
     _Finder.problems, _Finder.formats, _Finder.compression, _Finder.skew, _Finder.hot_keys,
-    _Finder.clocks, _Finder.transactions, _Finder.compaction,
+    _Finder.clocks, _Finder.transactions, _Finder.compaction, _Finder.headers,
 )  # fmt: skip

@@ -151,7 +151,10 @@ class RecordSketch:
     def schema_ids(self) -> list[tuple[int, int]]:
         """Ids of schemas that values begin with, and how often; the most frequent first."""
         found = self._ids[self._ids[:, kernels.ID_COUNT] > 0].tolist()
-        return sorted(map(tuple, found), key=lambda each: (-each[1], each[0]))
+        # Registries give ids from 1 on: four zeros are the beginning of a long, or of its id.
+        return sorted(
+            (tuple(each) for each in found if each[0]), key=lambda each: (-each[1], each[0])
+        )
 
     def to_json(self) -> dict[str, Any]:
         """All of it, for another process; `from_json` is the inverse."""

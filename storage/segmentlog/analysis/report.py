@@ -172,6 +172,9 @@ class HeaderFigures:
     n_with_headers: int
     names: tuple[HeaderUse, ...]
     n_others: int
+    n_headers: int = 0
+    n_bytes: int = 0  # of their names and values
+    share: float = 0.0  # of them in the bytes of keys, values and headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +300,7 @@ class FindingCode(StrEnum):
     TOMBSTONES = "tombstones"
     COMPACTION = "compaction"
     LEGACY = "legacy"
+    HEADERS = "headers"
 
 
 class Urgency(StrEnum):

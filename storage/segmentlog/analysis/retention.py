@@ -13,6 +13,8 @@ from segmentlog.reads.log import Log
 from segmentlog.store.paths import local_path
 from segmentlog.store.readable import status_of
 
+_LAST_MS = 253_402_300_799_999  #: the last time that a calendar has: the end of the year 9999
+
 _SETTINGS = ("cleanup.policy", "retention.ms", "retention.bytes")
 
 
@@ -76,7 +78,8 @@ class Forecast:
         newest = segment.largest_timestamp()
         if newest < 0:
             newest = status_of(segment.path).modified_ns // 10**6
-        return newest + config.retention_ms
+        expires_ms = newest + config.retention_ms
+        return expires_ms if expires_ms <= _LAST_MS else None  # Kafka's largest number is never
 
 
 _WORDS = {

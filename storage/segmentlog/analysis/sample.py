@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import zstandard
 
 from segmentlog.analysis.record_sketch import binary_arrays
@@ -30,9 +31,10 @@ _MOST_BYTES = 1 << 20  #: of one batch; a larger one is not taken
 _LEVEL = 3  #: Kafka's default for zstd
 _LARGE_BATCH = 128 << 10  #: that small batches are put together to
 _MOST_NAMES = 256
+_LONG_ID_BYTES = 9  #: a zero, and the id of a schema in eight bytes
 _COUNTERS = (
     "n_batches", "n_bytes", "inflated_bytes", "zstd_bytes", "joined_bytes", "n_records",
-    "n_with_headers", "n_other_headers",
+    "n_with_headers", "n_other_headers", "n_headers", "header_bytes", "other_bytes",
 )  # fmt: skip
 
 
@@ -41,13 +43,15 @@ class Sample:
 
     `n_bytes`: of the batches as they are; `zstd_bytes`: of each of them with zstd; `joined_bytes`:
     with zstd, and put together to batches of 128 KiB.  `keys` and `values`: records by format;
-    null is none.  `headers`: records by the name of a header.
+    null is none.  `headers`: records by the name of a header.  `header_bytes`, `other_bytes`: of
+    the names and values of headers, and of keys and values.
     """
 
     def __init__(self) -> None:
         self.n_batches = self.n_bytes = self.inflated_bytes = 0
         self.zstd_bytes = self.joined_bytes = 0
         self.n_records = self.n_with_headers = self.n_other_headers = 0
+        self.n_headers = self.header_bytes = self.other_bytes = 0
         self.keys: Counter[str] = Counter()
         self.values: Counter[str] = Counter()
         self.headers: Counter[bytes] = Counter()
@@ -145,6 +149,7 @@ class Sampler:
             sample.n_records += batch.num_rows
             for name, counts in (("key", sample.keys), ("value", sample.values)):
                 counts.update(formats_of(batch.column(name)))
+                sample.other_bytes += _n_bytes(batch.column(name))
             _add_headers(batch.column("headers"), sample)
 
 
@@ -190,12 +195,35 @@ def formats_of(column: pa.Array) -> dict[str, int]:
     """The number of values of each of `FORMATS`; null and empty values have none."""
     counts: Int64s = np.zeros(formats.N_FORMATS, np.int64)
     formats.count_formats(binary_arrays(column), counts)
-    return {name: n for name, n in zip(FORMATS, counts.tolist(), strict=True) if n}
+    found = dict(zip(FORMATS, counts.tolist(), strict=True))
+    n_numbers = _n_numbers(column) if found["registry"] else 0
+    found["registry"] -= n_numbers
+    found["binary"] += n_numbers
+    return {name: n for name, n in found.items() if n}
+
+
+def _n_numbers(column: pa.Array) -> int:
+    """The number of values that begin like the id 0 of a schema, and so are none of a registry.
+
+    A long of 8 bytes, or 0.0, begins with zeros.  After the id of 8 bytes that Apicurio's
+    serializers write, a payload follows.
+    """
+    is_zero = pc.starts_with(column, b"\0\0\0\0\0")
+    has_long_id = pc.greater(pc.binary_length(column), _LONG_ID_BYTES)
+    no_id = pc.equal(pc.binary_slice(column, 0, _LONG_ID_BYTES), bytes(_LONG_ID_BYTES))
+    is_number = pc.and_(is_zero, pc.or_(pc.invert(has_long_id), no_id))
+    return pc.sum(is_number).as_py() or 0
+
+
+def _n_bytes(column: pa.Array) -> int:
+    return pc.sum(pc.binary_length(column)).as_py() or 0
 
 
 def _add_headers(column: pa.Array, sample: Sample) -> None:
-    """Count the records that have headers, and those with each name."""
-    names = list(_names(column))
+    """Count the records that have headers, those with each name, and their bytes."""
+    names, flat = list(_names(column)), column.flatten()
+    sample.n_headers += len(names)
+    sample.header_bytes += _n_bytes(flat.field("key")) + _n_bytes(flat.field("value"))
     if names:
         sample.n_with_headers += len({row for row, _ in names})
         sample.add_headers(Counter(name for _, name in set(names)))

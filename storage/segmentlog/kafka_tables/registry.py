@@ -296,7 +296,11 @@ class _Paths:
             rows = np.flatnonzero(cells.is_right & (self._counts > step))
             if not len(rows):
                 break
-            self._steps.append((rows, cells.varint(rows)))
+            numbers = cells.varint(rows)
+            self._steps.append((rows, numbers))
+            # No message has a negative index, so what begins like a path is none.
+            is_negative = (numbers % 2 == 1) & ~self._is_unsigned[rows]
+            cells.is_right[rows[is_negative]] = False
         self.are_whole, self.n_bytes = cells.is_right, cells.n_taken
 
     def indexes(self) -> pa.Array:

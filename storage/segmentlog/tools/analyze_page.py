@@ -475,7 +475,11 @@ def _formats(figures: TopicFigures) -> str:
             shown.append(f'<p class="soft small">and {n_more:,} more schema ids</p>')
     sampled = formats.sampled_records
     if sampled:
-        rows = [("with headers", _part(headers.n_with_headers, sampled))]
+        rows = [
+            ("with headers", _part(headers.n_with_headers, sampled)),
+            ("headers in a record", f"{headers.n_headers / sampled:,.1f}"),
+            ("bytes of headers", percent(headers.share)),
+        ]
         rows += [
             (f"header {each.name}", percent(each.share)) for each in headers.names[:_MOST_ROWS]
         ]

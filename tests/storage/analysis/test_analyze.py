@@ -530,3 +530,44 @@ def test_an_outcome_that_no_task_has_made_is_refused(tmp_path: Path, spoil: Any)
 
     with pytest.raises(ValueError, match="no PartitionReport"):
         report_of_tasks(plan, [json.dumps(outcome)])
+
+
+def _log_of(path: Path, topic: str, records: Sequence[Record]) -> None:
+    directory = path / f"{topic}-0"
+    directory.mkdir(parents=True)
+    (directory / f"{0:020d}.log").write_bytes(encode_batch(list(records)))
+
+
+def test_headers_that_fill_a_topic_are_explained(tmp_path: Path) -> None:
+    headers = ((b"x-trace", b"0123456789abcdef"),) * 1000
+    records = [Record(i, 1_760_000_000_000, b"k", b"v", headers) for i in range(20)]
+    _log_of(tmp_path, "orders", records)
+    (found,) = segmentlog.analyze(tmp_path).topics
+    assert (20_000, 460_000) == (found.figures.headers.n_headers, found.figures.headers.n_bytes)
+    (advice,) = [each for each in found.findings if each.code == FindingCode.HEADERS]
+    assert "1,000 headers of 23,000 bytes in a record, most often 'x-trace'" in advice.text
+    assert "several times" in advice.text
+
+
+def test_numbers_are_no_schemas_and_long_ids_are(tmp_path: Path) -> None:
+    """A long, a double, the id 0, and the eight bytes in which Apicurio writes an id."""
+    values = [struct.pack(">q", 7), struct.pack(">d", 0.0), b"\0\0\0\0\0abc", b"\0" * 20]
+    values += [
+        b"\0" + struct.pack(">q", 7) + b"payload",
+        b"\0" + struct.pack(">i", 7) + b"payload",
+    ]
+    records = [Record(i, 1_760_000_000_000, None, each) for i, each in enumerate(values)]
+    _log_of(tmp_path, "t", records)
+    (found,) = segmentlog.analyze(tmp_path).topics
+    formats = {each.format: each.n_records for each in found.figures.formats.values}
+    assert formats == {"binary": 4, "registry": 2}
+    assert [(7, 1)] == [(each.id, each.n_records) for each in found.figures.formats.schema_ids]
+
+
+def test_the_largest_retention_is_never(tmp_path: Path) -> None:
+    with segmentlog.open_writer(tmp_path, "t") as writer:
+        writer.append(pa.table({"value": ["a"]}))
+    settings = {"retention.ms": str(2**63 - 1), "segment.ms": "1"}
+    segmentlog.compact(tmp_path, settings=settings | {"cleanup.policy": "compact"}, roll=True)
+    report = segmentlog.analyze(tmp_path, settings=settings)
+    assert report.topics[0].figures.retention.next_ms is None

@@ -130,7 +130,9 @@ def path_of(data: bytes) -> tuple[list[int], bytes] | None:
         if not ends:
             return None
         number = sum((byte & 0x7F) << 7 * n for n, byte in enumerate(data[at : at + ends[0] + 1]))
-        path.append(number if data[0] % 2 else (number >> 1) ^ -(number & 1))
+        if number % 2 and not data[0] % 2:  # no message has a negative index
+            return None
+        path.append(number if data[0] % 2 else number >> 1)
         at += ends[0] + 1
     return path or [0], data[at:]
 
@@ -151,3 +153,12 @@ def test_paths_are_those_of_plain_python(rests: list[bytes | None]) -> None:
     assert [None if each is None else each[1] for each in expected] == (
         segmentlog.payload(values, is_protobuf=True).to_pylist()
     )
+
+
+def test_no_path_has_a_negative_index() -> None:
+    """Bytes that would be one begin no path: -1 as a zigzag varint is one byte 1."""
+    values = pa.array(
+        [b"\0\0\0\0\1" + path for path in (b"\2\1rest", b"\4\0\3rest", b"\4\0\2rest")]
+    )
+    assert [None, None, [0, 1]] == segmentlog.message_indexes(values).to_pylist()
+    assert [None, None, b"rest"] == segmentlog.payload(values, is_protobuf=True).to_pylist()
