@@ -8,7 +8,7 @@ own, and keeps it whatever becomes of its offsets, until a tombstone removes the
 (``OffsetMetadataManager.replay``).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -233,7 +233,8 @@ def _member_rows(source: Source, log: Log) -> Iterator[Row]:
             state = current.get("state")
             words = _STATES[group.kind]
             assigned = current.get("assigned_partitions")
-            yield own | shown(_MEMBER, {"member_id": member_id, **member, **current}) | {
+            tasks = {name: _tasks(current.get(name)) for name in _TASKS}
+            yield own | shown(_MEMBER, {"member_id": member_id, **member, **current}) | tasks | {
                 "state": None if state is None else words.get(state, f"UNKNOWN({state})"),
                 "assigned": assigned
                 and [
@@ -242,6 +243,11 @@ def _member_rows(source: Source, log: Log) -> Iterator[Row]:
                     for each in assigned
                 ],
             }  # fmt: skip
+
+
+def _tasks(found: Sequence[Mapping[str, Any]] | None) -> list[Row] | None:
+    names = ("subtopology_id", "partitions")
+    return None if found is None else [{name: each[name] for name in names} for each in found]
 
 
 def _classic_member(protocol_type: str, member: Mapping[str, Any]) -> Row:
@@ -296,6 +302,10 @@ GROUPS = Table(
     history_columns=(*_GROUP, _N_MEMBERS, *_OF_GROUPS),
 )
 
+#: Kinds of the tasks of a member of a streams group.
+_TASKS = ("active_tasks", "standby_tasks", "warmup_tasks")
+_OF_TASKS = pa.list_(pa.struct([("subtopology_id", TEXT), ("partitions", pa.list_(INT))]))
+
 _member = fields_of(
     lines.OFFSETS,
     "ConsumerGroupMemberMetadataKey",
@@ -312,11 +322,16 @@ _MEMBER = (
     Column("state", TEXT, "state of the member; null in a classic group"),
     _member("subscribed_topics", "topics to which the member has subscribed, or null",
             of="subscribed_topic_names"),
+    _member("subscribed_topic_regex", "pattern of topics to which the member has subscribed, or "
+            "null"),
     Column(
         "assigned",
         pa.list_(pa.struct([("topic", TEXT), ("topic_id", TEXT), ("partitions", pa.list_(INT))])),
         "partitions of the member; null if the bytes are not those of a consumer",
     ),
+    Column("active_tasks", _OF_TASKS, "tasks of a member of a streams group; null in others"),
+    Column("standby_tasks", _OF_TASKS, "its tasks that keep a copy of their state"),
+    Column("warmup_tasks", _OF_TASKS, "its tasks that catch up before they move here"),
 )  # fmt: skip
 
 GROUP_MEMBERS = Table(

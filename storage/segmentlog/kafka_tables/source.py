@@ -11,7 +11,12 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from segmentlog.errors import CorruptCheckpointError, LogDirectoryError, MalformedRecordError
+from segmentlog.errors import (
+    CorruptCheckpointError,
+    LogDirectoryError,
+    MalformedRecordError,
+    SegmentLogError,
+)
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.messages.records import (
     CoordinatorRecord,
@@ -20,6 +25,7 @@ from segmentlog.format.messages.records import (
 )
 from segmentlog.format.newer import note
 from segmentlog.model import (
+    INTERNAL_TOPICS,
     METADATA_TOPIC,
     IsolationLevel,
     OnCorruptBatch,
@@ -108,6 +114,8 @@ class Source:
         Half of a log would show states that are long past.
         """
         partitions = self.directory.topics(internal=True).get(topic)
+        if not partitions and self._is_never_made(topic):
+            return
         if not partitions:
             raise LogDirectoryError(", ".join(self.directory.paths), self._why_not(topic))
         for partition in partitions:
@@ -117,6 +125,20 @@ class Source:
             with self.failures.of(each):
                 found = [*read(self.directory.log(*each))]
             yield from found
+
+    def _is_never_made(self, topic: str) -> bool:
+        """Whether the metadata of the cluster shows that nobody has made an internal topic yet.
+
+        A cluster makes it for its first transaction, or the first offset that is committed.
+        """
+        if topic not in INTERNAL_TOPICS or self.directory.where_renamed(topic):
+            return False
+        try:
+            known = metadata_rows(self.directory, "topics")
+            is_there = bool(known) or metadata_level(self.directory) is not None
+        except (SegmentLogError, OSError):
+            return False  # no metadata, or none that can be read
+        return is_there and topic not in {row["topic"] for row in known.values()}
 
     def _why_not(self, topic: str) -> str:
         """The reason for which a topic cannot be read, and the topics that are perhaps meant."""

@@ -1,5 +1,6 @@
 """Groups have the states that a coordinator computes from their records."""
 
+import shutil
 import struct
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 from coordinator_logs import Coordinator, commit_key, commit_value, message, text
 
 import segmentlog
+from segmentlog.kafka_tables import source
 
 TOPIC = "__consumer_offsets"
 CLASSIC, CONSUMER, SHARE, STREAMS, TOPOLOGY = 2, 3, 11, 17, 23
@@ -177,3 +179,40 @@ def test_members_name_topics_by_the_metadata(example_cluster: str) -> None:
     assert [("orders", [0, 1, 2])] * 3 == [
         (each["topic"], sorted(each["partitions"])) for (each,) in found.values()
     ]
+
+
+@pytest.mark.parametrize("name", ["groups", "group_offsets", "transactions"])
+def test_a_cluster_that_has_never_made_the_topic_has_no_rows(
+    name: str, example_cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its metadata knows no such topic; if it does, the logs are on other brokers."""
+    of_brokers = "__consumer_offsets" if name.startswith("group") else "__transaction_state"
+    shutil.copytree(
+        example_cluster, tmp_path / "copy", ignore=shutil.ignore_patterns(f"{of_brokers}-*")
+    )
+    with pytest.raises(segmentlog.LogDirectoryError, match=f"holds no partition of {of_brokers}"):
+        segmentlog.table(tmp_path / "copy", name)
+    rows = source.metadata_rows
+
+    def without(directory: Any, table: str) -> Any:
+        found = rows(directory, table)
+        return {key: row for key, row in found.items() if row.get("topic") != of_brokers}
+
+    monkeypatch.setattr(source, "metadata_rows", without)
+    assert segmentlog.table(tmp_path / "copy", name).num_rows == 0
+
+
+def test_a_pattern_and_tasks_of_members(tmp_path: Path) -> None:
+    log = Coordinator().add(
+        record(CONSUMER, "g", {"epoch": 1}),
+        record(5, "g", {"subscribed_topic_regex": "^orders-.*"}, member_id="m"),
+        record(STREAMS, "s", {"epoch": 1}), record(19, "s", {"client_id": "c"}, member_id="n"),
+        record(22, "s", {"active_tasks": [{"subtopology_id": "0", "partitions": [1, 2]}],
+                         "warmup_tasks": [{"subtopology_id": "1", "partitions": [0]}]},
+               member_id="n"),
+    )  # fmt: skip
+    of_g, of_s = segmentlog.table(log.write(tmp_path), "group_members").to_pylist()
+    assert (of_g["subscribed_topic_regex"], of_g["active_tasks"]) == ("^orders-.*", None)
+    assert of_s["active_tasks"] == [{"subtopology_id": "0", "partitions": [1, 2]}]
+    assert of_s["warmup_tasks"] == [{"subtopology_id": "1", "partitions": [0]}]
+    assert (of_s["standby_tasks"], of_s["subscribed_topic_regex"]) == ([], None)
