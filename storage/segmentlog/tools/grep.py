@@ -1,5 +1,6 @@
 """``segmentlog grep``: the records whose keys, values or headers match a pattern."""
 
+import contextlib
 import os
 import re
 import secrets
@@ -16,19 +17,22 @@ import pyarrow.compute as pc
 import typer
 
 from segmentlog.cluster.known_losses import missing_offsets
-from segmentlog.errors import OptionError
+from segmentlog.errors import OptionError, SegmentLogError
+from segmentlog.format.kernels.memory import Int64s
 from segmentlog.model import (
     INTERNAL_TOPICS,
     LEAST_LONG,
     IsolationLevel,
     LogSlice,
+    OffsetRange,
     OnCorruptBatch,
     ReadUpTo,
     ScanPolicy,
     TimestampRange,
+    TopicPartition,
 )
 from segmentlog.reads.choose import missing_of, partitions_of
-from segmentlog.reads.log import find_bounds
+from segmentlog.reads.log import Log, find_bounds
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.tools import arguments
 from segmentlog.tools.failures import Failed, log_of
@@ -97,10 +101,10 @@ def grep(
     """Find records whose keys or values match a pattern, in all partitions, on all cores.
 
     With --key, --value or --header, only keys, values or headers are searched. Each record is a
-    line. Records of aborted transactions are found, too. The exit status is that of grep: 0 if a
-    record was found, 1 if no record was found, and 2 if something could not be read. Damaged
-    batches, missing offsets and missing partitions are named on standard error, and all others are
-    searched.
+    line. Records of aborted transactions are found, too, and marked. The exit status is that of
+    grep: 0 if a record was found, 1 if no record was found, and 2 if something could not be read.
+    Damaged batches, missing offsets and missing partitions are named on standard error, and all
+    others are searched.
     """
     if paths:
         arguments.refuse_swapped("PATTERN", pattern, paths[0], "segmentlog grep PATTERN DIR")
@@ -249,6 +253,7 @@ class _Search:
         wanted = {*pattern.columns, "offset"}
         if shows_rows:
             wanted |= {"topic", "partition", "key", "value", "timestamp"}
+        self._logs: dict[TopicPartition, Log] | None = {} if shows_rows else None
         self._columns = sorted(wanted | {"timestamp"} if has_times else wanted)
         self._filters = has_times
 
@@ -264,7 +269,10 @@ class _Search:
         for each in partitions_of(directory, topics, partitions, missing):
             if topics or each.topic not in INTERNAL_TOPICS:
                 with self.failed.of(each):
-                    logs.append(log_of(directory, each, self.failed))
+                    log = log_of(directory, each, self.failed)
+                    logs.append(log)
+                    if self._logs is not None:
+                        self._logs[each] = log
         found: list[LogSlice] = []
         for log in logs:
             with self.failed.of(log.topic_partition):
@@ -292,6 +300,7 @@ class _Search:
     def _search(
         self, log_slice: LogSlice, advance: Callable[[int], object]
     ) -> Iterator[pa.RecordBatch]:
+        aborted: _Aborted | None = None  # only a slice with matches needs them
         with self.failed.of(log_slice.topic_partition):
             for rows in scan(log_slice, self._columns, self._policy, self.failed):
                 matches = self._pattern.rows(rows)
@@ -302,8 +311,49 @@ class _Search:
                     )
                     matches = matches.filter(is_within)
                 if matches.num_rows:
-                    yield matches
+                    aborted = self._aborted(log_slice) if aborted is None else aborted
+                    yield aborted.marked(matches)
         advance(log_slice.n_bytes)
+
+    def _aborted(self, log_slice: LogSlice) -> "_Aborted":
+        """The offsets of aborted records in a slice; none where the log cannot tell.
+
+        A transaction that is open may still be committed.
+        """
+        from segmentlog.audits.log_offsets import Content, log_contents
+
+        starts, ends = [], []
+        log = self._logs.get(log_slice.topic_partition) if self._logs is not None else None
+        if log is not None:
+            with contextlib.suppress(SegmentLogError):
+                stable = log.end_offset(
+                    self._read_up_to, isolation_level=IsolationLevel.READ_COMMITTED
+                )
+                end = min(log_slice.end_offset, stable)
+                policy = ScanPolicy(isolation_level=IsolationLevel.READ_COMMITTED)
+                if log_slice.start_offset < end:
+                    offsets = OffsetRange(log_slice.start_offset, end)
+                    for found in log_contents(log, offsets, policy):
+                        is_aborted = found.content == Content.ABORTED
+                        starts += found.first[is_aborted].tolist()
+                        ends += found.end[is_aborted].tolist()
+        return _Aborted(np.array(starts, np.int64), np.array(ends, np.int64))
+
+
+class _Aborted(NamedTuple):
+    """Ranges of offsets whose records were aborted: first offsets, and ends."""
+
+    starts: Int64s
+    ends: Int64s
+
+    def marked(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows with the column ``aborted`` if one of them is."""
+        if not len(self.starts):
+            return rows
+        offsets = rows.column("offset").to_numpy()
+        slots = np.searchsorted(self.starts, offsets, "right") - 1
+        is_aborted = (slots >= 0) & (offsets < self.ends[slots])
+        return rows.append_column("aborted", pa.array(is_aborted)) if is_aborted.any() else rows
 
 
 def _line_writer(

@@ -251,6 +251,8 @@ def row_as_json(row: Mapping[str, Any]) -> str:
         line += f', "{name}": {_json(_as_text(row[name]))}'
     if "headers" in row:
         line += f', "headers": {_json_headers(_pairs(row, _as_text))}'
+    if row.get("aborted"):
+        line += ', "aborted": true'
     return escape_json(f"{line}}}")
 
 
@@ -261,7 +263,8 @@ def row_as_text(row: Mapping[str, Any], place: str, in_quotes: Callable[[Any], s
     """
     texts = _texts(row["key"], row["value"], in_quotes)
     headers = _header_texts(_pairs(row, lambda data: data), in_quotes)
-    return " ".join([place, iso_time(row["timestamp"]), *texts, *headers])
+    marks = ["(aborted)"] if row.get("aborted") else []
+    return " ".join([place, iso_time(row["timestamp"]), *texts, *headers, *marks])
 
 
 def _pairs(row: Mapping[str, Any], text: Callable[[bytes], _T]) -> list[tuple[_T, _T]]:

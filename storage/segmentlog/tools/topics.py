@@ -6,6 +6,7 @@ and between two entries the offsets are taken to be evenly spread.
 """
 
 import logging
+import os
 import sys
 import time
 from bisect import bisect_right
@@ -20,6 +21,8 @@ from numpy.typing import NDArray
 from segmentlog.cluster.directory_settings import read_partition_counts
 from segmentlog.cluster.known_losses import known_losses, missing_offsets
 from segmentlog.errors import CorruptCheckpointError, SegmentLogError
+from segmentlog.format.names import CLEANER_OFFSET_CHECKPOINT
+from segmentlog.log.checkpoint import read_offsets
 from segmentlog.log.segment import Segment
 from segmentlog.model import INTERNAL_TOPICS, LARGEST_LONG, TopicPartition
 from segmentlog.reads.choose import missing_of, partitions_of
@@ -64,8 +67,9 @@ def topics(
     The command reads names, checkpoints and a few index entries, so it is quick on logs of any
     size. The bars show records over time; all topics share one time axis. Times before the year
     2000, far in the future, or of a few records far from all others do not stretch it: a topic
-    that has no others has an axis of its own, marked with *. The exit status is 1 if a partition
-    is missing, lacks offsets or cannot be read.
+    that has no others has an axis of its own, marked with *. Records are counted by their offsets:
+    a topic that was compacted, marked with ≤, has fewer. The exit status is 1 if a partition is
+    missing, lacks offsets or cannot be read.
     """
     with progress("topics", None, is_bytes=False) as bar:
         opened = open_log_dir(*tier.beside(paths))
@@ -102,6 +106,7 @@ class TopicSummary(NamedTuple):
     #: others
     points: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]]
     problems: Sequence[str]  # reasons why partitions are missing or cannot be read
+    is_compacted: bool = False  # so that there are at most so many records as offsets
 
     @property
     def rate(self) -> float | None:
@@ -141,6 +146,7 @@ class TopicSummary(NamedTuple):
             "records": self.records, "bytes": self.n_bytes, "recordsPerSecond": self.rate,
             "firstTimestamp": self.first_ms, "lastTimestamp": self.last_ms,
             "recordsOverTime": counts, "problems": list(self.problems),
+            "recordsAtMost": self.is_compacted,
         }  # fmt: skip
 
 
@@ -203,7 +209,7 @@ def _summary(
     problems: list[str],
     begin: Callable[[str], object],
 ) -> TopicSummary:
-    records = n_bytes = 0
+    records, n_bytes, is_compacted = 0, 0, False
     points, times = [], list[int]()
     for log in logs:
         begin(str(log.topic_partition))
@@ -211,6 +217,7 @@ def _summary(
             n_bytes += log.size_bytes
             records += log.log_end_offset - log.log_start_offset
             records -= sum(lost.end_offset - lost.start_offset for lost in known_losses(log))
+            is_compacted |= _is_cleaned(log)
             problems += [f"{log.topic_partition}: {reason}" for reason in missing_offsets(log)]
             if log.end.damaged_from is not None:
                 problems.append(f"{log.topic_partition}: {damaged_end(log.end.damaged_from)}")
@@ -224,8 +231,17 @@ def _summary(
             points.append(_rising(pairs, start, end))
     first, last = min(times, default=None), max(times, default=None)
     return TopicSummary(
-        topic, n_here, n_partitions, records, n_bytes, first, last, points, problems
+        topic, n_here, n_partitions, records, n_bytes, first, last, points, problems, is_compacted
     )
+
+
+def _is_cleaned(log: Log) -> bool:
+    """Whether a compaction may have removed records of a log between others."""
+    try:
+        cleaned = read_offsets(os.path.dirname(log.path), CLEANER_OFFSET_CHECKPOINT)
+    except (SegmentLogError, OSError):
+        return False  # it says nothing; verify reports it
+    return cleaned.get(log.topic_partition, -1) > log.log_start_offset
 
 
 def _are_plausible(times: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -340,7 +356,7 @@ def _table(found: Sequence[TopicSummary]) -> str:
             escape(each.topic),
             str(each.n_here) if each.n_here == each.n_partitions
             else f"{each.n_here} of {each.n_partitions}",
-            f"{each.records:,}", f"{each.n_bytes:,}",
+            f"{'≤' * each.is_compacted}{each.records:,}", f"{each.n_bytes:,}",
             "-" if each.rate is None else f"{each.rate:,.3g}", time_cell(each.first_ms),
             time_cell(each.last_ms), _over_time(each, shared),
         ]

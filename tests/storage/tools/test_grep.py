@@ -220,3 +220,32 @@ def test_an_expression_is_refused_in_python() -> None:
     """The error is typed."""
     with pytest.raises(OptionError, match="RE2"):
         Pattern("(", ["key"])
+
+
+@pytest.mark.parametrize("options", [(), ("--json",), ("--count",)])
+def test_records_of_aborted_transactions_are_marked(
+    run: Run, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """An open transaction may still be committed, so its records are not."""
+    base, found = 0, b""
+    for producer, end in ((7, 0), (8, 1), (9, None)):  # aborts, commits, stays open
+        records = [
+            Record(base + i, 1_760_000_000_000, b"k", b"paid %d" % producer) for i in (0, 1)
+        ]
+        found += encode_batch(records, attributes=16, producer=(producer, 0, 0))
+        base += 2
+        if end is not None:
+            marker = Record(base, 1_760_000_000_000, bytes((0, 0, 0, end)), bytes(6))
+            found += encode_batch([marker], attributes=48, producer=(producer, 0, -1))
+            base += 1
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / f"t-0/{0:020d}.log").write_bytes(found)
+    done = run("grep", "paid", str(tmp_path), *options)
+    lines = done.stdout.splitlines()
+    if options == ("--count",):
+        assert lines == ["6"]
+        return
+    marked = [("aborted" in line, "paid 7" in line) for line in lines]
+    assert marked == [(True, True)] * 2 + [(False, False)] * 4
+    if options:
+        assert [json.loads(line).get("aborted") for line in lines] == [True] * 2 + [None] * 4

@@ -28,6 +28,7 @@ def test_a_line_a_topic(run: Run, example_data: str) -> None:
         :6
     ]
     assert customers.startswith("customers ")
+    assert customers.split()[2] == "≤122"  # it was compacted
     assert payments.split()[-1].startswith("█▁")
     assert "__transaction_state" in run("topics", example_data, "--internal").stdout
     assert 2 == len(run("topics", example_data, "--topic", "orders").stdout.splitlines())
