@@ -117,13 +117,9 @@ if TYPE_CHECKING:
         delete_topic,
         sweep,
     )
-    from segmentlog.maintain.recover import (
-        IndexedSegment,
-        RecoveryKind,
-        RecoveryStep,
-        recover,
-        reindex,
-    )
+    from segmentlog.maintain.health.faults import StartAction, StartStep
+    from segmentlog.maintain.health.mend import RecoveryKind, RecoveryStep
+    from segmentlog.maintain.recover import IndexedSegment, recover, reindex
     from segmentlog.maintain.restoration.plan import (
         GroupOffset,
         OpenTransactions,
@@ -141,7 +137,6 @@ if TYPE_CHECKING:
     )
     from segmentlog.maintain.retain import Hold, KeptSegment, Reason, RemovedSegment, retain
     from segmentlog.maintain.start.preflight import preflight
-    from segmentlog.maintain.start.steps import StartAction, StartStep
     from segmentlog.maintain.verification.compare import (
         ComparedPartition,
         Comparison,
@@ -406,7 +401,9 @@ _look_up, __dir__ = _exported(
         "maintain.compaction.compact": "CompactedPartition compact",
         "maintain.compaction.erase": "CopyKind ErasedPartition RemainingCopy erase",
         "maintain.deletes": "DeletedRecords DeletedTopic delete_records delete_topic sweep",
-        "maintain.recover": "IndexedSegment RecoveryKind RecoveryStep recover reindex",
+        "maintain.health.faults": "StartAction StartStep",
+        "maintain.health.mend": "RecoveryKind RecoveryStep",
+        "maintain.recover": "IndexedSegment recover reindex",
         "maintain.restoration.plan": (
             "GroupOffset OpenTransactions Restoration RestoredPartition creation_commands "
             "propose_placement reassignment_json"
@@ -415,7 +412,6 @@ _look_up, __dir__ = _exported(
         "maintain.restoration.undelete": "RenamedPartition renamed_partitions undelete",
         "maintain.retain": "Hold KeptSegment Reason RemovedSegment retain",
         "maintain.start.preflight": "preflight",
-        "maintain.start.steps": "StartAction StartStep",
         "maintain.verification.compare": "ComparedPartition Comparison Side compare",
         "maintain.verification.findings": "Finding FindingKind Severity",
         "maintain.verification.verify": "verify",

@@ -19,7 +19,7 @@ file.
 import io
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from types import MappingProxyType
 
@@ -380,6 +380,8 @@ def _unescape(match: re.Match[str]) -> str:
     code = match[1]
     if len(code) == 5:
         return chr(int(code[1:], 16))
+    if code == "u":
+        raise ValueError("\\u is not followed by four hexadecimal digits")
     return _CONTROL.get(code, code)
 
 
@@ -396,24 +398,44 @@ def read_meta_properties(directory: str) -> Mapping[str, str]:
 
 
 def read_properties(path: str) -> Mapping[str, str]:
-    """Keys and values of a file of Java's properties."""
+    """Keys and values of a file of Java's properties, without blanks around the values."""
     data = read_whole(
         path, lambda reason: CorruptCheckpointError(path, 1, reason, "restore the file")
     )
-    return parse_properties(data)
+    try:
+        return {key: value.strip() for key, value in parse_properties(data).items()}
+    except ValueError as error:
+        raise CorruptCheckpointError(path, 1, str(error), "restore the file") from None
 
 
 def parse_properties(data: bytes) -> Mapping[str, str]:
-    """Keys and values of the bytes of such a file."""
+    """Keys and values of the bytes of such a file, as ``java.util.Properties`` loads them.
+
+    Blanks at the end of a value stay.  Raises `ValueError` at a malformed escape.
+    """
     properties = {}
-    for line in data.decode("latin-1").splitlines():
-        stripped = line.strip()
-        if stripped and stripped[0] not in "#!":
-            # Divided by the first ``=``, ``:`` or blank that is not escaped.
-            match = re.match(r"((?:\\.|[^\\=:\s])*)\s*[=:]?\s*(.*)", stripped, re.DOTALL)
-            key, value = (match[1], match[2]) if match else (stripped, "")
-            properties[_ESCAPE.sub(_unescape, key)] = _ESCAPE.sub(_unescape, value)
+    for line in _logical_lines(data.decode("latin-1")):
+        # Divided by the first ``=``, ``:`` or blank that is not escaped.
+        match = re.match(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", line, re.DOTALL)
+        key, value = (match[1], match[2]) if match else (line, "")
+        properties[_ESCAPE.sub(_unescape, key)] = _ESCAPE.sub(_unescape, value)
     return properties
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Lines without comments; a backslash at the end of a line continues it."""
+    before = ""
+    for line in re.split(r"\r\n|\r|\n", text):
+        stripped = line.lstrip(" \t\f")
+        if not before and (not stripped or stripped[0] in "#!"):
+            continue
+        joined = before + stripped
+        n_escapes = len(joined) - len(joined.rstrip("\\"))
+        before = joined[:-1] if n_escapes % 2 else ""
+        if not before:
+            yield joined
+    if before:
+        yield before
 
 
 def read_topic_id(partition_path: str) -> str | None:

@@ -127,9 +127,12 @@ class EpochStarts:
         for row in np.flatnonzero(highest[1:] > highest[:-1]).tolist():
             self._starts.append((int(highest[row + 1]), int(headers[row, layout.BASE_OFFSET])))
 
-    def write(self) -> bool:
-        """Replace the file if its contents differ; returns whether they did."""
-        is_changed = self._read != tuple(self._starts)
+    def write(self, *, is_forced: bool = False) -> bool:
+        """Replace the file if its entries differ; returns whether it was replaced.
+
+        `is_forced`: whether its text is also wrong if its entries are right.
+        """
+        is_changed = is_forced or self._read != tuple(self._starts)
         if is_changed:
             write_leader_epochs(self.path, self._starts)
         return is_changed

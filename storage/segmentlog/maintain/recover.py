@@ -6,7 +6,6 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from enum import StrEnum
 from typing import NamedTuple
 
 from segmentlog.arguments import LARGEST_INT, one_dialect, one_of, whole_number
@@ -21,6 +20,7 @@ from segmentlog.format.names import (
 from segmentlog.log.listing import list_segments
 from segmentlog.log.segment import Segment, find_log_end
 from segmentlog.log.swaps import has_swaps
+from segmentlog.maintain.health.mend import RecoveryStep
 from segmentlog.model import INDEX_INTERVAL_BYTES, LOCK_TIMEOUT_SECONDS, RecoverAt, TopicPartition
 from segmentlog.store.partitions import list_partitions
 from segmentlog.store.paths import local_path, why_not_there
@@ -29,76 +29,6 @@ from segmentlog.store.system_errors import is_of_one, storage_error, storage_err
 from segmentlog.txn.change import take
 from segmentlog.txn.guard import list_guards
 from segmentlog.txn.state import STATE_FILE
-
-
-class RecoveryKind(StrEnum):
-    """The kind of a step; values never change, because programs read reports."""
-
-    COMMIT_ENDED = "commit-ended"  #: a commit was finished or undone, or its guard removed
-    CHECKPOINT_MENDED = "checkpoint-mended"  #: a damaged file of offsets was made readable again
-    LOG_START_LOWERED = "log-start-lowered"  #: it lay beyond the log end and the high watermark
-    LEADER_EPOCHS_BUILT = "leader-epochs-built"  #: the file was damaged or lost
-    TOPIC_ID_WRITTEN = "topic-id-written"  #: partition.metadata, from the cluster's metadata
-    SNAPSHOT_PUT_ASIDE = "snapshot-put-aside"  #: of the cluster's metadata; an older one is whole
-    SEGMENT_SPLIT = "segment-split"  #: its indexes could not hold its offsets
-    INDEXES_BUILT = "indexes-built"  #: those of times were missing, or ended in zeros
-    INDEXES_REMOVED = "indexes-removed"  #: index files without a log
-    LOG_RECOVERED = "log-recovered"  #: a log was read, and its indexes were built again
-    LOG_CUT = "log-cut"  #: bytes after the last good batch were cut off
-    LOG_SALVAGED = "log-salvaged"  #: bad bytes were left out, and good batches after them kept
-    LOG_FAILED = "log-failed"  #: a log could not be recovered, and was left as it was
-    HIGH_WATERMARK_LOWERED = "high-watermark-lowered"  #: to the end of its log
-    MARKED_CLEAN = "marked-clean"  #: the directory has the mark of a clean stop again
-    NOT_MARKED = "not-marked"  #: a starting broker would refuse the directory, or lose logs in it
-
-
-class RecoveryStep(NamedTuple):
-    """One step of a recovery, or of its dry run.
-
-    A step that concerns the whole directory has no topic, and has partition -1.  All other numbers
-    are -1, and `kept` is empty, if they do not apply to the kind of the step.
-
-    Attributes
-    ----------
-    path : of the directory that the step has changed.
-    end_offset : the log end offset afterwards.
-    cut_to : offset after the last record that is lost: the offsets from `end_offset` up to this
-        one are cut off, or were missing already if only a high watermark is lowered or indexes
-        are removed.  It equals `end_offset` if only the bytes of a torn tail are cut off.
-    good_from : offset of the first whole batch after the bad one, which is cut off, too.  Without
-        such a batch, the bad bytes are a torn tail.
-    n_bytes : number of bytes that are cut off or left out, zeros of preallocation included.
-    kept : names of the ``.broken`` files in `path` that hold these bytes; none in a dry run.
-    message : the step in words.
-    n_records : number of records in the whole batches that are cut off.
-    first_timestamp, last_timestamp : their least and largest timestamps, in epoch milliseconds.
-    """
-
-    kind: RecoveryKind
-    topic: str
-    partition: int
-    path: str
-    message: str
-    end_offset: int = -1
-    cut_to: int = -1
-    good_from: int = -1
-    n_bytes: int = -1
-    kept: tuple[str, ...] = ()
-    n_records: int = -1
-    first_timestamp: int = -1
-    last_timestamp: int = -1
-
-    @property
-    def has_lost_batches(self) -> bool:
-        """Whether whole batches after a damaged batch are cut off: more than a torn tail."""
-        return self.good_from >= 0
-
-    @property
-    def has_lost_records(self) -> bool:
-        """Whether acknowledged records may be gone; another replica may have them."""
-        kinds = {RecoveryKind.HIGH_WATERMARK_LOWERED, RecoveryKind.LOG_SALVAGED}
-        is_sign = self.kind is RecoveryKind.INDEXES_REMOVED and self.cut_to >= 0
-        return self.has_lost_batches or self.kind in kinds or is_sign
 
 
 @one_dialect()

@@ -3,43 +3,33 @@
 First, unfinished commits are finished or undone.  Then, without the mark of a clean stop, every
 log is recovered as a starting broker recovers it.  Then high watermarks and recovery points are
 corrected.  The mark comes last: after a crash before it, the next recovery begins again.
+
+A recovery is a plan of mends (`segmentlog.maintain.health`), each made once those before it are
+done; a dry run shows the same mends, and carries none of them out.
 """
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import TypeAlias
 
 from segmentlog.errors import (
     CorruptCheckpointError,
-    CorruptLogError,
     LogDirectoryError,
     SegmentLogError,
     UnsupportedFormatError,
 )
-from segmentlog.format.messages.reader import uuid_text
 from segmentlog.format.names import (
     CLEAN_SHUTDOWN_FILE,
-    CLEANER_OFFSET_CHECKPOINT,
-    HIGH_WATERMARK_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
-    LOG_START_CHECKPOINT,
     PARTITION_METADATA_FILE,
-    RECOVERY_POINT_CHECKPOINT,
     DirectoryState,
     partition_path,
 )
-from segmentlog.log.checkpoint import (
-    ReadCheckpoints,
-    read_offsets,
-    read_topic_id,
-    readable_offsets,
-    write_offsets,
-)
+from segmentlog.log.checkpoint import ReadCheckpoints
 from segmentlog.log.index_builder import rebuild_indexes
-from segmentlog.log.leader_epochs import EpochStarts
 from segmentlog.log.listing import (
-    SegmentFiles,
     indexes_without_log,
     left_out,
     list_segments,
@@ -47,47 +37,39 @@ from segmentlog.log.listing import (
     remove_indexes_without_log,
 )
 from segmentlog.log.segment import Segment, find_log_end
-from segmentlog.log.swaps import finish_swaps, has_swaps, is_zeros, keep_segment, keep_tail
+from segmentlog.log.swaps import finish_swaps, has_swaps, keep_segment
 from segmentlog.log.walk import find_good_end
-from segmentlog.maintain.recover import RecoveryKind, RecoveryStep
-from segmentlog.maintain.salvage import plan_salvages, salvage
-from segmentlog.maintain.start.directories import BrokerStart
-from segmentlog.maintain.start.steps import METADATA_TOPIC_ID
-from segmentlog.model import LARGEST_LONG, METADATA_TOPIC, TopicPartition
-from segmentlog.reads.cluster_image import RECORDS, fold
-from segmentlog.reads.log_directory import open_log_dir
-from segmentlog.reads.metadata_log import (
-    Snapshot,
-    is_whole,
-    list_metadata_snapshots,
-    metadata_path,
-    read_metadata,
+from segmentlog.maintain.health.checkpoints import checkpoint_mends, log_start_mend
+from segmentlog.maintain.health.faults import StartStep, is_within
+from segmentlog.maintain.health.leader_epochs import epochs_mend
+from segmentlog.maintain.health.mend import (
+    Mend,
+    Plan,
+    RecoveryKind,
+    RecoveryStep,
+    Tense,
+    Words,
+    said,
 )
+from segmentlog.maintain.health.topic_ids import METADATA_TOPIC_ID, topic_id_of
+from segmentlog.maintain.salvage import Salvage, plan_salvages, salvage
+from segmentlog.maintain.start.directories import BrokerStart
+from segmentlog.maintain.start.steps import snapshot_fault
+from segmentlog.model import LARGEST_LONG, METADATA_TOPIC, TopicPartition
+from segmentlog.reads.cluster_image import topic_ids_by_name
+from segmentlog.reads.log_directory import open_log_dir
+from segmentlog.reads.metadata_log import list_metadata_snapshots, metadata_path
 from segmentlog.store.durable import create_file, do_together, remove_file, sync_directory
 from segmentlog.store.partitions import NamedPartition, list_partitions
-from segmentlog.store.readable import FileType, exists, is_directory, status_of
+from segmentlog.store.readable import FileType, exists, is_directory
 from segmentlog.store.system_errors import FULL, storage_errors
 from segmentlog.txn.change import HeldDirectory
 from segmentlog.txn.guard import Fate, fate_of, list_guards
-from segmentlog.txn.recover_log import (
-    RecoveryPlan,
-    first_unsplit,
-    plan_recovery,
-    recover_log,
-)
+from segmentlog.txn.recover_log import RecoveryPlan, first_unsplit, plan_recovery, recover_log
 from segmentlog.txn.state import State
 from segmentlog.txn.topics import write_topic_id
 
 _METADATA = TopicPartition(METADATA_TOPIC, 0)
-#: The checkpoints at the top of a log directory, and what is done without their entries.
-_WITHOUT = {
-    RECOVERY_POINT_CHECKPOINT: "all bytes of all logs are read, unless they were cleanly stopped",
-    LOG_START_CHECKPOINT: "other logs begin with their first segment, and records that "
-    "DeleteRecords has deleted there may be seen again",
-    HIGH_WATERMARK_CHECKPOINT: "reads of other logs end at their log ends, until a broker has "
-    "agreed with its replicas on a high watermark",
-    CLEANER_OFFSET_CHECKPOINT: "compaction begins again with the first segment of each log",
-}
 _MOST_RANGES = 5  #: of offsets, that a message names
 
 _TOGETHER = 64  #: logs that are planned, and then recovered together; a report follows each time
@@ -114,10 +96,11 @@ class DirectoryRecovery:
         self._held = held
         self._directory = held.directory
         self._interval_bytes = interval_bytes
-        self._dry_run = not held.may_write
         self._progress = progress
         self._metadata = metadata
         self._salvages = salvages
+        #: carries plans out, or only shows them
+        self._run: _Runs = _Carried() if held.may_write else _Shown()
         self._mark = os.path.join(held.directory, CLEAN_SHUTDOWN_FILE)
         self._ends: dict[TopicPartition, int] = {}
         self._synced_to: dict[TopicPartition, int] = {}
@@ -131,11 +114,14 @@ class DirectoryRecovery:
         A log that cannot be recovered is not changed, and the directory stays without the mark of
         a clean stop.
         """
-        yield from self._guards()
-        if self._dry_run and list_guards(self._directory):
+        commits = _Commits(self._held)
+        yield from self._run.steps(commits)
+        if not self._run.goes_on_after(commits):
             return  # the logs are still as before the undo or the finish
         mended: dict[str, Mapping[TopicPartition, int]] = {}
-        yield from self._checkpoints(mended)
+        for path, mend in checkpoint_mends(self._directory, mended):
+            self._mended.add(path)
+            yield from self._run.steps(mend)
         self._known = ReadCheckpoints(self._directory, mended)
         yield from self._metadata_log()
         is_clean = self._held.is_clean
@@ -150,7 +136,10 @@ class DirectoryRecovery:
             logs = [_OneLog(each) for each in partitions[begin : begin + _TOGETHER]]
             for log in logs:
                 self._prepare(log, is_clean=is_clean)
-            self._recover([(log, log.plan) for log in logs if log.plan is not None])
+            planned = [each for each in logs if each.plan is not None]
+            if planned:
+                self._run.quietly(self._begin)
+                self._run.together(self._recover, planned)
             for log in logs:
                 yield from log.steps
                 self._is_whole &= not log.has_failed
@@ -163,38 +152,10 @@ class DirectoryRecovery:
                     self._synced_to[log.topic_partition] = log.end_offset
             if self._full:  # the other logs would fail, too, each with a line of its own
                 raise self._full[0]
-        yield from self._high_watermarks()
-        yield from self._close()
-
-    def _checkpoints(
-        self, mended: dict[str, Mapping[TopicPartition, int]]
-    ) -> Iterator[RecoveryStep]:
-        """Make the damaged checkpoints at the top readable again; `mended` takes their entries.
-
-        The damaged bytes stay beside them, and the entries of whole lines are used, except where
-        none at all do less harm than wrong ones: a lost recovery point only costs time.
-        """
-        for name, without in _WITHOUT.items():
-            try:
-                read_offsets(self._directory, name)
-            except CorruptCheckpointError as error:
-                is_kept = name in {HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT}
-                found = readable_offsets(self._directory, name) if is_kept else {}
-                mended[name] = found
-                self._mended.add(error.path)
-                message = f"{name}, line {error.line}: {error.reason}; "
-                kept: tuple[str, ...] = ()
-                if not self._dry_run:
-                    if not is_zeros(error.path, 0):
-                        kept = (os.path.basename(keep_tail(error.path, 0)),)
-                    write_offsets(self._directory, name, found)
-                if is_kept:
-                    entries = f"{len(found)} entr{'y' if len(found) == 1 else 'ies'}"
-                    would = "would be" if self._dry_run else "were"
-                    message += f"{entries} in whole lines {would} kept; "
-                message += without + (f"; the damaged file is kept as {kept[0]}" if kept else "")
-                step = self._step(RecoveryKind.CHECKPOINT_MENDED, message)
-                yield step._replace(kept=kept)
+        yield from self._run.steps(self._lowered())
+        self._run.quietly(self._move_points)
+        if self._is_whole:
+            yield from self._close()
 
     def _metadata_log(self) -> Iterator[RecoveryStep]:
         """Mend the files beside the log of the cluster's metadata, and put snapshots aside.
@@ -206,16 +167,21 @@ class DirectoryRecovery:
             return
         log = _OneLog(NamedPartition(_METADATA, path, DirectoryState.CURRENT, FileType.DIRECTORY))
         with log.failing(self._full):
-            self._put_snapshots_aside(log)
-            self._leader_epochs(log, None, 0)
-            self._topic_id(log)
+            for mend in (
+                *self._snapshots(log), *self._leader_epochs(log, None, 0), *self._topic_id(log)
+            ):  # fmt: skip
+                log.steps += self._run.steps(mend)
         self._is_whole &= not log.has_failed
         yield from log.steps
 
-    def _put_snapshots_aside(self, log: "_OneLog") -> None:
+    def _snapshots(self, log: "_OneLog") -> Iterator[Mend]:
+        """Put damaged snapshots aside, if an older one and the log have the same records."""
         damaged = []
         for snapshot in reversed(list_metadata_snapshots(log.path)):
-            if _is_good(snapshot):
+            fault = snapshot_fault(snapshot.path)
+            if isinstance(fault, OSError | UnsupportedFormatError):
+                raise fault  # nothing shows that it is damaged
+            if fault is None:
                 break
             damaged.append(snapshot)
         else:
@@ -235,82 +201,58 @@ class DirectoryRecovery:
                 "not join an older one: copy the directory from another controller or broker"
             )
             raise LogDirectoryError(log.path, reason)
-        kept: tuple[str, ...] = ()
-        if not self._dry_run:
+
+        def put_aside() -> list[str]:
             self._begin()
-            kept = tuple(os.path.basename(keep_segment(each.path)) for each in damaged)
+            kept = [keep_segment(each.path) for each in damaged]
             sync_directory(log.path)
+            return kept
+
         older = (
             "the log is whole from its begin"
             if snapshot is None
             else (f"{os.path.basename(snapshot.path)} and the log have the same records")
         )
-        does = f"would put {names} aside" if self._dry_run else f"put {names} aside"
-        log.add(RecoveryKind.SNAPSHOT_PUT_ASIDE, f"{does}, which is damaged: {older}", kept)
+        words = (Tense("put", "would put"), f" {names} aside, which is damaged: {older}")
+        yield log.mend(log.step(RecoveryKind.SNAPSHOT_PUT_ASIDE), words, put_aside)
 
     @cached_property
     def _topic_ids(self) -> Mapping[str, str]:
         """Topic ids by name, from the cluster's metadata; none without it."""
         path = metadata_path(self._metadata or self._directory)
-        if path is None:
-            return {}
-        topics = fold(read_metadata(path, RECORDS["topics"])).tables["topics"]
-        return {row["topic"]: uuid_text(topic_id) for topic_id, row in topics.items()}
+        return {} if path is None else topic_ids_by_name(path)
 
-    def _topic_id(self, log: "_OneLog") -> None:
+    def _topic_id(self, log: "_OneLog") -> Iterator[Mend]:
         """Write the topic id of a log whose ``partition.metadata`` is damaged or missing."""
-        error = None
-        try:
-            if read_topic_id(log.path) is not None:
-                return
-        except CorruptCheckpointError as found:
-            error = found
+        path = os.path.join(log.path, PARTITION_METADATA_FILE)
+        found = topic_id_of(path)
+        if isinstance(found, str):
+            return
         is_of_metadata = log.topic_partition == _METADATA
         topic_id = (
             METADATA_TOPIC_ID if is_of_metadata else self._topic_ids.get(log.topic_partition.topic)
         )
         if topic_id is None:
-            if error is not None:
-                reason = (
-                    f"{error.reason}, and there is no metadata of a cluster that has its topic id"
-                )
+            if found is not None:
+                reason = f"{found[1]}, and there is no metadata of a cluster that has its topic id"
                 remedy = (
                     "name the log directory with __cluster_metadata-0 (--metadata), or restore "
                     "the file from another replica"
                 )
-                raise CorruptCheckpointError(error.path, error.line, reason, remedy)
+                raise CorruptCheckpointError(path, 1, reason, remedy)
             return
-        self._mended.add(os.path.join(log.path, PARTITION_METADATA_FILE))
-        if not self._dry_run:
+        self._mended.add(path)
+
+        def write() -> None:
             write_topic_id(log.path, topic_id)
             sync_directory(log.path)
-        why = "it was missing" if error is None else error.reason
-        does = "would write" if self._dry_run else "wrote"
-        log.add(
-            RecoveryKind.TOPIC_ID_WRITTEN,
-            f"{does} partition.metadata with topic id {topic_id} of the cluster's metadata: {why}",
+
+        why = "it was missing" if found is None else found[1]
+        words = (
+            Tense("wrote", "would write"),
+            f" partition.metadata with topic id {topic_id} of the cluster's metadata: {why}",
         )
-
-    def _guards(self) -> Iterator[RecoveryStep]:
-        """Finish or undo the commits of writers that are gone."""
-        if not self._dry_run:
-            for sentence in self._held.end_changes(is_asked=True):
-                yield self._step(RecoveryKind.COMMIT_ENDED, sentence)
-            return
-        state = State.read(self._directory)
-        for guard in list_guards(self._directory):
-            match fate_of(guard, guard.intent(), state):
-                case Fate.NOT_BEGUN:
-                    message = f"would remove {guard.path}, which had not begun to write"
-                case Fate.DECIDED:
-                    message = f"would finish the commit of {guard.path}"
-                case Fate.UNDECIDED:
-                    message = f"would undo the commit of {guard.path}"
-            yield self._step(RecoveryKind.COMMIT_ENDED, message)
-
-    def _step(self, kind: RecoveryKind, message: str) -> RecoveryStep:
-        """A step that concerns the directory."""
-        return RecoveryStep(kind, "", -1, self._directory, message)
+        yield log.mend(log.step(RecoveryKind.TOPIC_ID_WRITTEN), words, write)
 
     def _prepare(self, log: "_OneLog", *, is_clean: bool) -> None:
         """Plan the recovery of a log; finish its compaction, and mend the files beside it."""
@@ -318,70 +260,58 @@ class DirectoryRecovery:
             log.has_failed = True
             return
         self._progress(log.name)
+        with log.failing(self._full):
+            for mend in self._of_log(log, is_clean=is_clean):
+                log.steps += self._run.steps(mend)
+                if not self._run.goes_on_after(mend):
+                    return
+        with log.failing(self._full):
+            if log.is_current and not log.has_failed:
+                for mend in self._topic_id(log):
+                    log.steps += self._run.steps(mend)
+
+    def _of_log(self, log: "_OneLog", *, is_clean: bool) -> Iterator[Mend]:
+        """What mends the files of a log; at the end, its plan is known."""
         point = self._known.points.offsets.get(log.topic_partition, 0)
         log_start = self._known.starts.get(log.topic_partition, 0)
         committed_to = self._known.high_watermarks.offsets.get(log.topic_partition, -1)
-        with log.failing(self._full):
-            # A broker reads what is linked, and would trust a mark for it.
-            if log.is_link:
-                reason = (
-                    "is a symbolic link: replace the link by its target, moved or mounted there"
-                )
-                raise LogDirectoryError(log.path, reason)
-            for path, _, why in (*left_out(log.path), *not_opened(log.path)):
-                raise LogDirectoryError(path, why)
-            if not self._dry_run and has_swaps(log.path):
-                self._begin()
-                finish_swaps(log.path)
-            if self._salvages and self._salvage(log, log_start, committed_to) and self._dry_run:
-                return  # a plan would read the log as it is now
-            plan = plan_log(log.path, point, log_start, committed_to, is_clean=is_clean)
-            self._orphans(log)
-            if plan is not None and plan.log_start < log_start:
-                self._lower_log_start(log, log_start, plan.end_offset)
-                log_start = plan.log_start
-            self._leader_epochs(log, plan, log_start)
-            self._lost_times(log, plan, log_start)
-            if plan is None:
-                active = Segment(list_segments(log.path)[-1], is_sealed=False)
-                log.end_offset = find_log_end(active, committed_to, warns=False).offset
-            log.plan = plan
-        with log.failing(self._full):
-            if log.is_current and not log.has_failed:
-                self._topic_id(log)
+        # A broker reads what is linked, and would trust a mark for it.
+        if log.is_link:
+            reason = "is a symbolic link: replace the link by its target, moved or mounted there"
+            raise LogDirectoryError(log.path, reason)
+        for path, _, why in (*left_out(log.path), *not_opened(log.path)):
+            raise LogDirectoryError(path, why)
+        if has_swaps(log.path):
+            yield Mend([], lambda: self._end_swaps(log.path))
+        if self._salvages:
+            found = list(plan_salvages(log.path, log_start, committed_to))
+            if found:
+                yield self._salvage(log, found)
+        plan = plan_log(log.path, point, log_start, committed_to, is_clean=is_clean)
+        if plan is not None and plan.n_cut_bytes and log.is_current:
+            end = plan.end_offset
+            yield Mend([], lambda: self._held.forget_cut(log.topic_partition, end))
+        yield from _orphans(log)
+        if plan is not None and plan.log_start < log_start:
+            yield log_start_mend(
+                self._directory, log.step(RecoveryKind.LOG_START_LOWERED), log.name, log_start,
+                plan.end_offset,
+            )  # fmt: skip
+            log_start = plan.log_start
+        yield from self._leader_epochs(log, plan, log_start)
+        yield from self._lost_times(log, plan, log_start)
+        if plan is None:
+            active = Segment(list_segments(log.path)[-1], is_sealed=False)
+            log.end_offset = find_log_end(active, committed_to, warns=False).offset
+        log.plan = plan
 
-    def _orphans(self, log: "_OneLog") -> None:
-        """Remove index files without a log, the last sign of the loss of their segments."""
-        n = len(indexes_without_log(log.path))
-        if not n:
-            return
-        lost = open_log_dir(log.path).log(*log.topic_partition).lost_segments
-        if not self._dry_run:
-            remove_indexes_without_log(log.path)
-        does = "would remove" if self._dry_run else "removed"
-        log.add(
-            RecoveryKind.INDEXES_REMOVED,
-            "; ".join([f"{does} {n} index file{'s' * (n > 1)} without a log", *map(str, lost)]),
-        )
-        if lost:
-            log.steps[-1] = log.steps[-1]._replace(
-                end_offset=lost[0].start_offset, cut_to=lost[-1].end_offset
-            )
+    def _end_swaps(self, path: str) -> None:
+        self._begin()
+        finish_swaps(path)
 
-    def _lower_log_start(self, log: "_OneLog", log_start: int, end: int) -> None:
-        if not self._dry_run:
-            starts = dict(read_offsets(self._directory, LOG_START_CHECKPOINT))
-            del starts[log.topic_partition]
-            write_offsets(self._directory, LOG_START_CHECKPOINT, starts)
-        does = "would be" if self._dry_run else "was"
-        log.add(
-            RecoveryKind.LOG_START_LOWERED,
-            f"its log start {log_start} lies beyond its high watermark and its log end {end}, and "
-            f"a broker would delete all its records: the log start {does} removed from "
-            f"{LOG_START_CHECKPOINT}, and the log begins with its first segment",
-        )
-
-    def _lost_times(self, log: "_OneLog", plan: RecoveryPlan | None, log_start: int) -> None:
+    def _lost_times(
+        self, log: "_OneLog", plan: RecoveryPlan | None, log_start: int
+    ) -> Iterator[Mend]:
         """Build indexes of times again that are missing, or end in zeros.
 
         A starting broker does not, where the index of offsets is there.  Retention then goes by
@@ -393,7 +323,7 @@ class DirectoryRecovery:
             else plan.segments[: plan.first]  # the planned recovery builds those of the others
         )
         ends = [*(each.base_offset for each in segments[1:]), LARGEST_LONG]
-        n_built = 0
+        lost = []
         for each, end in zip(segments, ends, strict=False):
             # Without an index of offsets, the start builds all three, that of transactions, too.
             if not (each.size and end > log_start and exists(each.offset_index_path)):
@@ -402,99 +332,82 @@ class DirectoryRecovery:
                 continue
             # `verify` names the damage: where nothing has to be read, it is no failure here.  The
             # other index leads around the damage.
-            with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
-                if (bad := find_good_end(each, end).error) is not None:
-                    raise bad
-                if not self._dry_run:
-                    rebuild_indexes(each, self._interval_bytes)
-                n_built += 1
-        if n_built:
-            n = f"{n_built} segment{'s' if n_built > 1 else ''}"
-            does = "would build" if self._dry_run else "built"
-            log.add(
-                RecoveryKind.INDEXES_BUILT,
-                f"{does} the indexes of {n} again: those of times were missing, or ended in "
-                "zeros, by which retention would delete the segments",
-            )
+            with contextlib.suppress(UnsupportedFormatError):
+                if find_good_end(each, end).error is None:
+                    lost.append(each)
+        if not lost:
+            return
 
-    def _leader_epochs(self, log: "_OneLog", plan: RecoveryPlan | None, log_start: int) -> None:
+        def build() -> None:
+            for each in lost:
+                rebuild_indexes(each, self._interval_bytes)
+
+        words = (
+            Tense("built", "would build"),
+            f" the indexes of {len(lost)} segment{'s' if len(lost) > 1 else ''} again: "
+            + _WRONG_TIMES,
+        )
+        yield log.mend(log.step(RecoveryKind.INDEXES_BUILT), words, build)
+
+    def _leader_epochs(
+        self, log: "_OneLog", plan: RecoveryPlan | None, log_start: int
+    ) -> Iterator[Mend]:
         """Build the leader epochs of a log again if they are lost; a planned recovery does it."""
-        epochs = EpochStarts(log.path, warns=False)
         files = list_segments(log.path)
         segments = (
             [Segment(each, is_sealed=False, is_active=each is files[-1]) for each in files]
             if plan is None
             else plan.segments[: plan.last + 1]
         )
-        wrong = None if plan is None else epochs.contradiction_in(segments[plan.first :])
-        if wrong is None and not epochs.are_lost(segments):
-            return
-        epochs.forget()
-        # Before anything is cut: a damaged header ends the recovery of this log.
-        epochs.follow_all(segments if plan is None else segments[: plan.first])
-        if not self._dry_run and (plan is None or wrong is not None):
-            epochs.truncate_from_start(log_start)
-            epochs.write()  # the planned recovery adds those of the segments that it reads
-        self._mended.add(os.path.join(log.path, LEADER_EPOCH_CHECKPOINT))
-        why = "it had no entries" if epochs.error is None else epochs.error.reason
-        if wrong is not None:
-            why = "the batch at offset {} has epoch {}, but the file has {} there".format(*wrong)
-        does = "would build" if self._dry_run else "built"
-        log.add(
-            RecoveryKind.LEADER_EPOCHS_BUILT,
-            f"{does} {LEADER_EPOCH_CHECKPOINT} again from its batches: {why}",
-        )
+        mend = epochs_mend(
+            log.step(RecoveryKind.LEADER_EPOCHS_BUILT), log.name, segments, log_start,
+            None if plan is None else plan.first,
+        )  # fmt: skip
+        if mend is not None:
+            self._mended.add(os.path.join(log.path, LEADER_EPOCH_CHECKPOINT))
+            yield mend
 
-    def _salvage(self, log: "_OneLog", log_start: int, committed_to: int) -> bool:
-        """Leave out the bad bytes before good batches; whether there are any."""
-        found = list(plan_salvages(log.path, log_start, committed_to))
-        if not found:
-            return False
-        kept: list[str] = []
-        if not self._dry_run:
+    def _salvage(self, log: "_OneLog", found: Sequence[Salvage]) -> Mend:
+        """Leave out the bad bytes before good batches."""
+
+        def leave_out() -> list[str]:
             self._begin()
-            kept = [os.path.basename(path) for each in found
-                    for path in salvage(each, self._interval_bytes)]  # fmt: skip
+            if log.is_current:
+                lost = [(a, b) for each in found for a, b in each.left_out if a < b]
+                self._held.forget_lost(log.topic_partition, lost)
+            return [path for each in found for path in salvage(each, self._interval_bytes)]
+
         ranges = [f"[{a}, {b})" for each in found for a, b in each.left_out if a < b]
         offsets = ", ".join(ranges[:_MOST_RANGES])
         offsets += f" and {len(ranges) - _MOST_RANGES} more" * (len(ranges) > _MOST_RANGES)
         n_bytes = sum(end - begin for each in found for begin, end in each.bad)
-        were, are = ("would be", "would be") if self._dry_run else ("were", "are")
         n_saved = sum(each.n_saved for each in found)
-        message = f"{n_bytes} bad bytes {were} left out, and with them offsets {offsets or 'none'}"
-        message += f"; {n_saved} records after them {are} kept"
-        message += f"; the bad bytes are in {', '.join(kept)}" if kept else ""
-        log.add(RecoveryKind.LOG_SALVAGED, message)
-        log.steps[-1] = log.steps[-1]._replace(n_bytes=n_bytes, kept=tuple(kept))
-        return True
+        words = (
+            f"{n_bytes} bad bytes ", Tense("were", "would be"),
+            f" left out, and with them offsets {offsets or 'none'}; {n_saved} records after them ",
+            Tense("are", "would be"), " kept",
+        )  # fmt: skip
+        mend = log.mend(
+            log.step(RecoveryKind.LOG_SALVAGED)._replace(n_bytes=n_bytes), words, leave_out,
+            "; the bad bytes are in ",
+        )  # fmt: skip
+        mend.hides = True  # a plan would read the log as it was
+        return mend
 
-    def _recover(self, planned: Sequence[tuple["_OneLog", RecoveryPlan]]) -> None:
-        """Recover some logs, or only say how in a dry run.
-
-        Their syncs are made together: no log has to be on the disk before another.
-        """
-
-        def recover(each: tuple[_OneLog, RecoveryPlan]) -> None:
-            log, plan = each
-            if self._full:
-                log.has_failed = True
-                return
-            steps = log.result(plan, dry_run=False)
-            with log.failing(self._full):
-                kept = tuple(map(os.path.basename, recover_log(plan, self._interval_bytes)))
-                if kept:
-                    message = f"{steps[-1].message}; kept in {', '.join(kept)}"
-                    steps[-1] = steps[-1]._replace(message=message, kept=kept)
-                log.steps += steps
-                log.end_offset = plan.end_offset
-
-        if self._dry_run:
-            for log, plan in planned:
-                log.steps += log.result(plan, dry_run=True)
-                log.end_offset = plan.end_offset
-        elif planned:
-            self._begin()
-            do_together(recover, planned)
+    def _recover(self, log: "_OneLog") -> None:
+        """Recover a planned log."""
+        if self._full:
+            log.has_failed = True
+            return
+        plan = log.plan
+        assert plan is not None  # noqa: S101 - the caller has chosen such logs
+        with log.failing(self._full):
+            log.steps += self._run.steps(
+                Mend(
+                    log.result(plan), lambda: recover_log(plan, self._interval_bytes), "; kept in "
+                )
+            )
+            log.end_offset = plan.end_offset
 
     def _begin(self) -> None:
         """Take the mark away: it must not vouch for what a crash may leave."""
@@ -502,49 +415,167 @@ class DirectoryRecovery:
             remove_file(self._mark)
             sync_directory(self._directory)
 
-    def _high_watermarks(self) -> Iterator[RecoveryStep]:
+    def _lowered(self) -> Mend:
         """Lower high watermarks and ends of compacted parts to the ends of their logs."""
-        promised = dict(self._known.high_watermarks.offsets)
-        if not self._dry_run:
-            self._held.lower_to(self._ends, self._known)
-        does = "would lower" if self._dry_run else "lowered"
+        steps = list[tuple[RecoveryStep, Words]]()
         for each, end in self._ends.items():
-            if (before := promised.get(each, end)) > end:
-                message = (
-                    f"{each}: {does} its high watermark from {before} to {end}, the log end: "
-                    "acknowledged records are missing"
-                )
+            if (before := self._known.high_watermarks.offsets.get(each, end)) > end:
+                words = (
+                    f"{each}: ", Tense("lowered", "would lower"),
+                    f" its high watermark from {before} to {end}, the log end" + _MISSING,
+                )  # fmt: skip
                 path = partition_path(self._directory, each)
                 kind = RecoveryKind.HIGH_WATERMARK_LOWERED
-                yield RecoveryStep(kind, *each, path, message, end, before)
+                steps.append((RecoveryStep(kind, *each, path, "", end, before), words))
+        return Mend(steps, lambda: self._held.lower_to(self._ends, self._known))
 
-    def _close(self) -> Iterator[RecoveryStep]:
-        """Move recovery points, and put the mark of a clean stop in place."""
+    def _move_points(self) -> None:
         points = self._known.points
-        if not self._dry_run and {**points.offsets, **self._synced_to} != points.offsets:
+        if {**points.offsets, **self._synced_to} != points.offsets:
             points.put(self._synced_to)
             points.write()
-        if not self._is_whole:
-            return
+
+    def _close(self) -> Iterator[RecoveryStep]:
+        """Put the mark of a clean stop in place, unless a start would end or lose logs."""
         # The mark would tell a user that a broker may start, and a broker to read nothing.
         start = BrokerStart([self._directory], metadata_directory=self._metadata)
-        harm = [
-            each for each in start.steps()
-            if each.has_harm and each.path.startswith(self._directory)
-            and not (self._dry_run and each.path in self._mended)
-        ]  # fmt: skip
-        why = "would not be" if self._dry_run else "not"
-        why += " marked as cleanly stopped" if not self._held.is_clean else " ready for a start"
+        harm = self._run.left(
+            [
+                each for each in start.steps()
+                if each.has_harm and is_within(each.path, self._directory)
+            ],
+            self._mended,
+        )  # fmt: skip
+        is_clean = self._held.is_clean
+        why: Words = (
+            Tense("not", "would not be"),
+            " ready for a start" if is_clean else " marked as cleanly stopped",
+        )
         for each in harm:
-            message = f"{why}: {each.path}: {each.message}"
-            yield RecoveryStep(
-                RecoveryKind.NOT_MARKED, each.topic, each.partition, each.path, message
-            )
-        if harm or self._dry_run or self._held.is_clean:
-            return
-        os.close(create_file(self._mark))
-        sync_directory(self._directory)
-        yield self._step(RecoveryKind.MARKED_CLEAN, "marked the directory as cleanly stopped")
+            step = RecoveryStep(
+                RecoveryKind.NOT_MARKED, each.topic, each.partition, each.path, ""
+            )  # fmt: skip
+            mend = Mend([(step, (*why, f": {each.path}: {each.message}"))], lambda: None)
+            yield from self._run.steps(mend)
+        if not harm and not is_clean:
+            yield from self._run.last(_mark(self._directory, self._mark))
+
+
+_MISSING = ": acknowledged records are missing"
+_WRONG_TIMES = (
+    "those of times were missing, or ended in zeros, by which retention would delete the segments"
+)
+
+
+class _Carried:
+    """A recovery that is carried out."""
+
+    def steps(self, plan: Plan) -> list[RecoveryStep]:
+        return plan.carry_out()
+
+    def goes_on_after(self, plan: Plan) -> bool:
+        """Whether the files are as the rest of the plan takes them."""
+        return True
+
+    def quietly(self, act: Callable[[], None]) -> None:
+        """Do what no step tells."""
+        act()
+
+    def together(self, recover: "Callable[[_OneLog], None]", logs: "Sequence[_OneLog]") -> None:
+        """Recover some logs; their syncs are made together: none has to be before another."""
+        do_together(recover, logs)
+
+    def left(self, harm: list[StartStep], mended: Collection[str]) -> list[StartStep]:
+        """Of the things that keep a broker from its start, those that are not mended."""
+        return harm
+
+    last = steps
+
+
+class _Shown(_Carried):
+    """A dry run: the plan is told, and not carried out."""
+
+    def steps(self, plan: Plan) -> list[RecoveryStep]:
+        return plan.shown()
+
+    def goes_on_after(self, plan: Plan) -> bool:
+        return not plan.hides
+
+    def quietly(self, act: Callable[[], None]) -> None:
+        pass
+
+    def together(self, recover: "Callable[[_OneLog], None]", logs: "Sequence[_OneLog]") -> None:
+        for each in logs:
+            recover(each)
+
+    def left(self, harm: list[StartStep], mended: Collection[str]) -> list[StartStep]:
+        return [each for each in harm if each.path not in mended]
+
+    def last(self, plan: Plan) -> list[RecoveryStep]:
+        """A dry run does not promise the mark."""
+        return []
+
+
+_Runs: TypeAlias = _Carried
+
+
+class _Commits(Plan):
+    """The end of the commits of writers that are gone."""
+
+    def __init__(self, held: HeldDirectory) -> None:
+        self._held = held
+
+    @property
+    def hides(self) -> bool:
+        return bool(list_guards(self._held.directory))
+
+    def shown(self) -> list[RecoveryStep]:
+        steps = []
+        state = State.read(self._held.directory)
+        for guard in list_guards(self._held.directory):
+            match fate_of(guard, guard.intent(), state):
+                case Fate.NOT_BEGUN:
+                    message = f"would remove {guard.path}, which had not begun to write"
+                case Fate.DECIDED:
+                    message = f"would finish the commit of {guard.path}"
+                case Fate.UNDECIDED:
+                    message = f"would undo the commit of {guard.path}"
+            steps.append(self._step(message))
+        return steps
+
+    def carry_out(self) -> list[RecoveryStep]:
+        return [self._step(each) for each in self._held.end_changes(is_asked=True)]
+
+    def _step(self, message: str) -> RecoveryStep:
+        return RecoveryStep(RecoveryKind.COMMIT_ENDED, "", -1, self._held.directory, message)
+
+
+def _mark(directory: str, path: str) -> Mend:
+    """The mark of a clean stop."""
+
+    def create() -> None:
+        os.close(create_file(path))
+        sync_directory(directory)
+
+    step = RecoveryStep(RecoveryKind.MARKED_CLEAN, "", -1, directory, "")
+    return Mend([(step, ("marked the directory as cleanly stopped",))], create)
+
+
+def _orphans(log: "_OneLog") -> Iterator[Mend]:
+    """Remove index files without a log, the last sign of the loss of their segments."""
+    n = len(indexes_without_log(log.path))
+    if not n:
+        return
+    lost = open_log_dir(log.path).log(*log.topic_partition).lost_segments
+    step = log.step(RecoveryKind.INDEXES_REMOVED)
+    if lost:
+        step = step._replace(end_offset=lost[0].start_offset, cut_to=lost[-1].end_offset)
+    what = "; ".join([f" {n} index file{'s' * (n > 1)} without a log", *map(str, lost)])
+
+    def remove() -> None:
+        remove_indexes_without_log(log.path)
+
+    yield log.mend(step, (Tense("removed", "would remove"), what), remove)
 
 
 class _OneLog:
@@ -562,42 +593,53 @@ class _OneLog:
         self.steps: list[RecoveryStep] = []
         self.has_failed = False
 
-    def add(self, kind: RecoveryKind, message: str, kept: tuple[str, ...] = ()) -> None:
-        """Add a step without numbers."""
-        self.steps.append(self._step(kind, message)._replace(kept=kept))
+    def step(self, kind: RecoveryKind) -> RecoveryStep:
+        """A step without its message and its numbers."""
+        return RecoveryStep(kind, *self.topic_partition, self.path, "")
 
-    def result(self, plan: RecoveryPlan, *, dry_run: bool) -> list[RecoveryStep]:
-        """The steps of a plan, before it is carried out."""
+    def mend(
+        self,
+        step: RecoveryStep,
+        words: Words,
+        act: Callable[[], Iterable[str] | None],
+        says_kept: str = "",
+    ) -> Mend:
+        """What is told as one step."""
+        return Mend([(step, self._words(*words))], act, says_kept)
+
+    def _words(self, *words: str | Tense) -> Words:
+        return (f"{self.name}: ", *words)
+
+    def result(self, plan: RecoveryPlan) -> list[tuple[RecoveryStep, Words]]:
+        """The steps of a plan."""
         what = f"{plan.n_read} segment{'s' if plan.n_read != 1 else ''}"
         what += f" up to offset {plan.end_offset}"
-        does = f"would build the indexes of {what} again" if dry_run else f"recovered {what}"
-        recovered = self._step(RecoveryKind.LOG_RECOVERED, does)
-        steps = [recovered._replace(end_offset=plan.end_offset)]
+        read = Tense(f"recovered {what}", f"would build the indexes of {what} again")
+        recovered = self.step(RecoveryKind.LOG_RECOVERED)._replace(end_offset=plan.end_offset)
+        steps: list[tuple[RecoveryStep, Words]] = [(recovered, self._words(read))]
         for i, parts in plan.splits.items():
-            does = "would be split" if dry_run else "was split"
             bases = ", ".join(str(base_offset) for _, base_offset in parts)
-            name = os.path.basename(plan.segments[i].path)
-            split = f"{name} {does} at the offsets {bases}: its indexes cannot hold its offsets"
-            steps.append(self._step(RecoveryKind.SEGMENT_SPLIT, split))
-        if not plan.loss:
-            return steps
-        loss = plan.loss.replace("are cut off", "would be cut off") if dry_run else plan.loss
-        cut = self._step(RecoveryKind.LOG_CUT, loss)._replace(
-            end_offset=plan.end_offset,
-            cut_to=plan.lost_to,
-            good_from=-1 if plan.good_from is None else plan.good_from,
-            n_bytes=plan.n_cut_bytes,
-        )
-        if plan.lost is not None:
-            cut = cut._replace(
-                n_records=plan.lost.n_records,
-                first_timestamp=plan.lost.first_ms,
-                last_timestamp=plan.lost.last_ms,
-            )
-        return [*steps, cut]
-
-    def _step(self, kind: RecoveryKind, message: str) -> RecoveryStep:
-        return RecoveryStep(kind, *self.topic_partition, self.path, f"{self.name}: {message}")
+            split = self._words(
+                os.path.basename(plan.segments[i].path), Tense(" was", " would be"),
+                f" split at the offsets {bases}: its indexes cannot hold its offsets",
+            )  # fmt: skip
+            steps.append((self.step(RecoveryKind.SEGMENT_SPLIT), split))
+        if plan.n_cut_bytes:
+            cut = self.step(RecoveryKind.LOG_CUT)._replace(
+                end_offset=plan.end_offset, cut_to=plan.lost_to,
+                good_from=-1 if plan.good_from is None else plan.good_from,
+                n_bytes=plan.n_cut_bytes,
+            )  # fmt: skip
+            if plan.lost is not None:
+                cut = cut._replace(
+                    n_records=plan.lost.n_records,
+                    first_timestamp=plan.lost.first_ms,
+                    last_timestamp=plan.lost.last_ms,
+                )
+            loss = plan.cut
+            are = Tense(" are cut off", " would be cut off")
+            steps.append((cut, self._words(loss.what, are, loss.why)))
+        return steps
 
     @contextlib.contextmanager
     def failing(self, full: list[OSError]) -> Iterator[None]:
@@ -610,7 +652,8 @@ class _OneLog:
             if isinstance(error, OSError) and error.errno in FULL:
                 full.append(error)
                 return
-            self.add(RecoveryKind.LOG_FAILED, f"not recovered: {error}")
+            message = said(self._words(f"not recovered: {error}"), is_done=True)
+            self.steps.append(self.step(RecoveryKind.LOG_FAILED)._replace(message=message))
 
 
 def plan_log(
@@ -635,13 +678,3 @@ def plan_log(
             return None
         recovery_point = active.base_offset
     return plan_recovery(path, recovery_point, log_start, committed_to)
-
-
-def _is_good(snapshot: Snapshot) -> bool:
-    """Whether all batches of a snapshot of the metadata are sound, and the last is its footer.
-
-    Raises `OSError` if it cannot be read, and `UnsupportedFormatError` if it has a newer format:
-    then nothing shows that it is damaged.
-    """
-    files = SegmentFiles(0, snapshot.path, status_of(snapshot.path).size)
-    return find_good_end(Segment(files, is_sealed=True)).error is None and is_whole(snapshot)

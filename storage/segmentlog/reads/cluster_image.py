@@ -13,10 +13,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from segmentlog.format.messages.reader import UNKNOWN_TAGS
+from segmentlog.format.messages.reader import UNKNOWN_TAGS, uuid_text
 from segmentlog.format.newer import NEWEST_LEVELS, note
 from segmentlog.masking import is_sensitive
-from segmentlog.reads.metadata_log import MetadataRecord
+from segmentlog.reads.metadata_log import MetadataRecord, read_metadata
 
 Row = dict[str, Any]
 
@@ -262,6 +262,12 @@ def fold(records: Iterable[MetadataRecord]) -> Image:
     for record in records:
         image.apply(record)
     return image
+
+
+def topic_ids_by_name(path: str) -> dict[str, str]:
+    """The id of each topic, as Kafka prints it, by the metadata log in a directory."""
+    topics = fold(read_metadata(path, RECORDS["topics"])).tables["topics"]
+    return {row["topic"]: uuid_text(topic_id) for topic_id, row in topics.items()}
 
 
 def _word(words: Mapping[int, str], number: int) -> str:

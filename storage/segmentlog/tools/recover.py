@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 import segmentlog
-from segmentlog.maintain.recover import IndexedSegment, RecoveryKind, RecoveryStep
+from segmentlog.maintain.health.mend import RecoveryKind, RecoveryStep
+from segmentlog.maintain.recover import IndexedSegment
 from segmentlog.model import INDEX_INTERVAL_BYTES, RecoverAt
 from segmentlog.store.partitions import list_partitions
 from segmentlog.store.paths import local_path

@@ -2,10 +2,11 @@
 
 import logging
 import re
+import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated
 
@@ -14,11 +15,12 @@ import typer
 import segmentlog
 from segmentlog.errors import CorruptCheckpointError, SegmentLogError
 from segmentlog.log.segment import TORN_TAIL_LOGGER
-from segmentlog.maintain.start.steps import StartAction, StartStep
+from segmentlog.maintain.health.faults import StartAction, StartStep, is_within
 from segmentlog.maintain.verification.findings import Finding, FindingKind, Severity
 from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
+from segmentlog.store.paths import local_path
 from segmentlog.tools import arguments
 from segmentlog.tools.output import as_given, counted, escape, json_fields, to_json, write_json
 from segmentlog.tools.progress import progress
@@ -78,7 +80,8 @@ _ADVICE: Mapping[str, Sequence[FindingKind]] = {
 }
 
 _MIB = 1 << 20
-_MOST_AT_A_GLANCE = 20  #: lines
+_MOST_AT_A_GLANCE = 6  #: lines about losses, and about remedies
+_MOST_NAMED = 10  #: logs or files in a line
 
 #: Loggers whose warnings are findings, too: of torn tails, and of missing offsets of a tier.
 _REPEATED = (TORN_TAIL_LOGGER, "segmentlog.tiered.plan")
@@ -220,13 +223,17 @@ def _line(finding: Finding) -> str:
 
 @arguments.command(
     "segmentlog preflight /var/lib/kafka",
-    "segmentlog preflight /disk1/kafka /disk2/kafka --server-properties server.properties",
+    "segmentlog preflight --server-properties server.properties",
     "segmentlog preflight /disk2/kafka --metadata-dir /disk1/kafka --kafka-version 4.3 --json",
 )
 def preflight(
     directories: Annotated[
-        list[str], typer.Argument(metavar="DIR", help="All log directories of one broker.")
-    ],
+        list[str] | None,
+        typer.Argument(
+            metavar="DIR",
+            help="All log directories of one broker; by default those of --server-properties.",
+        ),
+    ] = None,
     topic: arguments.Topics = None,
     metadata: Annotated[
         str | None,
@@ -246,30 +253,24 @@ def preflight(
 ) -> None:
     """Show what a starting broker would do with its log directories. Nothing is changed.
 
-    Each line is a step of the start: refuse, offline, unserved, stray, empty, truncate, split,
-    recover, rebuild, drop, delete, missing or keep; with the file that decides it, the reason, the
-    loss and the remedy. The lines "unknown" name what the disks of one broker do not tell. The
-    exit status is 1 if the broker would end, would not serve a log, or would lose offsets in a way
-    that nobody has set, and if a log cannot be read.
+    The first lines are the verdict: whether the broker starts, what is lost, and what to do next.
+    Then each line is a step of the start: refuse, offline, unserved, stray, empty, truncate,
+    split, recover, rebuild, drop, delete, missing or keep; with the file that decides it, the
+    reason, the loss and the remedy. Lines that differ in the log alone are one line. The lines
+    "unknown" name what the disks of one broker do not tell. The exit status is 1 if the broker
+    would end, would not serve a log, or would lose offsets in a way that nobody has set, and if a
+    log cannot be read.
     """
-    remedies: set[str] = set()
+    given = tuple(directories or ())
 
     def show(step: StartStep) -> None:
-        given = step._replace(path=as_given(step.path, directories))
         if as_json:
-            write_json(json_fields(given))
-        elif step.action != StartAction.RECOVER or step.n_bytes:
-            if given.remedy in remedies:  # a remedy for many logs is printed once
-                given = given._replace(remedy="")
-            remedies.add(given.remedy)
-            place = given.path + (f", offset {given.offset}" if given.offset >= 0 else "")
-            sys.stdout.write(f"{given.action:8} {escape(place)}: {escape(given.message)}\n")
+            write_json(json_fields(step._replace(path=as_given(step.path, given))))
 
     steps = segmentlog.preflight(
-        *directories, topics=topic or (), metadata=metadata, server_properties=server_properties,
+        *given, topics=topic or (), metadata=metadata, server_properties=server_properties,
         kafka_version=kafka_version, on_step=show,
     )  # fmt: skip
-    counts = Counter(step.action for step in steps)
     harm = [
         step for step in steps
         if step.has_harm
@@ -279,21 +280,85 @@ def preflight(
     ]  # fmt: skip
     undecided = [step for step in steps if step.action == StartAction.UNKNOWN and step.topic]
     if as_json:
+        counts = Counter(step.action for step in steps)
         write_json({each: counts[each] for each in StartAction})
     else:
-        told = ", ".join(f"{counts[each]} {each}" for each in StartAction if counts[each])
-        ends = any(step.action == StartAction.REFUSE for step in steps)
-        verdict = "a broker would not start" if ends else (
-            "a broker would start, and not keep everything" if harm
-            else "nothing here keeps a broker from its start, as far as the logs can be read"
-            if undecided
-            else "nothing here keeps a broker from its start"
-        )  # fmt: skip
-        sys.stdout.write(f"{verdict}: {told}\n")
-        if harm and len(steps) > _MOST_AT_A_GLANCE:  # else the lines above are seen
-            for step in harm[:_MOST_AT_A_GLANCE]:
-                sys.stdout.write(f"  {step.action}: {escape(as_given(step.path, directories))}\n")
-            if len(harm) > _MOST_AT_A_GLANCE:
-                sys.stdout.write(f"  and {len(harm) - _MOST_AT_A_GLANCE} more\n")
+        lines = (*_verdict(steps, harm, undecided, given, metadata), *_step_lines(steps, given))
+        sys.stdout.writelines(f"{escape(line)}\n" for line in lines)
     if harm or undecided:
         raise typer.Exit(arguments.PROBLEM)
+
+
+def _verdict(
+    steps: Sequence[StartStep],
+    harm: Sequence[StartStep],
+    undecided: Sequence[StartStep],
+    directories: Sequence[str],
+    metadata: str | None,
+) -> Iterator[str]:
+    """Whether the broker starts, what is lost, and what to type next: at most one screen."""
+    counts = Counter(step.action for step in steps)
+    told = ", ".join(f"{counts[each]} {each}" for each in StartAction if counts[each])
+    offline = sum(step.action == StartAction.OFFLINE for step in steps)
+    if counts[StartAction.REFUSE] or (offline and len(directories) < 2):
+        verdict = "the broker would not start"
+    elif harm:
+        logs = dict.fromkeys(f"{step.topic}-{step.partition}" for step in harm if step.topic)
+        without = _few([*logs]) or "everything that it had"
+        verdict = f"the broker would start, but without {without}"
+    elif undecided:
+        verdict = "nothing here keeps a broker from its start, as far as the logs can be read"
+    else:
+        verdict = "nothing here keeps a broker from its start"
+    yield f"{verdict}: {told}" if told else verdict
+    for loss, found in _grouped(harm, lambda step: step.loss)[:_MOST_AT_A_GLANCE]:
+        yield f"  lost: {loss} ({_few([_place(step, directories) for step in found])})"
+    for remedy, found in _grouped(harm, lambda step: step.remedy)[:_MOST_AT_A_GLANCE]:
+        yield f"  next: {remedy} ({_few([_place(step, directories) for step in found])})"
+    for each in directories:
+        own = [step for step in harm if is_within(step.path, local_path(each))]
+        if any("segmentlog recover" in step.remedy for step in own):
+            beside = f" --metadata {shlex.quote(metadata)}" if metadata else ""
+            yield f"  next: segmentlog recover {shlex.quote(each)}{beside}"
+
+
+def _grouped(
+    steps: Sequence[StartStep], text: Callable[[StartStep], str]
+) -> list[tuple[str, list[StartStep]]]:
+    """The steps by a text of theirs that is not empty, in their order."""
+    found: dict[str, list[StartStep]] = {}
+    for step in steps:
+        if text(step):
+            found.setdefault(text(step), []).append(step)
+    return [*found.items()]
+
+
+def _few(names: Sequence[str]) -> str:
+    """Some names, and the number of the others."""
+    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
+
+
+def _place(step: StartStep, directories: Sequence[str]) -> str:
+    return f"{step.topic}-{step.partition}" if step.topic else as_given(step.path, directories)
+
+
+def _step_lines(steps: Sequence[StartStep], directories: Sequence[str]) -> Iterator[str]:
+    """A line for each step, or for all steps that differ in the log alone."""
+    remedies: set[str] = set()
+    grouped: dict[tuple[object, ...], list[StartStep]] = {}
+    for step in steps:
+        if step.action != StartAction.RECOVER or step.n_bytes:
+            name = f"{step.topic}-{step.partition}"
+            words = tuple(each.replace(name, "") for each in (step.reason, step.loss, step.remedy))
+            grouped.setdefault((step.action, step.offset, *words), []).append(step)
+    for found in grouped.values():
+        step = found[0]
+        if step.remedy in remedies:  # a remedy for many logs is printed once
+            step = step._replace(remedy="")
+        remedies.add(step.remedy)
+        place = as_given(step.path, directories)
+        place += f", offset {step.offset}" if step.offset >= 0 else ""
+        others = [_place(each, directories) for each in found[1:]]
+        also = f" (also {_few(others)})" if others else ""
+        yield f"{step.action:8} {place}{also}: {step.message}"

@@ -122,20 +122,33 @@ class HeldDirectory:
         promised = checkpoints.high_watermarks.offsets
         cuts = {each: end for each, end in ends.items() if promised.get(each, end) > end}
         if cuts:
-            # Numbered writes and batches of streams whose records are lost count as not done. That
-            # is on the disk first: once no checkpoint shows the loss, nobody would find it.
+            # That is on the disk first: once no checkpoint shows the loss, nobody would find it.
             before = State.read(self.directory)
-            after = before.cut(cuts)
-            if lost := before.writes_lost_in(after):
-                path = os.path.join(self.directory, STATE_FILE)
-                replace_file(path, after.encode())
-                self.has_cut_writes = True
-                renew_stamp(self.directory)
-                logger.warning(
-                    "%s: counts as not done, because its records are lost: %s",
-                    self.directory, "; ".join(lost),
-                )  # fmt: skip
+            self._forget(before, before.cut(cuts))
         checkpoints.lower_to(ends)
+
+    def forget_cut(self, each: TopicPartition, end: int) -> None:
+        """Count writes as not done whose records a cut of a log takes away, before it is cut."""
+        before = State.read(self.directory)
+        if any(span[each][1] > end for span in before.spans.values() if each in span):
+            self._forget(before, before.cut({each: end}))
+
+    def forget_lost(self, each: TopicPartition, lost: Sequence[tuple[int, int]]) -> None:
+        """Count writes as not done whose records lay in these ranges of a log, before they go."""
+        before = State.read(self.directory)
+        self._forget(before, before.without_offsets({each: lost}))
+
+    def _forget(self, before: State, after: State) -> None:
+        """Numbered writes and batches of streams whose records are lost count as not done."""
+        if lost := before.writes_lost_in(after):
+            path = os.path.join(self.directory, STATE_FILE)
+            replace_file(path, after.encode())
+            self.has_cut_writes = True
+            renew_stamp(self.directory)
+            logger.warning(
+                "%s: counts as not done, because its records are lost: %s",
+                self.directory, "; ".join(lost),
+            )  # fmt: skip
 
     def delay_of(self, topic: str) -> int:
         """``file.delete.delay.ms`` of a topic."""

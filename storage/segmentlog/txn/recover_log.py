@@ -15,6 +15,7 @@ Each step is on the disk before the next begins, and all steps can be repeated f
 5. Indexes, producer snapshots and leader epochs are built again from the batches.
 """
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -22,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from segmentlog.errors import LogDirectoryError
+from segmentlog.errors import CorruptLogError, LogDirectoryError, UnsupportedFormatError
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.names import INDEXES, FileKind, FileState, segment_file_name
@@ -81,6 +82,13 @@ class LostBatches(NamedTuple):
         return LostBatches(self.good_from, self.n_records + n_records, first_ms, last_ms)
 
 
+class Cut(NamedTuple):
+    """The words for what is cut off, and for what else is to be said of it."""
+
+    what: str
+    why: str = ""
+
+
 class RecoveryPlan(NamedTuple):
     """The plan of a log's recovery."""
 
@@ -117,16 +125,20 @@ class RecoveryPlan(NamedTuple):
         return self.end.offset
 
     @property
+    def cut(self) -> "Cut":
+        """What is cut off, in words, if anything is."""
+        if self.lost_to <= self.end_offset:
+            return Cut(f"{self.n_cut_bytes} bytes after offset {self.end_offset}, the log end,")
+        why = f" ({self.end.error})" if self.end.error else ""
+        good = f", with whole batches from offset {self.good_from} on"
+        also = "" if self.good_from is None else good
+        return Cut(f"offsets [{self.end_offset}, {self.lost_to})", also + why)
+
+    @property
     def loss(self) -> str:
         """The loss in words; empty if nothing is cut off."""
-        if not self.n_cut_bytes:
-            return ""
-        if self.lost_to > self.end_offset:
-            why = f" ({self.end.error})" if self.end.error else ""
-            good = f", with whole batches from offset {self.good_from} on"
-            also = "" if self.good_from is None else good
-            return f"offsets [{self.end_offset}, {self.lost_to}) are cut off{also}{why}"
-        return f"{self.n_cut_bytes} bytes after offset {self.end_offset}, the log end, are cut off"
+        cut = self.cut
+        return f"{cut.what} are cut off{cut.why}" if self.n_cut_bytes else ""
 
     @property
     def n_read(self) -> int:
@@ -143,7 +155,7 @@ def plan_recovery(
     Raises `UnsupportedFormatError` at a batch of a newer format, which cannot be judged, and
     `LogDirectoryError` if a segment has a name that lies within its first batch.
     """
-    segments, copies = _without_copies(path)
+    segments, copies = _without_copies(path, recovery_point)
     if not segments:
         none_good = GoodEnd(0, log_start)
         return RecoveryPlan(path, log_start, recovery_point, (), 0, -1, none_good, log_start, 0)
@@ -186,17 +198,20 @@ def plan_recovery(
     )  # fmt: skip
 
 
-def _without_copies(path: str) -> tuple[tuple[Segment, ...], tuple[Segment, ...]]:
+def _without_copies(
+    path: str, recovery_point: int
+) -> tuple[tuple[Segment, ...], tuple[Segment, ...]]:
     """The segments of a log, and those that only repeat the batches of the segment before them.
 
     Such a copy has a name above its first offset.  A broker serves the log up to its end, but a
-    walk would end the log at the name of the copy.
+    walk would end the log at the name of the copy.  Only segments that are read are looked at.
     """
     segments, copies = list[Segment](), list[Segment]()
     files = list_segments(path)
-    for each in files:
-        segment = Segment(each, is_sealed=False, is_active=each is files[-1])
-        is_copy = bool(segments) and _repeats(segment, segments[-1])
+    ends = [*(each.base_offset for each in files[1:]), _ANY_OFFSET]
+    for each, end in zip(files, ends, strict=True):
+        segment = Segment(each, is_sealed=False, is_active=end == _ANY_OFFSET)
+        is_copy = bool(segments) and end > recovery_point and _repeats(segment, segments[-1])
         (copies if is_copy else segments).append(segment)
     if segments:
         segments[-1].is_active = segments[-1].may_be_torn = True
@@ -206,12 +221,14 @@ def _without_copies(path: str) -> tuple[tuple[Segment, ...], tuple[Segment, ...]
 def _repeats(segment: Segment, before: Segment) -> bool:
     """Whether a segment begins below its name, and has nothing but batches of the one before."""
     with open_file(segment.path, follow=False) as file:
-        head = file.read(0, layout.HEADER_BYTES)
-        if len(head) < layout.HEADER_BYTES or first_offset_at(file, 0) >= segment.base_offset:
+        begin = int.from_bytes(file.read(0, layout.BATCH_LENGTH_AT), "big", signed=True)
+        if not 0 <= begin < segment.base_offset or not is_whole_batch(file, 0, segment.size):
             return False
         with open_file(before.path, follow=False) as other:
             # A copy of a whole segment, or of its end, as it was when it was copied.
-            placed = before.find(first_offset_at(file, 0))
+            placed = None
+            with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
+                placed = before.find(begin)
             if placed is None or placed.position + segment.size > before.size:
                 return False
             return all(

@@ -408,6 +408,47 @@ class State:
                 streams[query] = committed
         return replace(self, versions=versions, streams=streams, spans=spans)
 
+    def without_offsets(self, lost: Mapping[TopicPartition, Sequence[tuple[int, int]]]) -> "State":
+        """The state without the writes that may have records in these ranges of offsets.
+
+        The ranges are missing now, and later records are still there.
+        """
+        versions, streams, spans = dict(self.versions), dict(self.streams), dict(self.spans)
+
+        def fate(key: tuple[str, str]) -> tuple[bool, bool]:
+            """Whether records of the last write are lost; whether those of earlier ones may be."""
+            own = self.spans.get(key, {})
+            others = [span for other, span in self.spans.items() if other != key]
+            is_hit = may_more = False
+            for each, ranges in lost.items():
+                if key[1] not in ("", each.topic):
+                    continue
+                begin, end = own.get(each, (-1, -1))
+                for a, b in ranges:
+                    is_hit |= max(a, begin) < min(b, end)
+                    rest = a < begin or begin < 0
+                    is_of_others = any(
+                        each in span and span[each][0] <= a and b <= span[each][1]
+                        for span in others
+                    )
+                    may_more |= rest and not is_of_others
+            return is_hit, may_more
+
+        for key, (version, time_ms) in self.versions.items():
+            is_hit, may_more = fate(key)
+            if may_more or (is_hit and not version):
+                del versions[key]
+            elif is_hit:
+                versions[key] = version - 1, time_ms
+            if is_hit or may_more:
+                spans.pop(key, None)
+        for query in self.streams:
+            is_hit, may_more = fate((query, ""))
+            if is_hit or (may_more and (query, "") not in self.spans):
+                del streams[query]
+                spans.pop((query, ""), None)
+        return replace(self, versions=versions, streams=streams, spans=spans)
+
     def writes_lost_in(self, after: "State") -> list[str]:
         """The writes that a later state does not count, or counts up to an earlier version."""
         versions = [

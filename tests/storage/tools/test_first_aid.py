@@ -121,7 +121,8 @@ def test_damaged_metadata_is_never_called_ready(directory: Path) -> None:
     data[2048:2560] = bytes(512)
     log.write_bytes(data)
     text = looked_up(directory)
-    assert text.count("put the metadata back before the start") == 1 + 14  # preflight, verify
+    # The verdict of preflight and its first line; verify.
+    assert text.count("put the metadata back before the start") == 2 + 14
     assert "or otherwise the directory may be removed" not in text
     assert "segmentlog restore DIR NEW-DIR" in text
     output = type_in("segmentlog recover DIR", directory, 1)

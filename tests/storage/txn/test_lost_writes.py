@@ -96,3 +96,61 @@ def test_a_write_of_unknown_span_counts_unless_a_cut_may_have_met_it() -> None:
 def versions(state: State) -> dict[str, int]:
     """Versions by their names."""
     return {app_id: version for (app_id, _), (version, _) in state.versions.items()}
+
+
+@pytest.mark.parametrize("mode", ["cut", "skip"])
+@pytest.mark.parametrize("damage", ["middle", "all"])
+@pytest.mark.parametrize("has_high_watermark", [True, False])
+def test_a_write_that_a_recovery_loses_is_written_again_in_each_mode(
+    tmp_path: Path, mode: str, damage: str, *, has_high_watermark: bool
+) -> None:
+    """A batch of it is damaged; a write after it stays where the damage alone is left out."""
+    config = segmentlog.ProducerConfig(batch_size=1)
+    table = pa.table({"value": [f"{i}" for i in range(10)]})
+    with segmentlog.open_writer(
+        tmp_path, "t", num_partitions=1, config=config, txn_app_id="job", txn_version=1
+    ) as writer:
+        writer.append(table)
+    write(tmp_path, 7, app="other")
+    (log,) = (tmp_path / "t-0").glob("*.log")
+    data = bytearray(log.read_bytes())
+    at, places = 0, []
+    while int.from_bytes(data[at : at + 8]) < 10 and at < len(data):
+        places.append(at + 65)
+        at += 12 + int.from_bytes(data[at + 8 : at + 12])
+    for place in places[1:2] if damage == "middle" else places:
+        data[place] ^= 0xFF
+    log.write_bytes(data)
+    (tmp_path / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    (tmp_path / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
+    if not has_high_watermark:
+        (tmp_path / "replication-offset-checkpoint").unlink()
+    segmentlog.recover(tmp_path, on_corrupt_batch=mode)
+    with segmentlog.open_writer(
+        tmp_path, "t", num_partitions=1, config=config, txn_app_id="job", txn_version=1
+    ) as writer:
+        writer.append(table)
+    assert {f"{i}" for i in range(10)} <= {*values(tmp_path)}
+    assert (mode == "skip") == ("other 7 0" in values(tmp_path))
+    write(tmp_path, 7, app="other")
+    assert 1 == values(tmp_path).count("other 7 0")
+
+
+def test_only_writes_that_may_have_lost_records_are_forgotten() -> None:
+    """Of a lost range before all known spans, nobody knows whose it was."""
+    state = State(
+        versions={("a", "t"): (3, 0), ("b", "t"): (5, 0), ("c", "u"): (2, 0)},
+        spans={("a", "t"): {P0: (10, 20)}, ("b", "t"): {P0: (20, 30)}},
+    )
+    found = {
+        lost: {
+            key[0]: value[0] for key, value in state.without_offsets({P0: [lost]}).versions.items()
+        }
+        for lost in ((12, 14), (25, 26), (18, 22), (0, 4))
+    }
+    assert {
+        (12, 14): {"a": 2, "b": 5, "c": 2},
+        (25, 26): {"a": 3, "b": 4, "c": 2},
+        (18, 22): {"a": 2, "c": 2},
+        (0, 4): {"c": 2},
+    } == found

@@ -33,7 +33,7 @@ from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.checkpoint import read_offsets, write_leader_epochs, write_offsets
 from segmentlog.log.indexes import AbortedTransaction, read_transaction_index
 from segmentlog.log.producer_snapshot import ProducerSnapshot, read_snapshot, snapshot_path
-from segmentlog.maintain.recover import RecoveryKind
+from segmentlog.maintain.health.mend import RecoveryKind
 from segmentlog.maintain.recover_directory import DirectoryRecovery
 from segmentlog.maintain.verification.findings import Severity
 from segmentlog.maintain.verification.verify_log import LogCheck
@@ -189,6 +189,15 @@ def test_a_copy_of_a_segment_under_a_later_name_is_put_aside(
     assert [f"segmentlog.{copy.name}.0.broken"] == [Path(each).name for each in recover(partition)]
     assert [*range(40)] == offsets(partition)
     assert [] == errors(partition)
+
+
+@pytest.mark.parametrize("data", [b"\xff" * 70, bytes(70), b"\0" * 8 + b"\x7f" * 70, b"x", b""])
+def test_a_last_segment_of_garbage_is_no_copy(tmp_path: Path, data: bytes) -> None:
+    """It is cut, and the log before it stays."""
+    partition = write_log(tmp_path, [batch(0, 10), batch(10, 10)])
+    (partition / f"{20:020d}.log").write_bytes(data)
+    recover(partition)
+    assert [*range(20)] == offsets(partition)
 
 
 def test_a_segment_that_overlaps_the_one_before_it_is_no_copy_and_not_cut(tmp_path: Path) -> None:

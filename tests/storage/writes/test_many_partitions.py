@@ -19,7 +19,7 @@ from soundness import assert_tidy
 import segmentlog
 from segmentlog.errors import SyncFailedError
 from segmentlog.format.topic_config import TopicConfig
-from segmentlog.maintain.recover import RecoveryKind
+from segmentlog.maintain.health.mend import RecoveryKind
 from segmentlog.txn.guard import list_guards, recover_commits
 from segmentlog.txn.topics import create_partitions
 from segmentlog.writes.config import Producer, ProducerConfig, WriteRequest

@@ -29,7 +29,7 @@ from crash_disk.runs import (
     write_job,
 )
 from segmentlog.errors import CommitInDoubtError, SyncFailedError, UnknownTopicOrPartitionError
-from segmentlog.maintain.recover import RecoveryKind
+from segmentlog.maintain.health.mend import RecoveryKind
 from segmentlog.maintain.recover_directory import DirectoryRecovery
 from segmentlog.txn.change import take
 

@@ -9,85 +9,40 @@ Rules: ``MetaPropertiesEnsemble``, ``LogManager``, ``PartitionMetadataFile``; ea
 with brokers (``tests/interop/test_broker_start.py``).
 """
 
-import base64
 import contextlib
 import os
 import shlex
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
 
-from segmentlog.errors import CorruptCheckpointError, SegmentLogError
+from segmentlog.errors import SegmentLogError
 from segmentlog.format.messages.reader import uuid_text
 from segmentlog.format.names import (
     CLEAN_SHUTDOWN_FILE,
-    CLEANER_OFFSET_CHECKPOINT,
-    HIGH_WATERMARK_CHECKPOINT,
     LOCK_FILE,
     LOG_START_CHECKPOINT,
-    META_PROPERTIES_FILE,
     PARTITION_METADATA_FILE,
-    RECOVERY_POINT_CHECKPOINT,
     DirectoryState,
     parse_partition_directory,
     parse_segment_file,
+    partition_path,
 )
-from segmentlog.log.checkpoint import parse_properties, read_offsets
 from segmentlog.log.listing import list_segments
 from segmentlog.log.segment import Segment, find_log_end
-from segmentlog.maintain.start.steps import (
-    MetadataStart,
-    StartAction,
-    StartStep,
-    has_words,
-    is_of_a_broker,
-    legible,
-    refused,
-    topic_id_of,
-    uuid_fault,
-    whole_file,
-)
+from segmentlog.maintain.health.checkpoints import checkpoint_steps, readable_starts
+from segmentlog.maintain.health.faults import StartAction, StartStep, is_within, refused
+from segmentlog.maintain.health.identity import Identities, directory_id_of
+from segmentlog.maintain.health.topic_ids import topic_id_of
+from segmentlog.maintain.start.steps import BOOTSTRAP_FILE, MetadataStart, is_of_a_broker
 from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.reads.cluster_image import Image, Row
 from segmentlog.reads.metadata_log import metadata_path
 from segmentlog.store.partitions import NamedPartition, list_partitions
-from segmentlog.store.readable import FileType, is_directory, list_entries, list_names
+from segmentlog.store.readable import FileType, is_directory, is_file, list_entries, list_names
 from segmentlog.store.system_errors import owner_of, why_not_opened
 
 _INDEX_CACHE = "remote-log-index-cache"  #: a directory that brokers pass over
 _SERVED = {DirectoryState.CURRENT, DirectoryState.FUTURE}
-
-#: The checkpoints of a log directory in the order of their reads, and the remedy for each.
-_CHECKPOINTS = {
-    RECOVERY_POINT_CHECKPOINT: "remove the file: the start then reads each log from its beginning",
-    LOG_START_CHECKPOINT: "remove the file: records that DeleteRecords has deleted, and that are "
-    "still in a segment, are then served again",
-    HIGH_WATERMARK_CHECKPOINT: "remove the file: the start then sets each high watermark again",
-    CLEANER_OFFSET_CHECKPOINT: "remove the file: the cleaner then reads compacted logs from their "
-    "beginning",
-}
-
-
-#: What a broker does about a line that has a word in place of a number.
-_OF_WORDS = {
-    RECOVERY_POINT_CHECKPOINT: (StartAction.DROP, "the start reads each log from its beginning"),
-    LOG_START_CHECKPOINT: (StartAction.DROP, "records that were deleted are served again"),
-    HIGH_WATERMARK_CHECKPOINT: (
-        StartAction.UNSERVED, "the broker runs, and serves no log of this directory"
-    ),
-    CLEANER_OFFSET_CHECKPOINT: (StartAction.DROP, "no log of this directory is compacted"),
-}  # fmt: skip
-
-
-class _Identity(NamedTuple):
-    """The ids in a ``meta.properties``."""
-
-    path: str
-    version: int
-    cluster_id: str | None
-    node_id: int | None
-    directory_id: str | None
 
 
 class BrokerStart:
@@ -97,6 +52,8 @@ class BrokerStart:
     with the cluster's metadata, which may be none of `directories`; None if it is one of them, or
     is not known.  `node_id`: that the broker is configured with; None if it is not known.
     `is_sole_controller`: whether the broker is configured as the only controller of its cluster.
+    `is_kraft`: whether the broker is known to need no ZooKeeper.  `is_all`: whether these are all
+    log directories of the broker.
     """
 
     def __init__(
@@ -106,16 +63,25 @@ class BrokerStart:
         metadata_directory: str | None = None,
         node_id: int | None = None,
         is_sole_controller: bool = False,
+        is_kraft: bool = False,
+        is_all: bool = False,
     ) -> None:
         self.directories = tuple(directories)
         self._is_sole_controller = is_sole_controller
         self._node_id = node_id
+        self._is_kraft = is_kraft
+        self._is_all = is_all
         self._holders = [each for each in self.directories if metadata_path(each) is not None]
         self._is_metadata_given = metadata_directory is not None
+        formatted = [
+            each for each in self.directories if is_file(os.path.join(each, BOOTSTRAP_FILE))
+        ]
         self.metadata_directory = metadata_directory or next(iter(self._holders), None)
-        self._metadata = MetadataStart(self.metadata_directory or "")
+        # A directory that was formatted, and that no node has used.
+        self._metadata = MetadataStart(self.metadata_directory or next(iter(formatted), ""))
         self._is_old = False  #: a directory of a broker that ZooKeeper coordinates
         self._places: dict[str | None, str] = {}  #: log directories by their ids
+        self._offline: set[str] = set()
 
     @property
     def image(self) -> Image | None:
@@ -125,8 +91,47 @@ class BrokerStart:
         """
         return self._metadata.image
 
+    @property
+    def features(self) -> Mapping[str, int]:
+        """The levels of the cluster's features, once `steps` has ended."""
+        found = self.image.tables.get("features", {}) if self.image else {}
+        return {
+            name: row["feature_level"] for name, row in found.items()
+        } or self._metadata.formatted
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the cluster is known to have no other node, once `steps` has ended."""
+        brokers = self.image.tables.get("brokers", {}) if self.image else {}
+        is_voter = self._metadata.path is not None and self._metadata.is_alone(self._node_id)
+        return is_voter and bool(brokers) and {*brokers} == {self._node_id}
+
     def steps(self) -> Iterator[StartStep]:
         """All that goes wrong, in the order of a broker's checks."""
+        yield from map(self.settled, self._steps())
+
+    def settled(self, step: StartStep) -> StartStep:
+        """A step with what comes of it: a broker ends if it has no log directory left.
+
+        It also ends without the directory that has the metadata of the cluster.
+        """
+        directory = next(
+            (each for each in self.directories if is_within(step.path, each)), None
+        )  # fmt: skip
+        if step.action is not StartAction.OFFLINE or directory is None:
+            return step
+        self._offline.add(directory)
+        if len(self.directories) == 1:
+            return step
+        if directory == self.metadata_directory:
+            why = "the directory also has the metadata of the cluster"
+        elif self._offline == {*self.directories}:
+            why = "no other log directory is left"
+        else:
+            return step
+        return step._replace(action=StartAction.REFUSE, reason=f"{step.reason}; {why}")
+
+    def _steps(self) -> Iterator[StartStep]:
         metadata = [
             refused(
                 os.path.join(each, f"{METADATA_TOPIC}-0"),
@@ -136,17 +141,17 @@ class BrokerStart:
             for each in self._holders
             if each != self.metadata_directory
         ]
-        if self.metadata_directory is not None:  # it has the ids that a lost file has had
+        if self._metadata.directory:  # it has the ids that a lost file has had
             metadata += self._metadata.steps(
                 is_given=self._is_metadata_given, is_sole_controller=self._is_sole_controller
             )
         yield from self._meta_properties()
         yield from metadata
-        for directory in self.directories:
+        for directory in filter(is_directory, self.directories):
             if is_of_a_broker(directory):
                 yield from _space(directory)
                 yield from _owners(directory)
-            yield from self._checkpoints(directory)
+            yield from checkpoint_steps(directory, is_only=len(self.directories) == 1)
             if is_of_a_broker(directory):
                 yield from self._names(directory)
         yield from self._partitions()
@@ -154,93 +159,26 @@ class BrokerStart:
     def _meta_properties(self) -> Iterator[StartStep]:
         """Step 1: ids of the cluster, of the node and of the directories."""
         every = dict.fromkeys((*self.directories, *filter(None, [self.metadata_directory])))
-        found = {
-            each: _identity(os.path.join(each, META_PROPERTIES_FILE))
-            for each in every if is_of_a_broker(each)
-        }  # fmt: skip
-        known = [each for each in found.values() if isinstance(each, _Identity)]
-        if self._node_id is None and known:
-            self._node_id = known[0].node_id
-        for directory, each in found.items():
-            if isinstance(each, StartStep):
-                is_last = not known or directory == self.metadata_directory
-                action = StartAction.REFUSE if is_last else each.action
-                yield each._replace(action=action, remedy=self._right_ids(directory, known))
-        self._is_old = bool(known) and all(each.version == 0 for each in known)
-        places = {each.directory_id: os.path.dirname(each.path) for each in known}
+        ids = Identities(
+            filter(self._is_expected, every), self._node_id, lambda: self._rows,
+            metadata_directory=self.metadata_directory, is_kraft=self._is_kraft,
+        )  # fmt: skip
+        yield from ids.steps()
+        self._node_id = ids.node_id
+        is_old = bool(ids.known) and all(each.version == 0 for each in ids.known)
+        self._is_old = is_old and not self._is_kraft
         # The logs of a directory that only has the metadata are not looked at.
-        self._places = {each: at for each, at in places.items() if at in self.directories}
-        yield from self._disagreements(known)
+        self._places = {
+            each.directory_id: each.directory
+            for each in ids.known if each.directory in self.directories
+        }  # fmt: skip
 
-    def _right_ids(self, directory: str, known: Collection[_Identity]) -> str:
-        """The lines that belong into a ``meta.properties``, as far as these disks tell them."""
-        rows = []
-        for each in list_partitions(directory):
-            topic_id = topic_id_of(os.path.join(each.path, PARTITION_METADATA_FILE))
-            if row := self._rows.get((str(topic_id), each.topic_partition.partition)):
-                rows.append(row)
-        nodes = set.intersection(*(set(row["replicas"]) for row in rows)) if rows else set()
-        if self._node_id is None and len(nodes) == 1:
-            self._node_id = nodes.pop()
-        node = self._node_id
-        ids = Counter(filter(None, (_directory_id(row, node) for row in rows)))
-        taken = {each.directory_id for each in known}
-        own = next((each for each, _ in ids.most_common() if each not in taken), None)
-        cluster = next((each.cluster_id for each in known), None)
-        lines = ["version=1", f"node.id={'…' if node is None else node}"]
-        lines.append(f"cluster.id={cluster or '…'}")
-        if own is not None:
-            lines.append(f"directory.id={own}")
-        remedy = f"restore the file, or write these lines into it: {' | '.join(lines)}"
-        if cluster is None:
-            remedy += (
-                "; the cluster.id is in the meta.properties of each node; without another node, "
-                "take a new one (kafka-storage.sh random-uuid)"
-            )
-        return remedy
-
-    def _disagreements(self, known: Collection[_Identity]) -> Iterator[StartStep]:
-        expected_node, seen = self._node_id, dict[str, str]()
-        first = next(iter(known), None)
-        for each in known:
-            if first and each.cluster_id != first.cluster_id:
-                yield refused(
-                    each.path,
-                    f"cluster.id is {each.cluster_id}, but {first.path} has {first.cluster_id}",
-                    "start the broker without the directory that belongs to another cluster",
-                )
-            if each.node_id != expected_node:
-                yield refused(
-                    each.path, f"node.id is {each.node_id}, but {expected_node} is expected",
-                    "start the broker whose directory this is, with its node.id",
-                )  # fmt: skip
-            if each.directory_id is None:
-                continue
-            if (before := seen.setdefault(each.directory_id, each.path)) != each.path:
-                yield refused(
-                    each.path, f"directory.id {each.directory_id} is also in {before}",
-                    "one of the directories is a copy: start the broker without the copy",
-                )  # fmt: skip
-
-    def _checkpoints(self, directory: str) -> Iterator[StartStep]:
-        """Step 4."""
-        for name, remedy in _CHECKPOINTS.items():
-            path = os.path.join(directory, name)
-            # A log that finds its directory offline ends the start.
-            is_early = name in (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT)
-            action, loss = StartAction.REFUSE if is_early else StartAction.OFFLINE, ""
-            try:
-                read_offsets(directory, name)
-            except CorruptCheckpointError as error:
-                reason = f"line {error.line}: {legible(error.reason)}"
-                if has_words(path, error.line, 3):
-                    action, loss = _OF_WORDS[name]
-            except OSError as error:
-                reason = error.strerror or str(error)
-                remedy = "give the file to the user of the broker"  # noqa: PLW2901
-            else:
-                continue
-            yield StartStep(action, "", -1, path, reason, loss, remedy)
+    def _is_expected(self, directory: str) -> bool:
+        """Whether a broker looks for its ids in a directory; writers of logs need none."""
+        if is_of_a_broker(directory) or not self._is_all:
+            return is_of_a_broker(directory)
+        is_empty = not is_directory(directory) or not list_partitions(directory)
+        return is_empty or any(map(is_of_a_broker, self.directories))
 
     def _names(self, directory: str) -> Iterator[StartStep]:
         """Step 5: a broker takes each directory for that of a partition."""
@@ -302,6 +240,7 @@ class BrokerStart:
                     where, path, topic_id, *kept.get((where, DirectoryState.CURRENT), (None, None))
                 )
         yield from self._missing(there, deleted)
+        yield from self._moved_starts()
         # Without the metadata, the id of most partitions of a topic is right: a topic has one.
         for by_id in ids.values() if self.image is None else ():
             right, *others = sorted(by_id, key=lambda each: -len(by_id[each]))
@@ -331,7 +270,7 @@ class BrokerStart:
         (``LogManager.recoverAbandonedFutureLogs``).  `current`: the directory of that log.
         """
         row = self._rows.get((str(topic_id), where.partition))
-        directory_id = _directory_id(row, self._node_id) if row else None
+        directory_id = directory_id_of(row, self._node_id) if row else None
         assigned = self._places.get(directory_id) if directory_id else None
         own = os.path.dirname(path)
         name = f"{where.topic}-{where.partition}"
@@ -373,6 +312,34 @@ class BrokerStart:
                 offset=begin, end_offset=end, n_bytes=n_bytes,
             )  # fmt: skip
 
+    def _moved_starts(self) -> Iterator[StartStep]:
+        """Log starts in the checkpoint of another directory, where no broker looks for them."""
+        there = list(filter(is_directory, self.directories))
+        starts = {each: readable_starts(each) for each in there}
+        logs = {
+            each.topic_partition: (directory, each.path)
+            for directory in there for each in list_partitions(directory) if each.is_current
+        }  # fmt: skip
+        for other in there if len(there) > 1 else ():
+            for where, found in starts[other].items():
+                own, path = logs.get(where, (other, ""))
+                if own == other:
+                    continue
+                first = max(starts[own].get(where, 0), _first_offset(path))
+                if found <= first:
+                    continue
+                right = os.path.join(own, LOG_START_CHECKPOINT)
+                yield StartStep(
+                    StartAction.DROP, *where, os.path.join(other, LOG_START_CHECKPOINT),
+                    f"the log start {found} of {where} is in this file, but the log is in {own}, "
+                    "where the broker does not have it: it serves the records from offset "
+                    f"{first} on again",
+                    f"the deletion of the records [{first}, {found})",
+                    f"write the line '{where.topic} {where.partition} {found}' into {right} (and "
+                    "raise the count in its second line)",
+                    offset=first, end_offset=found,
+                )  # fmt: skip
+
     def _missing(
         self, there: Collection[TopicPartition], deleted: Mapping[TopicPartition, str]
     ) -> Iterator[StartStep]:
@@ -382,10 +349,13 @@ class BrokerStart:
             if where in there or self._node_id not in row["replicas"]:
                 continue
             path = deleted.get(where)
-            assigned = _directory_id(row, self._node_id)
+            assigned = directory_id_of(row, self._node_id)
             place = self._places.get(assigned) if assigned else None
             if path is None and place is None:
-                continue  # it may be in a directory that was not named
+                # Without all directories, it may be in another one.
+                if self._is_all and assigned is not None:
+                    yield _lost(where, row, assigned, self.directories)
+                continue
             is_sole = len(row["replicas"]) == 1
             new = "a starting broker begins an empty log" + (
                 "" if is_sole else ", and fetches the records from another replica if it has them"
@@ -418,7 +388,10 @@ class BrokerStart:
         right = self._ids.get(where)
         remedy = "restore the file from another replica of the partition"
         if right:
-            remedy = f"write the two lines 'version: 0' and 'topic_id: {right}' into the file"
+            remedy = (
+                "if these records are yours, write the two lines 'version: 0' and "
+                f"'topic_id: {right}' into the file"
+            )
             if found is None or isinstance(found, tuple):
                 remedy += ", as segmentlog recover does"
         if not isinstance(found, str):
@@ -496,6 +469,22 @@ class BrokerStart:
         }
 
 
+def _lost(where: TopicPartition, row: Row, assigned: str, directories: Sequence[str]) -> StartStep:
+    """A log whose directory is none of the broker's: its disk was replaced, and formatted."""
+    is_sole = len(row["replicas"]) == 1
+    new = "" if is_sole else ", and fetches the records from another replica if it has them"
+    return StartStep(
+        StartAction.UNSERVED, *where, partition_path(directories[0], where),
+        f"the cluster assigns the log to the log directory with the id {assigned}, which is none "
+        f"of these: up to Kafka 4.3, a broker begins an empty log in its place{new}; since 4.4, "
+        "the log is not served",
+        "all records that it had" if is_sole else "",
+        "name all log directories of the broker; if the disk was replaced, put its directory "
+        f"back from a backup, with directory.id={assigned} in meta.properties, before the start, "
+        "unless its records are not needed",
+    )  # fmt: skip
+
+
 def _span(path: str) -> tuple[int, int]:
     """The base offset of a log's first segment, and its end; -1 if the end is not known."""
     segments = list_segments(path)
@@ -505,6 +494,13 @@ def _span(path: str) -> tuple[int, int]:
     with contextlib.suppress(SegmentLogError, OSError):  # which is reported with its log
         end = find_log_end(Segment(segments[-1], is_sealed=False), warns=False).offset
     return segments[0].base_offset, end
+
+
+def _first_offset(path: str) -> int:
+    with contextlib.suppress(SegmentLogError, OSError):  # which is reported with its log
+        if segments := list_segments(path):
+            return segments[0].base_offset
+    return 0
 
 
 def _space(directory: str) -> Iterator[StartStep]:
@@ -549,51 +545,3 @@ def _owners(directory: str) -> Iterator[StartStep]:
             StartAction.OFFLINE, "", -1, path, why + more,
             remedy=f"chown -R {owner.st_uid}:{owner.st_gid} {place} && chmod -R u+rwX {place}",
         )  # fmt: skip
-
-
-def _identity(path: str) -> "_Identity | StartStep":
-    """The ids of a file, or the step that the broker takes for it.
-
-    It continues without a directory whose file is malformed, but not without a file or a node id.
-    """
-    action = StartAction.OFFLINE
-    try:
-        data = whole_file(path)
-        properties = parse_properties(data)
-        version = int(properties.get("version", "0"))
-        key = "node.id" if version else "broker.id"
-        node_id = int(properties[key]) if key in properties else None
-        cluster_id, directory_id = (
-            properties.get(each) for each in ("cluster.id", "directory.id")
-        )
-        fault = None
-        if version not in (0, 1):
-            fault = f"version {version} is neither 0 nor 1"
-        elif directory_id is not None and (reason := uuid_fault(directory_id)):
-            fault = f"directory.id {directory_id!r} {reason}"
-        elif version and not cluster_id:
-            fault = "it has no cluster.id"
-        elif node_id is None or not cluster_id:
-            action, fault = StartAction.REFUSE, f"it has no {key if cluster_id else 'cluster.id'}"
-        elif directory_id is not None and _is_reserved(directory_id):
-            action, fault = StartAction.REFUSE, f"directory.id {directory_id} is reserved"
-    except FileNotFoundError:
-        action, fault = StartAction.REFUSE, "the file is missing"
-    except (CorruptCheckpointError, ValueError, OSError) as error:
-        fault = f"the file cannot be read: {error}"
-    if fault:
-        return StartStep(action, "", -1, path, fault)
-    return _Identity(path, version, cluster_id, node_id, directory_id)
-
-
-def _directory_id(row: Row, node: int | None) -> str | None:
-    """The id of the log directory to which a node's replica is assigned; None if there is none."""
-    if node not in row["replicas"] or not row.get("directories"):
-        return None
-    found = uuid_text(row["directories"][row["replicas"].index(node)])
-    return None if _is_reserved(found) else found
-
-
-def _is_reserved(text: str) -> bool:
-    """Whether an id is one of the first hundred (``DirectoryId.reserved``)."""
-    return int.from_bytes(base64.urlsafe_b64decode(text.rstrip("=") + "=="), "big") < 100

@@ -31,7 +31,8 @@ from segmentlog.log.indexes import read_transaction_index
 from segmentlog.log.listing import list_segments, not_opened
 from segmentlog.log.producer_snapshot import list_snapshots, read_snapshot, snapshot_path
 from segmentlog.log.segment import LogEnd, Segment, find_log_end
-from segmentlog.maintain.start.steps import StartAction, StartStep, epochs_step
+from segmentlog.maintain.health.faults import StartAction, StartStep
+from segmentlog.maintain.health.leader_epochs import epochs_step
 from segmentlog.model import TopicPartition
 from segmentlog.store.partitions import NamedPartition, list_partitions
 from segmentlog.store.readable import exists, is_directory, list_names, open_file, read_whole

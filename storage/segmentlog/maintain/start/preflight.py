@@ -13,6 +13,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from segmentlog.arguments import one_dialect, topic_names
 from segmentlog.cluster.directory_settings import DirectorySettings
@@ -28,10 +29,12 @@ from segmentlog.format.names import (
 )
 from segmentlog.log.checkpoint import read_properties
 from segmentlog.log.listing import left_out, list_segments
+from segmentlog.maintain.health.faults import StartAction, StartStep
+from segmentlog.maintain.health.features import feature_steps, release_of
 from segmentlog.maintain.retain import plan_retention
 from segmentlog.maintain.start.directories import BrokerStart
 from segmentlog.maintain.start.loading import LoadingDirectory
-from segmentlog.maintain.start.steps import StartAction, StartStep, is_of_a_broker
+from segmentlog.maintain.start.steps import is_of_a_broker
 from segmentlog.model import METADATA_TOPIC
 from segmentlog.reads.listed import EmptiedSegment, LostSegments
 from segmentlog.reads.log_directory import open_log_dir
@@ -58,7 +61,7 @@ def directory_steps(
         )
 
     yield from filter(is_chosen, start.steps())
-    for path in filter(is_of_a_broker, start.directories):
+    for path in filter(is_of_a_broker, filter(is_directory, start.directories)):
         loading = LoadingDirectory(path)
         if not loading.is_clean:
             yield _unclean(loading)
@@ -137,18 +140,11 @@ _BEYOND_THESE_DISKS = {
     "broker stopped are not in its copy of the metadata",
 }
 
-#: The newest ``metadata.version`` that a release of Kafka takes, by release
-#: (``MetadataVersion.LATEST_PRODUCTION``): it also knows later ones, and refuses them.
-_FEATURE_LEVELS = {
-    (3, 3): 7, (3, 4): 8, (3, 5): 11, (3, 6): 14, (3, 7): 19, (3, 8): 20, (3, 9): 21, (4, 0): 25,
-    (4, 1): 27, (4, 2): 29, (4, 3): 30, (4, 4): 33,
-}  # fmt: skip
-
 
 @one_dialect()
 @storage_errors()
 def preflight(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | None = None,
     *more: str | os.PathLike[str],
     topics: str | Collection[str] = (),
     metadata: str | os.PathLike[str] | None = None,
@@ -163,14 +159,15 @@ def preflight(
 
     Parameters
     ----------
-    path, more : all log directories of one broker.
+    path, more : all log directories of one broker; by default, those that `server_properties`
+        names.
     topics : the topics whose logs are looked at; by default all.
     metadata : the log directory that holds ``__cluster_metadata-0``, if it is none of these; by
         default, ``metadata.log.dir`` of `server_properties`.
     server_properties : the file with the broker's static settings.  Its ``node.id`` is compared
         with the directories, and retention follows its settings.
-    kafka_version : of the broker that will start, such as ``"4.3"``; compared with the
-        ``metadata.version`` of the cluster.
+    kafka_version : of the broker that will start, such as ``"4.3"``; compared with the features
+        of the cluster.
     on_step : called with each step once it is known.
 
     Returns
@@ -182,55 +179,53 @@ def preflight(
     Raises
     ------
     OptionError
-        If an argument is not accepted.
+        If an argument is not accepted, or if no log directory is named.
     LogDirectoryError
-        If a path is not a directory.
+        If none of the paths is a directory.
     CorruptCheckpointError, StorageError
         If `server_properties` or a directory cannot be read.
     """
     names = topic_names("topics", topics)
-    level = _level("kafka_version", kafka_version)
-    directories = [local_path(each) for each in (path, *more)]
-    for each in directories:
-        if not is_directory(each):
-            raise LogDirectoryError(each, why_not_there(each))
-    static: Mapping[str, str] = {}
-    if server_properties is not None:
-        static = read_properties(local_path(server_properties))
-    place = static.get("metadata.log.dir") if metadata is None else metadata
-    if place is None and (dirs := static.get("log.dirs") or static.get("log.dir")):
-        place = dirs.split(",")[0].strip()  # Kafka's default
-    # A dynamic quorum has no list of its voters.
-    voters = static.get("controller.quorum.voters", "").split(",")
-    is_own = voters[0].strip().partition("@")[0] == static.get("node.id", "").strip()
-    is_controller = "controller" in static.get("process.roles", "")
-    node_id = static.get("node.id") or static.get("broker.id")
-    try:
-        number = None if node_id is None else int(node_id)
-    except ValueError:
-        raise OptionError("node.id", str(node_id), "the number of a node") from None
+    release = release_of("kafka_version", kafka_version)
+    static = BrokerSettings.read(server_properties)
+    directories = [local_path(each) for each in (path, *more) if each is not None]
+    if directories and not any(map(is_directory, directories)):
+        raise LogDirectoryError(directories[0], why_not_there(directories[0]))
+    directories = directories or list(static.log_dirs)
+    if not directories:
+        accepted = "the log directories of a broker, or server_properties with log.dirs"
+        raise OptionError("path", "", accepted)
+    place = static.metadata_log_dir if metadata is None else local_path(metadata)
     start = BrokerStart(
         directories,
-        metadata_directory=None if place is None else local_path(place),
-        node_id=number,
-        is_sole_controller=is_controller and len(voters) == 1 and is_own,
+        metadata_directory=place,
+        node_id=static.node_id,
+        is_sole_controller=static.is_sole_controller,
+        is_kraft=static.is_kraft or (release is not None and release >= (4, 0)),
+        is_all=True,
     )
 
     def steps() -> Iterator[StartStep]:
         first = [*directory_steps(start, names)]  # they read the metadata
+        there = [
+            each for each in directories
+            if is_directory(each) and (is_of_a_broker(each) or list_partitions(each))
+        ]  # fmt: skip
         held = {
             each.topic_partition.topic
-            for each in itertools.chain.from_iterable(map(list_partitions, directories))
+            for each in itertools.chain.from_iterable(map(list_partitions, there))
         }
         held.update(row["topic"] for row in _topics(start))
         for name in names:
             if name not in held:
-                open_log_dir(*directories).log(name, -1)  # raises, and names the nearest topic
+                open_log_dir(*there).log(name, -1)  # raises, and names the nearest topic
         yield from first
-        yield from _version_steps(start, level, kafka_version)
-        for each in directories:
-            yield from _log_steps(each, names)
-        for each in directories:
+        yield from feature_steps(
+            str(start.metadata_directory or directories[0]), start.features, release, kafka_version
+        )
+        for each in there:
+            yield from map(start.settled, _log_steps(each, names))
+        for each in there:
             yield from _retention(each, names, start.metadata_directory, server_properties)
         if start.image is None:
             yield StartStep(
@@ -239,8 +234,9 @@ def preflight(
                 "partitions a start would rename to -stray",
                 remedy="name the log directory that holds __cluster_metadata-0 (--metadata-dir)",
             )  # fmt: skip
-        for name, what in _BEYOND_THESE_DISKS.items():
-            yield StartStep(StartAction.UNKNOWN, "", -1, directories[0], f"{name}: {what}")
+        if not start.is_alone:
+            for name, what in _BEYOND_THESE_DISKS.items():
+                yield StartStep(StartAction.UNKNOWN, "", -1, directories[0], f"{name}: {what}")
 
     found = []
     for step in steps():
@@ -249,40 +245,45 @@ def preflight(
     return found
 
 
+class BrokerSettings(NamedTuple):
+    """What a broker's static settings say about its start; nothing without them."""
+
+    log_dirs: Sequence[str] = ()
+    metadata_log_dir: str | None = None
+    node_id: int | None = None
+    is_sole_controller: bool = False
+    is_kraft: bool = False
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str] | None) -> "BrokerSettings":
+        """The settings in a ``server.properties``."""
+        if path is None:
+            return cls()
+        static = read_properties(local_path(path))
+        dirs = static.get("log.dirs") or static.get("log.dir") or ""
+        log_dirs = [local_path(each.strip()) for each in dirs.split(",") if each.strip()]
+        metadata = static.get("metadata.log.dir")
+        # A dynamic quorum has no list of its voters.
+        voters = static.get("controller.quorum.voters", "").split(",")
+        number = static.get("node.id") or static.get("broker.id")
+        is_own = voters[0].strip().partition("@")[0] == static.get("node.id", "")
+        roles = static.get("process.roles", "")
+        try:
+            node_id = None if number is None else int(number)
+        except ValueError:
+            raise OptionError("node.id", str(number), "the number of a node") from None
+        return cls(
+            log_dirs,
+            local_path(metadata) if metadata else next(iter(log_dirs), None),  # Kafka's default
+            node_id,
+            "controller" in roles and len(voters) == 1 and is_own,
+            bool(roles),
+        )
+
+
 def _topics(start: BrokerStart) -> Iterable[Mapping[str, str]]:
     """The topics of the cluster, as far as they are known."""
     return start.image.tables.get("topics", {}).values() if start.image else ()
-
-
-def _level(option: str, version: str | None) -> int | None:
-    """The newest ``metadata.version`` of a release; None without one, or if it is not known."""
-    if version is None:
-        return None
-    try:
-        release = tuple(map(int, version.split(".")[:2]))
-    except ValueError:
-        release = ()
-    if len(release) != 2:
-        raise OptionError(option, version, "a version of Apache Kafka, such as 4.3 or 3.9.1")
-    if release < min(_FEATURE_LEVELS):
-        raise OptionError(option, version, "a version with KRaft: 3.3 or later")
-    return _FEATURE_LEVELS.get(release)
-
-
-def _version_steps(
-    start: BrokerStart, level: int | None, version: str | None
-) -> Iterator[StartStep]:
-    """A broker that is older than the metadata."""
-    features = start.image.tables.get("features", {}) if start.image else {}
-    found = features.get("metadata.version", {}).get("feature_level")
-    if level is None or found is None or found <= level:
-        return
-    yield StartStep(
-        StartAction.REFUSE, "", -1, str(start.metadata_directory),
-        f"the cluster's metadata.version is {found}, but Kafka {version} knows versions up to "
-        f"{level}",
-        remedy="start a broker of a later version",
-    )  # fmt: skip
 
 
 def _log_steps(directory: str, topics: Collection[str]) -> Iterator[StartStep]:
@@ -340,8 +341,11 @@ def _log_steps(directory: str, topics: Collection[str]) -> Iterator[StartStep]:
             f"a starting broker reads {log.bytes_to_recover} bytes from the recovery point on",
             n_bytes=log.bytes_to_recover,
         )  # fmt: skip
-        if plan is not None and plan.n_cut_bytes:
-            yield from log.below_base([each.path for each in plan.segments[plan.n_reached - 1 :]])
+        if plan is not None:
+            bad = plan.segments[plan.n_reached - 1 :] if plan.n_cut_bytes else ()
+            # Segments without an index are read, too, also below the recovery point.
+            read = [*plan.segments[: plan.first], *plan.copies, *bad]
+            yield from log.below_base([each.path for each in read])
         if plan is not None and plan.loss:
             committed_to = loading.high_watermarks.get(each.topic_partition, -1)
             reason, remedy = f"a starting broker cuts the log off at offset {plan.end_offset}", (

@@ -7,13 +7,11 @@ cluster: the last election, the newest snapshot, and the log up to its first bad
 Rules: ``BootstrapDirectory``, ``KafkaMetadataLog``.
 """
 
-import base64
 import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from segmentlog.cluster import directory_settings
 from segmentlog.errors import (
@@ -26,8 +24,10 @@ from segmentlog.errors import (
 )
 from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE
 from segmentlog.log.checkpoint import read_leader_epochs
-from segmentlog.log.leader_epochs import EpochStarts
 from segmentlog.log.listing import list_segments
+from segmentlog.maintain.health.faults import StartAction, StartStep, legible, refused, whole_file
+from segmentlog.maintain.health.leader_epochs import epochs_step
+from segmentlog.maintain.health.topic_ids import METADATA_TOPIC_ID, topic_id_of
 from segmentlog.model import METADATA_TOPIC
 from segmentlog.reads.cluster_image import RECORDS, Image
 from segmentlog.reads.metadata_log import (
@@ -38,84 +38,10 @@ from segmentlog.reads.metadata_log import (
     read_metadata,
     read_snapshot,
 )
-from segmentlog.store.readable import exists, is_file, list_names, open_file, read_whole, status_of
+from segmentlog.store.readable import exists, is_file, list_names, open_file, status_of
 from segmentlog.store.system_errors import in_words
 
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
-
-
-class StartAction(StrEnum):
-    """The action of a starting broker; values never change, because programs read reports."""
-
-    REFUSE = "refuse"  #: it ends
-    OFFLINE = "offline"  #: it takes the log directory offline, and ends if it has no other
-    UNSERVED = "unserved"  #: it runs, and serves none of the logs
-    STRAY = "stray"  #: it renames the partition's directory to ``-stray``
-    EMPTY = "empty"  #: it deletes all segments of the log
-    TRUNCATE = "truncate"  #: it cuts the log off
-    SPLIT = "split"  #: it divides a segment
-    RECOVER = "recover"  #: it reads the log from the recovery point on
-    REBUILD = "rebuild"  #: it builds an index again
-    DROP = "drop"  #: it drops producers, leader epochs or an entry of a checkpoint
-    DELETE = "delete"  #: it removes files that are no longer part of a log
-    MISSING = "missing"  #: it begins an empty log in place of one that is not there
-    KEEP = "keep"  #: it leaves files that it does not use
-    UNKNOWN = "unknown"  #: these disks do not tell
-
-
-class StartStep(NamedTuple):
-    """One thing that a starting broker does, and why.
-
-    A step that concerns a whole log directory has no topic, and has partition -1.  Numbers that
-    do not apply are -1, and words that do not apply are empty.
-
-    Attributes
-    ----------
-    action : what the broker does.
-    topic, partition : the log, or the log that a file belongs to.
-    path : the file or the directory that decides it.
-    reason : what is in the file, and what a broker expects.
-    loss : what is lost.
-    remedy : what to do before the start.
-    offset, end_offset : half-open range of the offsets that are lost.
-    n_bytes : number of the bytes that are read, deleted or renamed.
-    """
-
-    action: StartAction
-    topic: str
-    partition: int
-    path: str
-    reason: str
-    loss: str = ""
-    remedy: str = ""
-    offset: int = -1
-    end_offset: int = -1
-    n_bytes: int = -1
-
-    @property
-    def has_harm(self) -> bool:
-        """Whether the broker does not serve a log, or has removed its records."""
-        return self.action in _HARM
-
-    @property
-    def message(self) -> str:
-        """The step in words."""
-        does = f"{_DOES[self.action]}: {self.reason}" if self.action in _DOES else self.reason
-        return "; ".join(filter(None, (does, self.loss, self.remedy)))
-
-
-_HARM = {
-    StartAction.REFUSE, StartAction.OFFLINE, StartAction.UNSERVED, StartAction.STRAY,
-    StartAction.EMPTY,
-}  # fmt: skip
-
-_DOES: Mapping[StartAction, str] = {
-    StartAction.REFUSE: "a starting broker ends here",
-    StartAction.OFFLINE: "a starting broker takes the log directory offline, and ends if it has "
-    "no other",
-    StartAction.STRAY: "a starting broker renames the directory to -stray and does not serve it",
-    StartAction.EMPTY: "a starting broker deletes all segments of this log",
-}
 
 
 def is_of_a_broker(directory: str) -> bool:
@@ -124,107 +50,6 @@ def is_of_a_broker(directory: str) -> bool:
     return is_told or directory_settings.is_of_a_broker(directory)
 
 
-def refused(path: str, reason: str, remedy: str) -> StartStep:
-    """A step that concerns a directory, and ends the start."""
-    return StartStep(StartAction.REFUSE, "", -1, path, reason, remedy=remedy)
-
-
-def legible(text: str) -> str:
-    """A reason without the line it quotes, if that is no text."""
-    head, _, quoted = text.partition(", found ")
-    n_nul = quoted.count("\\x00")
-    if n_nul > 3:
-        return f"{head}, found bytes that are zero"
-    return text if len(quoted) < 60 else f"{head}, found {quoted[:50]}…"
-
-
-def whole_file(path: str) -> bytes:
-    """The bytes of a small file."""
-    return read_whole(path, lambda reason: CorruptCheckpointError(path, 1, reason, ""))
-
-
-def has_words(path: str, line: int, n_parts: int) -> bool:
-    """Whether a line has the right number of parts, and words in place of numbers."""
-    try:
-        lines = whole_file(path).split(b"\n")
-    except CorruptCheckpointError:  # it is a directory, or too large
-        return False
-    return 2 < line <= len(lines) and len(lines[line - 1].split()) == n_parts
-
-
-def epochs_step(topic: str, partition: int, partition_path: str) -> Iterator[StartStep]:
-    """The step for a partition's ``leader-epoch-checkpoint`` that is not as a broker writes it."""
-    path = os.path.join(partition_path, LEADER_EPOCH_CHECKPOINT)
-    action = StartAction.REFUSE if topic == METADATA_TOPIC else StartAction.OFFLINE
-    remedy = "segmentlog recover builds the file again from the log"
-    try:
-        entries = read_leader_epochs(path)
-    except CorruptCheckpointError as error:
-        reason = f"line {error.line}: {legible(error.reason)}"
-        action = StartAction.REFUSE if has_words(path, error.line, 2) else action
-    except OSError as error:
-        reason = error.strerror or str(error)
-    else:
-        fault = EpochStarts(partition_path, warns=False).error
-        if fault is None:
-            return
-        action, reason = StartAction.REFUSE, fault.reason
-        if all(min(each) >= 0 for each in entries):
-            yield StartStep(
-                StartAction.DROP, topic, partition, path,
-                f"{reason}: a starting broker drops the epochs that a later line contradicts",
-                "the offsets at which followers have to cut their copies off", remedy,
-            )  # fmt: skip
-            return
-    yield StartStep(action, topic, partition, path, reason, remedy=remedy)
-
-
-def uuid_fault(text: str) -> str | None:
-    """Why Kafka does not take a text for an id (``Uuid.fromString``); None if it does."""
-    if len(text) > 24:
-        return "is longer than 24 characters"
-    if not re.fullmatch(r"[A-Za-z0-9_-]*={0,2}", text):
-        return "is not base64"
-    n_bytes = len(text.rstrip("=")) * 6 // 8
-    return None if n_bytes == 16 else f"has {n_bytes} bytes instead of 16"
-
-
-def topic_id_of(path: str) -> "str | tuple[StartAction, str] | None":
-    """The topic id of a ``partition.metadata``; what a broker does with the file, and why; None.
-
-    None stands for a missing file.
-    """
-    try:
-        data = whole_file(path)
-    except FileNotFoundError:
-        return None
-    except CorruptCheckpointError as error:
-        return StartAction.OFFLINE, error.reason
-    except OSError as error:
-        return StartAction.OFFLINE, error.strerror or str(error)
-    lines = data[:4096].decode(errors="replace").splitlines()
-    parts = [re.split(r":\s+", line) for line in lines[:2]]
-    if not parts:
-        return StartAction.REFUSE, "the file is empty"
-    expected = "expected 'version: 0' and 'topic_id: …'"
-    if len(parts[0]) != 2 or not re.fullmatch(r"[+-]?[0-9]{1,10}", parts[0][1]):
-        return StartAction.OFFLINE, legible(f"{expected}, found {lines[0][:80]!r}")
-    if int(parts[0][1]) < 0:
-        return StartAction.OFFLINE, f"version {parts[0][1]} is below 0"
-    if len(parts) < 2:
-        return StartAction.REFUSE, f"{expected}, but the second line is missing"
-    if len(parts[1]) != 2:
-        return StartAction.OFFLINE, legible(f"{expected}, found {lines[1][:80]!r}")
-    text = parts[1][1]
-    if fault := uuid_fault(text):
-        return StartAction.REFUSE, f"topic_id {text!r} {fault}"
-    text = text.rstrip("=")
-    if not base64.urlsafe_b64decode(text + "==").strip(b"\0"):
-        return StartAction.OFFLINE, "topic_id is zero"
-    return text
-
-
-METADATA_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"  #: the same in all clusters
 _QUORUM_STATE = "quorum-state"
 _SNAPSHOT = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint")
 _SNAPSHOT_LIKE = re.compile(r"\.checkpoint(\.part|\.deleted)?$")
@@ -244,6 +69,7 @@ class MetadataStart:
         self.path = metadata_path(directory) if directory else None
         self.image: Image | None = None
         self.is_doubtful = False
+        self.formatted: dict[str, int] = {}  #: features of a directory that no node has used
 
     def steps(self, *, is_given: bool, is_sole_controller: bool) -> Iterator[StartStep]:
         """All that goes wrong.
@@ -251,7 +77,7 @@ class MetadataStart:
         `is_given`: whether the directory was named as that of the metadata.
         `is_sole_controller`: whether the broker is configured as the only controller.
         """
-        yield from _bootstrap(self.directory)
+        yield from self._bootstrap()
         if self.path is not None:
             is_readable = True
             try:
@@ -281,13 +107,33 @@ class MetadataStart:
                 remedy="put the directory back from a backup before the start",
             )  # fmt: skip
 
+    def _bootstrap(self) -> Iterator[StartStep]:
+        """Step 2: the metadata that a new cluster begins with; read at each start, if there."""
+        path = os.path.join(self.directory, BOOTSTRAP_FILE)
+        if not is_file(path):
+            return
+        damage = snapshot_fault(path)
+        fault = "" if damage is None else _in_words(damage)
+        if damage is None:
+            try:
+                for each in read_snapshot(path, ["FeatureLevelRecord"]):
+                    self.formatted[each.fields["name"]] = each.fields["feature_level"]
+                if "metadata.version" in self.formatted:
+                    return
+                fault = "it has no metadata.version"
+            except (SegmentLogError, ValueError) as error:
+                fault = str(error)
+        yield refused(
+            path, fault,
+            "remove the file if __cluster_metadata-0 is sound: a start reads it, but needs it "
+            "only for a new cluster",
+        )  # fmt: skip
+
     def _small_files(self, path: str) -> Iterator[StartStep]:
         """The last election, the leader epochs, the topic id, and names that are none."""
         file = os.path.join(path, _QUORUM_STATE)
         try:
-            found = json.loads(whole_file(file))
-            if not isinstance(found, dict) or "data_version" not in found:
-                raise ValueError("it has no data_version")
+            _read_quorum_state(file)
         except FileNotFoundError:
             pass
         except (CorruptCheckpointError, ValueError, OSError) as error:
@@ -316,7 +162,7 @@ class MetadataStart:
     def _snapshots(self, path: str) -> Iterator[StartStep]:
         """Damaged snapshots: the newest one ends the start."""
         snapshots = list_metadata_snapshots(path)[::-1]
-        faults = [batches_fault(each) for _, each, _ in snapshots]
+        faults = [snapshot_fault(each) for _, each, _ in snapshots]
         files = list_segments(path)
         first = files[0].base_offset if files else None
         for i, ((end_offset, each, _), fault) in enumerate(zip(snapshots, faults, strict=True)):
@@ -332,15 +178,15 @@ class MetadataStart:
             if first is not None and (not first or any(end >= first for end in sound)):
                 remedy = "move the file away: an older snapshot and the log have all that it has"
             yield _step(
-                action, each, f"the snapshot is damaged: {fault}; {older}", remedy=remedy,
-                offset=end_offset,
+                action, each, f"the snapshot is damaged: {_in_words(fault)}; {older}",
+                remedy=remedy, offset=end_offset,
             )  # fmt: skip
 
     def _log(self, path: str, *, is_readable: bool) -> Iterator[StartStep]:
         """The end of the log, which a start reads to its first bad batch; and the image."""
         end, epoch, error = 0, -1, None
         for segment in list_segments(path):
-            end, last, error = _end_of(segment.path, segment.base_offset)
+            end, last, error, _ = _end_of(segment.path, segment.base_offset)
             epoch = max(epoch, last)
             if error is not None:
                 break
@@ -372,7 +218,7 @@ class MetadataStart:
             return
         image = Image()
         try:
-            names = {*RECORDS["partitions"], *RECORDS["features"]}
+            names = {*RECORDS["partitions"], *RECORDS["features"], *RECORDS["brokers"]}
             for record in read_metadata(path, names, end_offset=end):
                 image.apply(record)
             self.image = image
@@ -387,11 +233,43 @@ class MetadataStart:
         if self.path is None:
             return True
         try:
-            found = json.loads(whole_file(os.path.join(self.path, _QUORUM_STATE)))
+            found = _read_quorum_state(os.path.join(self.path, _QUORUM_STATE))
             voters = {each["voterId"] for each in found["currentVoters"]}
         except (CorruptCheckpointError, ValueError, LookupError, TypeError, OSError):
             return True
         return voters == {node_id}
+
+
+#: Fields of ``quorum-state`` by version (``QuorumStateData``), and the types of their values.
+_OF_QUORUM: tuple[Mapping[str, type], ...] = (
+    {"clusterId": str, "leaderId": int, "leaderEpoch": int, "votedId": int, "appliedOffset": int,
+     "currentVoters": list},
+    {"leaderId": int, "leaderEpoch": int, "votedId": int, "votedDirectoryId": str},
+)  # fmt: skip
+
+
+def _read_quorum_state(path: str) -> Mapping[str, Any]:
+    """The last election, as a node reads it; raises `ValueError` if it does not."""
+    # What follows the object is not read.
+    found: Any
+    found, _ = json.JSONDecoder().raw_decode(whole_file(path).decode().lstrip(" \t\r\n"))
+    if not isinstance(found, dict) or "data_version" not in found:
+        raise ValueError("it has no data_version")
+    version = found["data_version"]
+    version = version if type(version) is int else 0  # as of a word in Java
+    if version not in range(len(_OF_QUORUM)):
+        raise ValueError(f"its data_version {version} is neither 0 nor 1")
+    for name, kind in _OF_QUORUM[version].items():
+        if name not in found:
+            raise ValueError(f"it has no {name}")
+        value: object = found[name]
+        least, most = (-(1 << 63), 1 << 63) if name == "appliedOffset" else (-(1 << 31), 1 << 31)
+        is_right = type(value) is kind
+        if type(value) is int:
+            is_right &= least <= value < most
+        if not is_right and not (kind is list and value is None):
+            raise ValueError(f"its {name} is {str(value)[:40]!r}")
+    return found
 
 
 def _step(
@@ -400,39 +278,23 @@ def _step(
     return StartStep(action, METADATA_TOPIC, 0, path, reason, loss, remedy, **numbers)
 
 
-def _bootstrap(directory: str) -> Iterator[StartStep]:
-    """Step 2: the metadata that a new cluster begins with; read at each start, if it is there."""
-    path = os.path.join(directory, BOOTSTRAP_FILE)
-    if not is_file(path):
-        return
-    fault = batches_fault(path)
-    if fault is None:
-        try:
-            records = read_snapshot(path, ["FeatureLevelRecord"])
-            if any(each.fields["name"] == "metadata.version" for each in records):
-                return
-            fault = "it has no metadata.version"
-        except (SegmentLogError, ValueError) as error:
-            fault = str(error)
-    yield refused(
-        path, fault,
-        "remove the file if __cluster_metadata-0 is sound: a start reads it, but needs it only "
-        "for a new cluster",
-    )  # fmt: skip
-
-
-def batches_fault(path: str) -> str | None:
+def snapshot_fault(path: str) -> CorruptLogError | UnsupportedFormatError | OSError | str | None:
     """The first fault of a snapshot's batches; None if they are sound, and the last is the footer.
 
-    A file that has no footer was not written to its end.
+    A file that has no footer was not written to its end.  `UnsupportedFormatError` stands for a
+    whole batch of a newer format, and `OSError` for a file that cannot be read.
     """
     try:
-        error = _end_of(path, 0).error
-        if error is not None:
-            return str(error)
+        end = _end_of(path, 0)
+        if end.error is not None:
+            return end.error if end.is_newer else str(end.error)
         return None if is_whole(Snapshot(0, path)) else "its last batch, the footer, is missing"
     except OSError as failure:
-        return failure.strerror or str(failure)
+        return failure
+
+
+def _in_words(fault: Exception | str) -> str:
+    return (fault.strerror if isinstance(fault, OSError) else None) or str(fault)
 
 
 def _ends_early(path: str) -> bool:
@@ -449,18 +311,20 @@ class _End(NamedTuple):
     offset: int
     epoch: int
     error: CorruptLogError | UnsupportedFormatError | None
+    is_newer: bool = False  # whether the damage is a whole batch of a newer format
 
 
 def _end_of(path: str, base_offset: int) -> _End:
     from segmentlog.format.kernels import layout
-    from segmentlog.log.walk import walk  # the compiled kernels load here
+    from segmentlog.log.walk import Verdict, walk  # the compiled kernels load here
 
     end = _End(base_offset, -1, None)
     size = status_of(path, follow=True).size
     with open_file(path) as file:
         for stretch in walk(path, file, 0, size, base_offset, goes_on=False):
             if (batches := stretch.batches) is None:
-                return end._replace(error=stretch.error)
+                is_newer = stretch.verdict is Verdict.NEWER
+                return end._replace(error=stretch.error, is_newer=is_newer)
             at = int(batches.headers[-1, layout.POSITION]) + layout.LEADER_EPOCH_AT
             epoch = int.from_bytes(bytes(batches.buf[at : at + 4]), "big", signed=True)
             end = _End(stretch.next_offset, epoch, None)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from segmentlog.maintain.start.steps import StartAction, StartStep
+from segmentlog.maintain.health.faults import StartAction, StartStep
 from segmentlog.masking import with_plain_buckets
 from segmentlog.model import TopicPartition
 

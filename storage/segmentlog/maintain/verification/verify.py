@@ -22,10 +22,11 @@ from segmentlog.format.names import (
     parse_partition_directory,
 )
 from segmentlog.log.listing import list_segments
+from segmentlog.maintain.health.faults import StartAction, StartStep
 from segmentlog.maintain.start.directories import BrokerStart
 from segmentlog.maintain.start.loading import LoadingDirectory
 from segmentlog.maintain.start.preflight import directory_steps
-from segmentlog.maintain.start.steps import StartAction, StartStep, is_of_a_broker
+from segmentlog.maintain.start.steps import is_of_a_broker
 from segmentlog.maintain.verification.findings import (
     Finding,
     FindingKind,
@@ -402,11 +403,11 @@ def _would_lose(log: Log, loading: Callable[[str], LoadingDirectory]) -> Iterato
         return
     if plan is None or plan.lost is None:
         return
-    lost = plan.loss.replace(" are cut off", "", 1)
     way_out = f"{plan.lost.n_records} good records lie after the damage, and segmentlog recover "
     way_out += "--on-corrupt-batch skip keeps them"
     yield MakeFinding(log.topic_partition)(
-        FindingKind.RECOVERY_CUT, log.path, f"recovery would cut off {lost}; {way_out}",
+        FindingKind.RECOVERY_CUT, log.path,
+        f"recovery would cut off {plan.cut.what}{plan.cut.why}; {way_out}",
         offset=plan.end_offset, end_offset=plan.lost_to,
     )  # fmt: skip
 
