@@ -10,21 +10,20 @@ _INTERRUPTED = 130
 
 
 class _NoPandas:
-    """Hides pandas from the first import of it.
+    """Hides pandas, which pyarrow imports with its first array if it is there.
 
-    With its first array, pyarrow imports pandas if it is there, and does not try again.  That
-    takes longer than most commands, and serves none.
+    That takes longer than most commands, and serves none.
     """
 
     def find_spec(self, name: str, *_: object) -> None:
         if name == "pandas":
-            sys.meta_path.remove(self)
             raise ModuleNotFoundError(name=name)
 
 
 def main() -> None:
     """Run the command line and exit."""
-    sys.meta_path.insert(0, _NoPandas())
+    if sys.argv[1:2] != ["audit"]:  # libraries of tables may need pandas
+        sys.meta_path.insert(0, _NoPandas())
     try:
         from segmentlog.tools.cli import main as run
 

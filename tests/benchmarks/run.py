@@ -44,6 +44,7 @@ import spark_scan  # noqa: E402
 import spark_settings  # noqa: E402
 import spark_write  # noqa: E402
 import staging  # noqa: E402
+import starts  # noqa: E402
 import streams  # noqa: E402
 import tier_scan  # noqa: E402
 import whole_topics  # noqa: E402
@@ -251,6 +252,7 @@ def main() -> None:
         "polls",
         "compaction",
         "topics",
+        "starts",
         "stores",
         "databases",
     )
@@ -293,6 +295,8 @@ def main() -> None:
             rows["compaction"] = measure_compaction(scratch / "compaction", n_bytes, 3)
         if "topics" in parts:
             rows["topics"] = whole_topics.rows(scratch / "topics", n_records, 3)
+        if "starts" in parts:
+            rows["starts"] = starts.rows(scratch, 200 if quick else 10_000, 9)
         if "stores" in parts:
             made_here = scratch / "stores"
             made_here.mkdir()

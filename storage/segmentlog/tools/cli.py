@@ -135,19 +135,14 @@ app = typer.Typer(
     cls=_Group,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+    rich_markup_mode="rich",  # Markdown takes a tenth of the time of the help
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="""Look into Kafka log directories without a broker, and keep them in order.
-
-    - what is here:  `segmentlog topics /var/lib/kafka`
-
-    - find a record:  `segmentlog grep order-58 /var/lib/kafka`
-
-    - get it back:  `segmentlog cat /var/lib/kafka payments -p 0 -o 58 -c 1`
-
-    Commands that write take the broker's lock. All other commands only read, and are safe beside a
-    running broker.
-    """,
+    help="Look into Kafka log directories without a broker, and keep them in order.\n\n"
+    "• what is here:  [bold cyan]segmentlog topics /var/lib/kafka[/]\n"
+    "• find a record:  [bold cyan]segmentlog grep order-58 /var/lib/kafka[/]\n"
+    "• get it back:  [bold cyan]segmentlog cat /var/lib/kafka payments -p 0 -o 58 -c 1[/]\n\n"
+    "Commands that write take the broker's lock. All other commands only read, and are safe "
+    "beside a running broker.",
 )
 
 
