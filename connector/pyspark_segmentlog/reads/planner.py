@@ -191,6 +191,7 @@ class PlannedMoment:
             policy.on_corrupt_batch,
             told=None if self._options.triggers is None else self._told,
             fail_on_data_loss=self._options.fail_on_data_loss,
+            to_log_end="readUpTo=logEnd",
         )
         return {each: known[each] if each in known else found[each] for each in self.assigned}
 

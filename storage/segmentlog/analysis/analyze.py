@@ -71,7 +71,7 @@ def analyze(
     settings : of all these topics, by Kafka's names (``retention.ms``); they come before those of
         the directory.  They decide what retention will remove.
     metadata, server_properties : see `segmentlog.topic_settings`.
-    read_up_to : where the newest data ends.
+    read_up_to : where the newest data ends.  A finding names the records after it.
     show_keys : whether the heaviest keys are read again, and their bytes shown.  Otherwise the
         result has no byte of a key or a value.
     use_threads : whether several threads read.
@@ -305,7 +305,9 @@ class _Scanner:
             retention, problems = self._retention(topic, found)
             of_one = figures(found.part, retention, self.schemas())
             reports.append(
-                report.PartitionReport(found.partition, *found.offsets, of_one, problems)
+                report.PartitionReport(
+                    found.partition, *found.offsets, found.n_not_read, of_one, problems
+                )
             )
             whole.merge_beside(found.part)
         return _Group(topic, whole, tuple(reports))

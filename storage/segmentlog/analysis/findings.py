@@ -9,6 +9,7 @@ from segmentlog.analysis.report import (
     TopicFigures,
     Urgency,
 )
+from segmentlog.reads.log_directory import TO_LOG_END
 from segmentlog.times import iso_time
 
 # Below these, nothing is said: what is small or rare costs nothing.
@@ -63,6 +64,15 @@ class _Finder:
                 yield AnalysisFinding(
                     Urgency.PROBLEM, FindingCode.PROBLEM, self._topic, each.partition, text
                 )
+
+    def not_read(self) -> Iterator[AnalysisFinding]:
+        for each in self._partitions:
+            if each.n_not_read:
+                text = (
+                    f"{_n(each.n_not_read, 'offset')} from {each.end_offset} on are beyond the "
+                    f"high watermark and were not analyzed: {TO_LOG_END} reads them"
+                )
+                yield self._note(FindingCode.NOT_READ, text, each.partition)
 
     def compression(self) -> Iterator[AnalysisFinding]:
         """Small batches, and topics without zstd: one finding, because one repairs the other."""
@@ -223,6 +233,6 @@ class _Finder:
 
 
 _FINDERS = (
-    _Finder.problems, _Finder.formats, _Finder.compression, _Finder.skew, _Finder.hot_keys,
-    _Finder.clocks, _Finder.transactions, _Finder.compaction, _Finder.headers,
+    _Finder.problems, _Finder.not_read, _Finder.formats, _Finder.compression, _Finder.skew,
+    _Finder.hot_keys, _Finder.clocks, _Finder.transactions, _Finder.compaction, _Finder.headers,
 )  # fmt: skip

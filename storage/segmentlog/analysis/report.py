@@ -273,11 +273,16 @@ class TopicFigures:
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
-    """One partition; `problems` says what could not be read."""
+    """One partition; `problems` says what could not be read.
+
+    `n_not_read` offsets from `end_offset` on are beyond the high watermark, up to which the
+    analysis has read.
+    """
 
     partition: int
     start_offset: int
     end_offset: int
+    n_not_read: int
     figures: TopicFigures
     problems: tuple[str, ...]
 
@@ -287,6 +292,7 @@ class FindingCode(StrEnum):
 
     PROBLEM = "problem"
     LOST_OFFSETS = "lost-offsets"
+    NOT_READ = "not-read"
     SMALL_BATCHES = "small-batches"
     COMPRESSION = "compression"
     SKEW = "skew"

@@ -122,6 +122,7 @@ class ScannedPartition(NamedTuple):
     partition: int
     part: Part
     offsets: OffsetRange
+    n_not_read: int
     problems: tuple[str, ...]
     log: Log | None
 
@@ -196,7 +197,7 @@ class _Scan:
         is_last: bool,
     ) -> None:
         self._topic_partition, self._now_ms = topic_partition, now_ms
-        self._whole, self._offsets = Part(now_ms), OffsetRange(0, 0)
+        self._whole, self._offsets, self._n_not_read = Part(now_ms), OffsetRange(0, 0), 0
         self._problems: list[str] = []
         self._log: Log | None = None
         self._left = 0
@@ -229,10 +230,12 @@ class _Scan:
             self._problems.append(str(log.lost_offsets))
         self.slices = cut_for_threads(log.slices, offsets, is_last=is_last)
         self._log, self._offsets = log, offsets
+        self._n_not_read = max(0, log.log_end_offset - offsets.end_offset)
 
     def _fail(self, error: SegmentLogError | OSError) -> None:
         self.has_failed = True
         self._log, self._whole, self._offsets = None, Part(self._now_ms), OffsetRange(0, 0)
+        self._n_not_read = 0
         self._problems.append(told(error, self._topic_partition))
 
     def read(self, number: int, memory: ReadMemory) -> _Read:
@@ -267,7 +270,9 @@ class _Scan:
         """The partition, of which all slices were added."""
         on_bytes(self._left)
         number, problems = self._topic_partition.partition, tuple(self._problems)
-        return ScannedPartition(number, self._whole, self._offsets, problems, self._log)
+        return ScannedPartition(
+            number, self._whole, self._offsets, self._n_not_read, problems, self._log
+        )
 
 
 def told(error: SegmentLogError | OSError, each: TopicPartition) -> str:

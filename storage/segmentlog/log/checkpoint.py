@@ -240,8 +240,9 @@ def readable_offsets(directory: str, name: str) -> dict[TopicPartition, int]:
 def _remedy(name: str) -> str:
     if name == HIGH_WATERMARK_CHECKPOINT:
         return (
-            "read with readUpTo=logEnd, or make the file readable again with segmentlog recover, "
-            "after which reads of logs without an entry end at the log end"
+            "read with readUpTo=logEnd (read_up_to='logEnd', --read-up-to logEnd), or make the "
+            "file readable again with segmentlog recover, after which reads of logs without an "
+            "entry end at the log end"
         )
     return "segmentlog recover makes the file readable again"
 

@@ -60,6 +60,9 @@ _OF_A_BROKER = (
 )  # fmt: skip
 _MOST_SHOWN = 20  # partitions, in a notebook
 
+#: The option that reads beyond the high watermark, in the words of Python and the command line.
+TO_LOG_END = "read_up_to='logEnd' (--read-up-to logEnd)"
+
 _BEYOND = "beyond the high watermark"
 _LOST = "whose segments are gone"
 _BETWEEN = "between two segments, or before the first,"
@@ -67,7 +70,7 @@ _UNDECIDED = "after the first open transaction"
 
 #: Offsets that `LogDirectory.end_offsets` does not read, in words, and what one can do about it.
 _NOT_READ = {
-    _BEYOND: "; readUpTo=logEnd reads them",
+    _BEYOND: "; {} reads them",
     _LOST: "; data loss does not fail this read",
     _BETWEEN: ": segments are gone whose indexes are there; put them back",
     _UNDECIDED: ": it was neither committed nor aborted",
@@ -491,18 +494,20 @@ class LogDirectory:
         *,
         told: Told = None,
         fail_on_data_loss: bool = True,
+        to_log_end: str = TO_LOG_END,
     ) -> dict[TopicPartition, int]:
         """`Log.end_offset` of several partitions, and one warning about what lies beyond.
 
         A crashed broker's high watermarks are up to five seconds old, so whole batches may lie
-        after them; ``readUpTo=logEnd`` reads these batches, too.  Records beyond the last stable
-        offset are held back by open transactions.
+        after them; ``read_up_to="logEnd"`` reads these batches, too.  Records beyond the last
+        stable offset are held back by open transactions.
 
         Parameters
         ----------
         told : what a reader that follows the logs was told at earlier calls: only what has
             changed is a warning.  It will read the records beyond the high watermark, and those of
             a transaction unless this stays open from call to call.
+        to_log_end : the option that reads to the log end, in the caller's words.
         """
         chosen = list(topic_partitions)
         if any(map(is_url, self.paths)):
@@ -543,7 +548,7 @@ class LogDirectory:
                     where,
                     ", ".join(found[:MOST_NAMED]),
                     f", and {more} more partitions" if more > 0 else "",
-                    _NOT_READ[where],
+                    _NOT_READ[where].format(to_log_end),
                 )
         for each in news("short", short, told):
             logger.warning("%s: %s", self.log(*each).path, short[each])

@@ -69,7 +69,7 @@ def analyze(
             "ever shown, except the names of headers.",
         ),
     ] = False,
-    read_up_to: arguments.Ends = ReadUpTo.HIGH_WATERMARK,
+    read_up_to: arguments.Ends = ReadUpTo.LOG_END,
     setting: arguments.Settings = None,
     metadata: arguments.Metadata = None,
     server_properties: arguments.ServerProperties = None,

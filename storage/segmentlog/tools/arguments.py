@@ -3,6 +3,7 @@
 import functools
 import inspect
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NamedTuple, TypeAlias, cast, get_args
@@ -44,10 +45,12 @@ class _Parsed(TyperCommand):
         return [name for each in shown for name in each.opts if name.startswith("-")]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - no public name
+        typed = [*args]
         try:
             return super().parse_args(ctx, args)
         except _UsageError as error:
             if not hasattr(error, "possibilities"):  # not an unknown option
+                error.message += self._for_each(typed)
                 raise
             given = error.option_name
             hint = right_word(given, self.flags, f"segmentlog {self.name}")
@@ -57,6 +60,16 @@ class _Parsed(TyperCommand):
             error.possibilities = []
             error.message += f"; {hint}" if hint else ""
             raise
+
+    def _for_each(self, args: Sequence[str]) -> str:
+        """How to change several directories, if a command of one was given more."""
+        given = [each for each in args if os.path.sep in each and exists(readable_path(each))]
+        if len(given) < 2 or not any(each.name == "directory" for each in self.params):
+            return ""
+        if self.deletes:
+            return ": it changes one directory, whose lock it holds; run it for each of them"
+        lines = "; ".join(f"segmentlog {self.name} {shlex.quote(each)}" for each in given)
+        return f": it changes one directory, whose lock it holds; run it for each: {lines}"
 
 
 def _elsewhere(given: str, ctx: Any) -> str:  # noqa: ANN401 - typer has no public name for it
@@ -232,8 +245,8 @@ AsJson = Annotated[bool, json_option("One JSON object per line; the last object 
 Ends = Annotated[
     ReadUpTo,
     typer.Option(
-        help="Where to stop reading. A crashed broker's high watermark is up to five seconds "
-        "old, so acknowledged records may lie after it."
+        help="Where to stop reading: a crashed broker's high watermark is up to five seconds old, "
+        "so acknowledged records may lie after it. A warning names the records that are left out."
     ),
 ]
 OnCorrupt = Annotated[

@@ -93,7 +93,7 @@ def audit(
     until: arguments.Until = None,
     starting_offsets: Annotated[str | None, _offsets_option("The first offsets")] = None,
     ending_offsets: Annotated[str | None, _offsets_option("The ends")] = None,
-    read_up_to: arguments.Ends = ReadUpTo.HIGH_WATERMARK,
+    read_up_to: arguments.Ends = ReadUpTo.LOG_END,
     isolation_level: Annotated[
         IsolationLevel,
         typer.Option(help="read_uncommitted: the table has records of aborted transactions, too."),

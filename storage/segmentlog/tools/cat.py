@@ -28,7 +28,7 @@ from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log import Log, find_bounds
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.store.paths import readable_path
-from segmentlog.store.readable import exists
+from segmentlog.store.readable import exists, is_directory, is_url
 from segmentlog.times import epoch_milliseconds
 from segmentlog.tools import arguments
 from segmentlog.tools.failures import Failed, log_of
@@ -109,18 +109,16 @@ def _time(text: str) -> int:
 )
 @arguments.tiered
 def cat(
-    directory: Annotated[
-        str, typer.Argument(metavar="DIR", help="A log directory, or a partition directory.")
-    ],
-    topic: Annotated[
-        str | None,
+    paths: Annotated[
+        list[str],
         typer.Argument(
-            metavar="TOPIC",
-            help="The topic; may be left out if the directory has only one topic. Also the name "
-            "of a renamed directory of a partition, such as orders-0.<id>-delete.",
+            metavar="DIR... [TOPIC]",
+            help="The log directories of one broker, or a partition directory; and last the "
+            "topic, which may be left out if there is only one. Also the name of a renamed "
+            "directory of a partition, such as orders-0.<id>-delete.",
             autocompletion=arguments.complete_topic,
         ),
-    ] = None,
+    ],
     kcats_topic: Annotated[
         str | None,
         typer.Option(
@@ -208,17 +206,20 @@ def cat(
     """
     if exits and follow:
         raise OptionError("-e", "given beside --follow", "leave one of the two out")
+    directories, topic = _split(paths)
     if kcats_topic is not None:
         refuse_two("TOPIC", topic, "--topic", kcats_topic)
         topic = kcats_topic
     bounds = Bounds.parse(offset or ())
-    arguments.refuse_swapped("TOPIC", topic or "", directory, "segmentlog cat DIR TOPIC")
+    arguments.refuse_swapped("TOPIC", topic or "", directories[0], "segmentlog cat DIR TOPIC")
     if topic is not None and "." in topic:
         renamed = parse_partition_directory(topic)
-        path = os.path.join(directory, topic)
-        if renamed and renamed[1] is not DirectoryState.CURRENT and exists(readable_path(path)):
-            directory, topic = path, renamed[0].topic
-    opened = open_log_dir(*tier.beside([directory]))
+        if renamed and renamed[1] is not DirectoryState.CURRENT:
+            within = (os.path.join(each, topic) for each in directories)
+            there = [each for each in within if exists(readable_path(each))]
+            if there:
+                directories, topic = there, renamed[0].topic
+    opened = open_log_dir(*tier.beside(directories))
     if as_json:
         node = opened.node_id
         written: MessageFormat = JsonFormat(unescaped(delimiter), -1 if node is None else node)
@@ -240,6 +241,19 @@ def cat(
         for each, offsets in [*read.ranges.items()][:_MOST_NAMED]:
             sys.stderr.write(f"{escape(str(each))} has offsets [{offsets[0]}, {offsets[1]})\n")
     read.failed.end()
+
+
+def _split(paths: Sequence[str]) -> tuple[list[str], str | None]:
+    """The directories, and the topic, if the last argument is one."""
+    # A topic of the first directory may have the name of another directory.
+    *directories, last = paths
+    if not directories:
+        return [last], None
+    is_place = is_url(last) or is_directory(readable_path(last))
+    is_place = is_place and exists(readable_path(directories[0]))  # else both may be swapped
+    if is_place:
+        is_place = last not in open_log_dir(directories[0]).topics(internal=True)
+    return ([*paths], None) if is_place else (directories, last)
 
 
 def _topic_of(directory: LogDirectory, topic: str | None) -> str:

@@ -123,7 +123,7 @@ def clone(
     setting: arguments.Settings = None,
     since: arguments.Since = None,
     until: arguments.Until = None,
-    read_up_to: arguments.Ends = ReadUpTo.HIGH_WATERMARK,
+    read_up_to: arguments.Ends = ReadUpTo.LOG_END,
     open_transactions: Annotated[
         ClonedTransactions,
         typer.Option(help="leave-out leaves out all records from the first open transaction on."),

@@ -37,7 +37,7 @@ def of(given: Mapping[str, Any]) -> TopicFigures:
 def found(given: Mapping[str, Any], *sizes: int) -> tuple[AnalysisFinding, ...]:
     """The findings of a topic, with partitions of some sizes."""
     partitions = [
-        PartitionReport(number, 0, 9, of({"n_bytes": size}), ())
+        PartitionReport(number, 0, 9, 0, of({"n_bytes": size}), ())
         for number, size in enumerate(sizes)
     ]
     return findings_of("t", of(given), partitions)
@@ -165,7 +165,7 @@ def test_old_times_hide_how_far_records_are_out_of_order() -> None:
 
 def test_problems_come_first_with_their_partition() -> None:
     """One finding for each."""
-    partition = PartitionReport(3, 0, 9, of({}), ("damaged", "gone"))
+    partition = PartitionReport(3, 0, 9, 0, of({}), ("damaged", "gone"))
     first, second = findings_of("t", of({"n_bytes": 1}), [partition])
     assert (CODE.PROBLEM, Urgency.PROBLEM, 3, "damaged") == (
         first.code, first.urgency, first.partition, first.text

@@ -281,7 +281,7 @@ def test_batches_beyond_the_high_watermark_give_one_warning(
     assert {("orders", 0): 1, ("orders", 1): 3, ("pay.ments", 10): 0} == ends
     (record,) = caplog.records
     assert "(orders-0: 2 from 1, pay.ments-10: 3 from 0)" in record.getMessage()
-    assert "readUpTo=logEnd" in record.getMessage()
+    assert "; read_up_to='logEnd' (--read-up-to logEnd) reads them" in record.getMessage()
 
 
 def test_the_warning_about_many_partitions_stays_short(
