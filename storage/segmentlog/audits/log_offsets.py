@@ -110,9 +110,8 @@ def _by_headers(log: Log, offsets: OffsetRange, policy: ScanPolicy) -> Iterator[
         if (firsts < before).any() or lasts[-1] >= limits[batches.path]:
             raise _DoubtError
         batches = batches.only(firsts < end)
-        found = _contents(
-            log, batches, OffsetRange(reached, end), policy, committed, walked.next_offset
-        )
+        # The batches after the range have not been seen: an end marker may be among them.
+        found = _contents(log, batches, OffsetRange(reached, end), policy, committed)
         reached, is_first = found.until, False
         yield found
 
@@ -133,7 +132,6 @@ def _contents(
     wanted: OffsetRange,
     policy: ScanPolicy,
     committed: CommittedBatches | None,
-    next_offset: int,
 ) -> Contents:
     """What sound batches have, from the beginning of `wanted` to their end, at most to its end."""
     headers = batches.headers
@@ -141,7 +139,7 @@ def _contents(
         return Contents(wanted.end_offset, *_NOTHING)
     content = np.full(len(headers), Content.RECORD, np.int64)
     if committed is not None:
-        content[committed.aborted(batches, next_offset) != 0] = Content.ABORTED
+        content[committed.aborted(batches, batches.next_offset) != 0] = Content.ABORTED
     content[headers[:, layout.ATTRIBUTES] & layout.CONTROL_MASK != 0] = Content.MARKER
     firsts, lasts = _bounds(headers, wanted.start_offset)
     until = min(int(lasts[-1]) + 1, wanted.end_offset)
@@ -267,10 +265,12 @@ def _around_damage(log: Log, offsets: OffsetRange, read: Int64s) -> Iterator[_Ra
                     yield from _ranges(reached, min(begin, until), Content.LOST)
                 if header.is_control:
                     yield from _ranges(begin, end, Content.MARKER)
-                elif header.records_count:  # a sound batch, of which nothing can be inflated
+                elif header.records_count and end == header.last_offset + 1:
+                    # Of a sound batch that nobody can inflate, no record is read.  One that is
+                    # not wholly in the range may have its records outside.
                     inside = read[read.searchsorted(begin) : read.searchsorted(end)]
-                    is_whole = header.last_offset + 1 - begin == len(inside)
-                    if not is_whole and len(inside) < max(header.records_count, 1):
+                    is_cut = header.base_offset < begin and not header.is_wrapper
+                    if not is_cut and len(inside) < max(header.records_count, 1):
                         yield from _without(inside, begin, end)
                 reached = max(reached, header.last_offset + 1)
                 if reached >= until:

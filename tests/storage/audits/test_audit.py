@@ -465,6 +465,26 @@ def test_a_sound_log_is_the_same_with_skip(log: KafkaLog) -> None:
     )
 
 
+@pytest.mark.parametrize("on_corrupt_batch", ["fail", "skip"])
+def test_an_end_before_the_marker_of_a_transaction(
+    log: KafkaLog, on_corrupt_batch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The headers after the end decide, and nothing has to be read for it."""
+    with log.transaction() as transaction:
+        transaction.write("t", [b"a"] * 5)
+        transaction.abort()
+    with log.transaction() as transaction:
+        transaction.write("t", [b"c"] * 5)
+    options: Any = {"on_corrupt_batch": on_corrupt_batch}
+    if on_corrupt_batch == "fail":
+        monkeypatch.setattr(log_offsets, "_checked", lambda *_: pytest.fail("the log was read"))
+
+    for end, expected in ((3, {"aborted": [1]}), (8, {"aborted": [1], "missing": [6]})):
+        table = rows_of([1, *range(7, end)])
+        audit = segmentlog.audit(log, "t", table, ending_offsets={("t", 0): end}, **options)
+        assert expected == found(audit)
+
+
 def test_damage_that_is_left_out_is_lost(log: KafkaLog) -> None:
     """What the table should have there is not known, whether it has a row or not."""
     for n in (2, 3, 1):
