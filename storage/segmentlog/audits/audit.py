@@ -382,6 +382,9 @@ def audit(
     are written later do not matter.  Most batches are known by their headers, and are not decoded;
     `verify` checks their bytes.
 
+    Partitions and offsets are compared, and no keys or values: the rows of a topic that was
+    deleted and created again have the same offsets as those of the new topic.
+
     Parameters
     ----------
     path, topics : of the log, as `read` takes them.

@@ -27,6 +27,12 @@ _OFFSETS = (
     "of a streaming query"
 )
 
+#: What a complete table is proven to have.
+_PROVEN = (
+    "proven: each offset of a record is in the table once; that its row is of this record, and "
+    "not of an earlier topic of the same name, is not"
+)
+
 #: The findings in words, for lines of text.
 _WORDS = {
     "nonexistent": "never existed",
@@ -122,12 +128,12 @@ def audit(
 ) -> None:
     """Prove that a table has each record of a topic once, and nothing else.
 
-    The table needs columns with the partition and the offset of each record. Each partition is
-    compared with the log: missing records, duplicates, rows of aborted transactions, rows at end
-    markers, offsets that never existed, and offsets that the log is known to have lost are faults.
-    Offsets whose records the log no longer has, because of compaction or retention, prove nothing
-    and are counted apart. The exit status is 0 if no partition has a fault, and 1 if one has, or
-    if no offset was audited although there are some.
+    The table needs columns with the partition and the offset of each record. These are compared
+    with the log, and no keys or values: missing records, duplicates, rows of aborted transactions,
+    rows at end markers, offsets that never existed, and offsets that the log is known to have lost
+    are faults. Offsets whose records the log no longer has, because of compaction or retention,
+    prove nothing and are counted apart. The exit status is 0 if no partition has a fault, and 1 if
+    one has, or if no offset was audited although there are some.
     """
     if len(paths) < 2:
         message = "give the log directory, and then the topic"
@@ -255,6 +261,7 @@ def _summary(found: Audit) -> dict[str, object]:
         "rowsWithoutOffset": found.n_rows_without_offset,
         "rowsOfUnknownPartitions": {str(each): n for each, n in found.unknown_partitions.items()},
         "topicsNotAudited": [*found.topics_not_audited],
+        "compared": ["partition", "offset"],
         **{name: found.count(name) for name in FAULTS},
         "isComplete": found.is_complete,
     }
@@ -293,6 +300,8 @@ def _text(found: Audit) -> str:
     for topic in found.topics_not_audited:
         text += f"{escape(topic)}: no offset was audited, and the log or the table has some\n"
     verdict = "complete" if found.is_complete else faults or "not complete"
+    if found.is_complete and found.n_rows:
+        text += f"{_PROVEN}\n"
     return text + f"{read}: {verdict}\n"
 
 

@@ -110,6 +110,22 @@ def test_a_checkpoint_of_another_query_and_an_end_that_is_none(
     assert "-1 is the latest offset" in said
 
 
+def test_what_was_proven_is_said(run: Run, tmp_path: Path, table: Path) -> None:
+    """Offsets alone cannot tell the rows of a topic from those of its namesake before it."""
+    given = ("audit", tmp_path / "logs", "t", "--table", table, *COLUMNS)
+    log = KafkaLog(tmp_path / "logs")
+    log.delete_topic("t")
+    log.write("t", [b"others"])
+    log.gap("t", 1)
+    log.write("t", [b"others"])
+
+    said = run(*given, status=0).stdout.splitlines()
+    assert "not of an earlier topic of the same name, is not" in said[-2]
+    assert said[-1] == "2 records, 2 rows: complete"
+    summary = json.loads(run(*given, "--json", status=0).stdout.splitlines()[-1])
+    assert ["partition", "offset"] == summary["compared"]
+
+
 def test_an_audit_of_nothing(run: Run, tmp_path: Path, table: Path) -> None:
     """It proves nothing of a log that has records."""
     given = ("audit", tmp_path / "logs", "t", "--table", table, *COLUMNS)
