@@ -350,8 +350,18 @@ def column_at(batch: pa.RecordBatch, place: Place) -> pa.Array:
 
 
 def _decoded(column: pa.Array) -> pa.Array:
-    """A column without a dictionary, whose values may be nulls, too."""
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    """A column without a dictionary, whose values may be nulls, too, and without views."""
+    # Arrow has no kernels that take or count views.
+    if pa.types.is_dictionary(column.type):
+        values = _without_views(column.dictionary)
+        return pa.DictionaryArray.from_arrays(column.indices, values).dictionary_decode()
+    return _without_views(column)
+
+
+def _without_views(column: pa.Array) -> pa.Array:
+    if pa.types.is_string_view(column.type):
+        return column.cast(pa.large_string())
+    return column.cast(pa.large_binary()) if pa.types.is_binary_view(column.type) else column
 
 
 def _numbers(name: str, column: pa.Array) -> Int64s:
@@ -359,8 +369,6 @@ def _numbers(name: str, column: pa.Array) -> Int64s:
 
     Raises `ColumnError` for a value that is no whole number of 64 bits.
     """
-    if pa.types.is_string_view(column.type):
-        column = column.cast(pa.string())
     try:
         numbers: Int64s = column.cast(pa.int64()).to_numpy()
     except pa.ArrowInvalid as error:
