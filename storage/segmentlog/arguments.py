@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import date, time, timedelta
-from enum import Enum, StrEnum
+from enum import Enum, IntEnum, StrEnum
 from numbers import Number
 from operator import index
 from pathlib import PurePath
@@ -95,6 +95,22 @@ def instance_of(option: str, value: object, kind: type | tuple[type, ...], accep
     """Refuse a value of another type."""
     if not isinstance(value, kind):
         raise refused(option, value, accepted)
+
+
+_N = TypeVar("_N", bound=IntEnum)
+
+
+def number_by_word(option: str, value: object, kind: type[_N]) -> _N:
+    """A member of an enumeration of numbers, which may be given by its name: ``"zstd"``."""
+    if isinstance(value, kind):
+        return value
+    if isinstance(value, str):
+        word = re.sub(r"[^A-Z0-9]", "", value.upper())
+        for name, member in kind.__members__.items():
+            if name.replace("_", "") == word:
+                return member
+    words = ", ".join(name.lower() for name in kind.__members__)
+    raise refused(option, value, f"give a {kind.__name__}, or one of {words}")
 
 
 def path_text(option: str, value: object) -> str:
@@ -294,8 +310,8 @@ _MEANINGS = (
     _Meaning("-Q", "", {"segmentlog cat": "give -o @TIME"}),
     _Meaning("-X", "", {"segmentlog cat": "give --isolation-level for isolation.level; there is "
              "no client that could have other settings"}),
-    _Meaning("-s", "-r", {"segmentlog cat": "values are written as their bytes; segmentlog "
-             "schemas shows a registry's schemas"}),
+    _Meaning("deserialize -s"),
+    _Meaning("-r", "", {"segmentlog cat": "segmentlog schemas shows a registry's schemas"}),
     _Meaning("-d -v -F -m", "", {"segmentlog cat": "there is no client: leave it out"}),
 )  # fmt: skip
 

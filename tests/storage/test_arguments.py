@@ -221,3 +221,17 @@ def test_a_refused_value_is_never_evaluated_to_be_shown() -> None:
         "option 'limit' is \"[1, 'a']"
     )
     assert "Path" in str(refused("limit", Path("x"), "give a number"))
+
+
+def test_numbers_of_an_enumeration_are_given_by_their_words() -> None:
+    words: Any = {"compression_type": "LZ4", "message_timestamp_type": "log-append-time"}
+    configured: Any = ProducerConfig
+    assert configured(codec="zstd").codec is segmentlog.Codec.ZSTD
+    config = TopicConfig(**words)
+    assert config.compression_type is segmentlog.Codec.LZ4
+    assert config.message_timestamp_type is segmentlog.TimestampType.LOG_APPEND_TIME
+    for wrong in ("zip", 4, None):
+        with pytest.raises(OptionError, match="give a Codec, or one of none, gzip, snappy"):
+            configured(codec=wrong)
+    with pytest.raises(OptionError, match="level"):
+        configured(level="3")

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from types import NoneType
 from typing import Any
 
 from segmentlog.arguments import (
@@ -11,6 +10,7 @@ from segmentlog.arguments import (
     class_of_one_dialect,
     instance_of,
     nearest,
+    number_by_word,
     whole_number,
 )
 from segmentlog.errors import OptionError
@@ -113,7 +113,11 @@ class TopicConfig:
             whole_number(attribute, getattr(self, attribute), LEAST_LONG)
         accepted = "give True or False"
         instance_of("remote_storage_enable", self.remote_storage_enable, bool, accepted)
-        instance_of("compression_type", self.compression_type, (Codec, NoneType), "give a Codec")
+        if self.compression_type is not None:
+            codec = number_by_word("compression_type", self.compression_type, Codec)
+            object.__setattr__(self, "compression_type", codec)
+        kind = number_by_word("message_timestamp_type", self.message_timestamp_type, TimestampType)
+        object.__setattr__(self, "message_timestamp_type", kind)
 
     @classmethod
     def parse(cls, settings: Mapping[str, str]) -> "TopicConfig":

@@ -331,14 +331,33 @@ def _schema_changes(source: Source, log: Log) -> Iterator[Row]:
     def why_not(error: Exception) -> str:
         return f"it is not JSON of a schema registry ({type(error).__name__}: {error})"
 
-    changes = partial(_changes, known={})
-    return source.rows(log, changes, why_not, _NOT_OF_A_REGISTRY)
+    known: dict[str, dict[int, Row]] = {}
+    keys = defaultdict[tuple[str, int], set[bytes]](set)
+    yield from source.rows(
+        log, partial(_changes, known=known, keys=keys), why_not, _NOT_OF_A_REGISTRY
+    )
+    for (subject, version), left in sorted(keys.items()):
+        if left and version not in known.get(subject, {}):
+            shown = " and ".join(each.decode("utf-8", "replace") for each in sorted(left))
+            logger.warning(
+                "%s version %d was removed by a key of other bytes than %s, which compaction "
+                "keeps: once the tombstone is gone, a registry that starts shows the schema "
+                "again; write a record without a value for this key",
+                subject, version, shown,
+            )  # fmt: skip
 
 
 def _changes(
-    key: bytes | None, value: bytes | None, known: dict[str, dict[int, Row]]
+    key: bytes | None,
+    value: bytes | None,
+    known: dict[str, dict[int, Row]],
+    keys: dict[tuple[str, int], set[bytes]],
 ) -> list[Row]:
-    """The rows that a record sets or removes; records of other types make none."""
+    """The rows that a record sets or removes; records of other types make none.
+
+    `keys`: gets the keys with a value, by subject and version: registries have written the same
+    key with other bytes.
+    """
     parsed = json.loads(key or b"")
     kind = parsed["keytype"]
     if kind == "DELETE_SUBJECT" and value is not None:
@@ -353,6 +372,7 @@ def _changes(
     row: Row = {"subject": subject, "version": version}
     if value is None:
         known.get(subject, {}).pop(version, None)
+        keys[subject, version].discard(key or b"")
         return [row | {"change": "removed"}]
     fields = json.loads(value)
     row |= {
@@ -368,6 +388,7 @@ def _changes(
         "change": "set",
     }  # fmt: skip
     row["guid"] = _guid(fields, row)
+    keys[subject, version].add(key or b"")
     known.setdefault(subject, {})[version] = row
     return [row]
 

@@ -32,7 +32,7 @@ from segmentlog.store.readable import exists, is_directory, is_url
 from segmentlog.times import epoch_milliseconds
 from segmentlog.tools import arguments
 from segmentlog.tools.failures import Failed, log_of
-from segmentlog.tools.message_format import JsonFormat, MessageFormat, TextFormat, unescaped
+from segmentlog.tools.message_format import JsonFormat, MessageFormat, Pack, TextFormat, unescaped
 from segmentlog.tools.output import escape, printable
 from segmentlog.tools.records import cut, note_damage, scan
 from segmentlog.tools.usage import write_not_in_use
@@ -167,6 +167,15 @@ def cat(
     delimiter: Annotated[
         str, typer.Option("--delimiter", "-D", help="Write this text after each record.")
     ] = r"\n",
+    deserialize: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--deserialize",
+            "-s",
+            metavar="[key=|value=]PACK",
+            help="Show keys or values as numbers: b B h H i I q Q, after < little-endian; c, s.",
+        ),
+    ] = None,
     shows_null: Annotated[
         bool,
         typer.Option(
@@ -228,6 +237,7 @@ def cat(
     else:
         key = None if key_delimiter is None else unescaped(key_delimiter)
         written = TextFormat.delimited(key, unescaped(delimiter), shows_null=shows_null)
+    written.packs = Pack.of(deserialize or ())
     read = _Read(
         written, isolation_level, read_up_to, count, bounds.until_ms, by_record=unbuffered
     )

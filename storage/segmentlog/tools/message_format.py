@@ -71,6 +71,91 @@ def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
+#: Numbers of a pack string, as kcat and Python's `struct` name them, and their types in NumPy.
+_PACKED = {"b": "i1", "B": "u1", "h": "i2", "H": "u2", "i": "i4", "I": "u4", "q": "i8", "Q": "u8"}
+
+
+class Pack:
+    """Keys or values as text, by a pack string of kcat's ``-s``: ``q``, ``<iH``, ``h s``.
+
+    Numbers are big-endian unless ``<`` comes before them; ``c`` is a character, ``s`` the rest as
+    it is, a blank a blank, and ``$`` the end, where no byte may be left.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text, self._order, self._is_whole = text, ">", text.endswith("$")
+        self._parts: list[bytes | tuple[str, int]] = []  # types, and the bytes where they begin
+        self.n_bytes = 0
+        for at, token in enumerate(text):
+            is_last = at + 1 == len(text.removesuffix("$"))
+            if token in "<>":
+                self._order = token
+            elif token == " ":
+                self._parts.append(b" ")
+            elif token in _PACKED or token == "c":
+                kind = self._order + _PACKED.get(token, "S1")
+                self._parts.append((kind, self.n_bytes))
+                self.n_bytes += np.dtype(kind).itemsize
+            elif token == "s" and is_last:
+                self._parts.append(("rest", self.n_bytes))
+            elif not (token == "$" and at + 1 == len(text)):
+                accepted = (
+                    "numbers are b B h H i I q Q, after < or > for their byte order; c is a "
+                    "character, s the rest and $ the end (values of Avro: segmentlog schemas "
+                    "shows the schemas of a registry)"
+                )
+                raise OptionError("-s", text, accepted)
+
+    @classmethod
+    def of(cls, given: Sequence[str]) -> "dict[str, Pack]":
+        """Packs of keys and values from ``key=…``, ``value=…`` or one for both.
+
+        Raises `OptionError` if one cannot be read.
+        """
+        found: dict[str, Pack] = {}
+        for each in given:
+            name, sign, text = each.partition("=")
+            names = [name] if sign and name in {"key", "value"} else ["key", "value"]
+            found |= dict.fromkeys(names, cls(text if len(names) == 1 else each))
+        return found
+
+    def texts(self, rows: pa.RecordBatch, name: str) -> pa.Array:
+        """The texts of a column.
+
+        Raises `OptionError` if a key or value has other bytes than the pack string takes.
+        """
+        column = rows.column(name).cast(_BYTES)
+        lengths = pc.fill_null(pc.binary_length(column), self.n_bytes).to_numpy()
+        is_open = ("rest", self.n_bytes) in self._parts or not self._is_whole
+        wrong = lengths < self.n_bytes if is_open else lengths != self.n_bytes
+        if wrong.any():
+            row = int(wrong.argmax())
+            accepted = (
+                f"the {name} of the record at offset {rows.column('offset')[row]} has "
+                f"{lengths[row]} bytes, and this takes {'' if is_open else 'exactly '}"
+                f"{self.n_bytes}"
+            )
+            raise OptionError("-s", self._text, accepted)
+        parts = [each if isinstance(each, bytes) else _unpacked(column, *each)
+                 for each in self._parts]  # fmt: skip
+        texts = _row_by_row(*(parts or [b""]), pa.array([b""] * len(column), _BYTES))
+        return pc.if_else(column.is_valid(), texts, pa.scalar(None, _BYTES))
+
+
+def _unpacked(column: pa.Array, kind: str, begin: int) -> pa.Array:
+    """The texts of numbers, or of bytes, that values have from a byte on."""
+    if kind == "rest":
+        return pc.binary_slice(column, begin)
+    size = np.dtype(kind).itemsize
+    cells = pc.fill_null(pc.binary_slice(column, begin, begin + size), bytes(size))
+    if kind.endswith("S1"):
+        return cells
+    _, ends, data = cells.buffers()
+    first = int(np.frombuffer(ends, np.int64)[cells.offset])
+    numbers = np.frombuffer(data, kind, len(cells), first) if len(cells) else np.empty(0, kind)
+    return _numbers(pa.array(numbers.astype(kind[1:])))
+
+
 class TextFormat:
     """Lines by a format of kcat's ``-f``.
 
@@ -79,6 +164,7 @@ class TextFormat:
     """
 
     def __init__(self, parts: Sequence[bytes | str], *, shows_null: bool) -> None:
+        self.packs: Mapping[str, Pack] = {}  # of keys and values that are shown as numbers
         self._parts = parts
         self._shows_null = shows_null
         wanted = {_COLUMN_OF[part] for part in parts if isinstance(part, str)} - {""}
@@ -133,7 +219,7 @@ class TextFormat:
             case "h":
                 return _headers_as_text(rows.column("headers"))
             case "k" | "s":
-                column = rows.column(_COLUMN_OF[token]).cast(_BYTES)
+                column = _shown_column(rows, _COLUMN_OF[token], self.packs)
                 if not self._shows_null:
                     return column
                 # NULL also for no bytes: kcat compares lengths
@@ -159,6 +245,7 @@ class JsonFormat:
     columns: Sequence[str] = ("key", "value", "offset", "timestamp", "timestampType", "headers")
 
     def __init__(self, delimiter: bytes, broker: int) -> None:
+        self.packs: Mapping[str, Pack] = {}
         self._delimiter = delimiter
         self._broker = broker
 
@@ -176,7 +263,7 @@ class JsonFormat:
             lines += [f',"tstype":"{kind}","ts":'.encode(), _numbers(rows.column("timestamp"))]
         lines += [f',"broker":{self._broker}'.encode(), _headers_as_json(rows.column("headers"))]
         for name, field in (("key", "key"), ("value", "payload")):
-            lines += [f',"{field}":'.encode(), _quoted(rows.column(name))]
+            lines += [f',"{field}":'.encode(), _quoted(_shown_column(rows, name, self.packs))]
         return _joined([*lines, b"}", self._delimiter], rows.num_rows)
 
 
@@ -203,6 +290,10 @@ def _row_by_row(*parts: _Part, null_handling: str = "replace") -> pa.Array:
     given = [pa.scalar(each, _BYTES) if isinstance(each, bytes) else each for each in parts]
     empty = pa.scalar(b"", _BYTES)
     return pc.binary_join_element_wise(*given, empty, null_handling=null_handling)
+
+
+def _shown_column(rows: pa.RecordBatch, name: str, packs: Mapping[str, Pack]) -> pa.Array:
+    return packs[name].texts(rows, name) if name in packs else rows.column(name).cast(_BYTES)
 
 
 def _numbers(column: pa.Array) -> pa.Array:

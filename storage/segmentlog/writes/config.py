@@ -7,11 +7,16 @@ write leaves out: legal, and easily overlooked.
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 
-from segmentlog.arguments import class_of_one_dialect, instance_of, whole_number
+from segmentlog.arguments import (
+    class_of_one_dialect,
+    instance_of,
+    number_by_word,
+    whole_number,
+)
 from segmentlog.errors import OptionError
 from segmentlog.format.names import check_topic_name
 from segmentlog.format.topic_config import TopicConfig
-from segmentlog.model import BATCH_SIZE, LOCK_TIMEOUT_SECONDS, Codec
+from segmentlog.model import BATCH_SIZE, LARGEST_LONG, LOCK_TIMEOUT_SECONDS, Codec
 from segmentlog.store.paths import writable_path
 from segmentlog.txn.state import NumberedWrite
 from segmentlog.txn.topics import MOST_PARTITIONS
@@ -109,7 +114,9 @@ class ProducerConfig:
     def __post_init__(self) -> None:
         instance_of("topic_config", self.topic_config, TopicConfig, "give a TopicConfig")
         instance_of("own", self.own, Mapping, "give a TopicConfig by each topic's name")
-        instance_of("codec", self.codec, Codec, "give a Codec")
+        object.__setattr__(self, "codec", number_by_word("codec", self.codec, Codec))
+        if self.level is not None:
+            whole_number("level", self.level, -LARGEST_LONG)
         sizes = {"batch_size": 0, "buffer_memory": 1, "max_request_size": 1,
                  "max_bytes_per_second": 1}  # fmt: skip
         for name, least in sizes.items():

@@ -138,3 +138,21 @@ def test_many_ambiguous_ids_are_counted(tmp_path: Path, caplog: pytest.LogCaptur
 
     assert 6 == len(caplog.messages)
     assert "3 more ids have several schemas" == caplog.messages[-1]
+
+
+@pytest.mark.parametrize("is_removed_by_both", [False, True])
+def test_a_key_that_no_tombstone_removes_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, *, is_removed_by_both: bool
+) -> None:
+    """Compaction compares bytes: the schema comes back once the tombstone is gone."""
+    both = [schema("a", 1, None)] if is_removed_by_both else []
+    log = Coordinator().add(
+        schema("a", 1, {"id": 1}), schema("b", 1, {"id": 2}), schema("b", 1, None),
+        schema("c", 1, {"id": 3}, swapped=True), schema("c", 1, {"id": 3}),
+        schema("a", 1, None, swapped=True), *both,
+    )  # fmt: skip
+    rows = segmentlog.table(log.write(tmp_path, 0, "_schemas"), "schemas").to_pylist()
+    assert [("c", 1)] == [(row["subject"], row["version"]) for row in rows]
+    said = [each for each in caplog.messages if "which compaction keeps" in each]
+    assert len(said) == (not is_removed_by_both)
+    assert all(each.startswith("a version 1 was removed by a key of other bytes") for each in said)

@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
-from types import NoneType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from segmentlog.arguments import (
     instance_of,
     keywords_of,
+    number_by_word,
     one_dialect,
     one_of,
     path_text,
@@ -187,7 +187,8 @@ class CloneSettings:
         if self.transform is not None and not callable(self.transform):
             accepted = "give a function that takes a record batch and returns one"
             raise refused("transform", self.transform, accepted)
-        instance_of("codec", self.codec, (Codec, NoneType), "give a Codec")
+        if self.codec is not None:
+            object.__setattr__(self, "codec", number_by_word("codec", self.codec, Codec))
         if self.keep_offsets and (self.num_partitions is not None or self.overwrite):
             other = "overwrite" if self.num_partitions is None else "num_partitions"
             accepted = f"offsets mean something in the same partitions alone: leave out {other}"
