@@ -3,6 +3,7 @@
 import re
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,13 @@ from damaged_starts import (
     close,
     damage,
     filled,
+    java_damages,
     predicted,
     second_disk,
     writable_copy,
 )
 from kafka_here import Broker, JavaClient
+from kafka_here.java import Outgoing
 
 import segmentlog
 from segmentlog import StartAction
@@ -84,6 +87,128 @@ def test_the_prediction_is_what_the_broker_does(
         expected[case.name] = broker.outcome(is_to_end=is_to_end)
         if expected[case.name] == "starts" and log.exists():
             assert size - cut == log.stat().st_size, case.name
+    assert expected == found
+
+
+class _OfTwo(_Started):
+    """A broker with two log directories, which it has formatted and filled itself."""
+
+    def __init__(self, directory: Path, version: str) -> None:
+        super().__init__(directory, version, n_log_dirs=2)
+        filled = Broker(directory, version, n_log_dirs=2)
+        with filled, JavaClient(filled) as client:
+            client.create_topic("orders", 4)
+            client.produce("orders", [Outgoing(b"k", b"v", (), None, i % 4) for i in range(20)])
+
+    @property
+    def disks(self) -> dict[str, Path]:
+        """The directory with the metadata of the cluster, and the other one."""
+        with_metadata = [(each / "__cluster_metadata-0").exists() for each in self.log_dirs]
+        first = with_metadata.index(True)
+        return {"metadata": self.log_dirs[first], "other": self.log_dirs[1 - first]}
+
+    def took_offline(self) -> set[str]:
+        """The directories that the last start took offline; the broker is killed."""
+        try:
+            self.start()
+            until = time.monotonic() + 4 * _SETTLED_SECONDS
+            while self.is_running and time.monotonic() < until:
+                time.sleep(0.1)
+        except RuntimeError as error:
+            if "stopped at start-up" not in str(error):
+                raise
+        is_up = self.is_running
+        self.kill()
+        found = re.findall(r"Stopping serving logs in dir (\S+)", self.output.read_text())
+        self.output.unlink()
+        return {Path(each).name for each in found} if is_up else {"all"}
+
+
+def _of_orders(name: str, data: bytes) -> Callable[[Path], object]:
+    """Write a file of the first of a directory's logs."""
+    return lambda to: (min(to.glob("orders-?")) / name).write_bytes(data)
+
+
+def _at_the_top(name: str, data: bytes) -> Callable[[Path], object]:
+    return lambda to: (to / name).write_bytes(data)
+
+
+#: Damages of one of two log directories.
+OF_TWO: dict[str, Callable[[Path], object]] = {
+    "recovery points, no UTF-8": _at_the_top("recovery-point-offset-checkpoint", b"0\n1\n\xff\n"),
+    "recovery points, a word": _at_the_top("recovery-point-offset-checkpoint", b"0\n1\nt 0 x\n"),
+    "log starts, zeros": _at_the_top("log-start-offset-checkpoint", bytes(40)),
+    "high watermarks, a blank": _at_the_top("replication-offset-checkpoint", b"0 \n0\n"),
+    "ends of compaction, cut": _at_the_top("cleaner-offset-checkpoint", b"0\n3\nt 0 1\n"),
+    "a topic id, empty": _of_orders("partition.metadata", b""),
+    "a topic id, zeros": _of_orders("partition.metadata", bytes(40)),
+    "a topic id, a blank": _of_orders("partition.metadata", b"version: 0 \ntopic_id: x"),
+    "leader epochs, no UTF-8": _of_orders("leader-epoch-checkpoint", b"0\n1\n0 \xb0\n"),
+    "leader epochs, a word": _of_orders("leader-epoch-checkpoint", b"0\n1\n0 x\n"),
+    "a name without an offset": _of_orders("abc.log", b""),
+    "no ids": lambda to: (to / "meta.properties").unlink(),
+    "an empty directory": lambda to: [shutil.rmtree(to), to.mkdir()],
+    "an absent directory": shutil.rmtree,
+}
+
+
+@pytest.mark.parametrize("disk", ["metadata", "other"])
+@pytest.mark.parametrize("version", ["4.3.1", "3.9.2", "4.4.0"])
+def test_a_fault_of_one_of_two_directories_is_the_end_or_not(
+    tmp_path: Path, version: str, disk: str
+) -> None:
+    """The prediction says which directories the broker serves, if it starts."""
+    broker = _OfTwo(tmp_path / "broker", version)
+    kept = tmp_path / "kept"
+    shutil.copytree(broker.directory, kept)
+    found, expected = {}, {}
+    for name, make in OF_TWO.items():
+        for each in broker.log_dirs:
+            shutil.rmtree(each, ignore_errors=True)
+            writable_copy(kept / each.name, each)
+        disks = broker.disks
+        if disk == "metadata" and "directory" in name:
+            continue  # what is lost with the metadata is not known
+        make(disks[disk])
+        steps = segmentlog.preflight(*broker.log_dirs)
+        refused = any(each.action == StartAction.REFUSE for each in steps)
+        offline = {each.path for each in steps if each.action == StartAction.OFFLINE}
+        found[name] = {"all"} if refused else {
+            each.name for each in broker.log_dirs
+            if any(path.startswith(f"{each}/") for path in offline)
+        }  # fmt: skip
+        expected[name] = broker.took_offline()
+    assert expected == found
+
+
+@pytest.mark.parametrize("version", ["4.3.1", "3.9.2", "4.4.0"])
+def test_logs_of_a_replaced_disk_are_named(tmp_path: Path, version: str) -> None:
+    """Up to Kafka 4.3, they are served as empty logs; later, they have no leader."""
+    broker = _OfTwo(tmp_path / "broker", version)
+    second = broker.disks["other"]
+    lost = sorted(each.name for each in second.glob("orders-?"))
+    shutil.rmtree(second)
+    second.mkdir()
+    broker.format(broker.directory / "server.properties", "--ignore-formatted")
+    steps = segmentlog.preflight(*broker.log_dirs)
+    unserved = [each for each in steps if each.action == StartAction.UNSERVED]
+    assert lost == sorted(Path(each.path).name for each in unserved if each.topic == "orders")
+    assert lost
+
+
+@pytest.mark.parametrize("part", ["ids", "elections", "checkpoints"])
+@pytest.mark.parametrize("version", ["4.3.1", "3.9.2", "4.4.0"])
+def test_files_are_taken_as_the_broker_parses_them(
+    tmp_path: Path, version: str, part: str
+) -> None:
+    """Blanks, continued lines, missing fields, words in place of numbers."""
+    base = filled(version, tmp_path)
+    found, expected = {}, {}
+    for name, damage_it in java_damages(part).items():
+        broker = _Started(tmp_path / name, version)
+        damage_it(writable_copy(base, broker.log_dir))
+        found[name] = predicted(segmentlog.preflight(broker.log_dir))
+        expected[name] = broker.outcome(is_to_end=found[name] == "refused")
     assert expected == found
 
 

@@ -3,6 +3,7 @@
 The tests of the preflight ask for a prediction; the tests with brokers also start one.
 """
 
+import json
 import os
 import re
 import shutil
@@ -356,3 +357,115 @@ def _batch_ends(data: bytes) -> list[int]:
         position += 12 + length
         ends.append(position)
     return ends or [0]
+
+
+#: Changes of the ids of a directory: a pattern, what is put in its place, and whether a broker
+#: ends.
+IDS = {
+    "a blank after the node id": (r"(node.id=.*)", r"\1 ", True),
+    "a blank after the directory id": (r"(directory.id=.*)", r"\1 ", True),
+    "a blank after the version": (r"(version=.*)", r"\1 ", False),
+    "a tab after the version": (r"(version=.*)", "\\1\t", False),
+    "a continued line": (r"cluster.id=(....)", "cluster.id=\\1\\\\\n   ", False),
+    "an empty cluster id": (r"cluster.id=.*", "cluster.id=", False),
+    "no cluster id": (r"cluster.id=.*\n?", "", True),
+    "an empty directory id": (r"directory.id=.*", "directory.id=", True),
+    "no directory id": (r"directory.id=.*\n", "", False),
+    "an empty node id": (r"node.id=.*", "node.id=", True),
+    "a plus": (r"node.id=", "node.id=+", False),
+    "no version": (r"version=.*\n", "", True),
+    "a malformed escape": (r"^", r"x=\\u12\n", True),
+    "an escape": (r"node.id=1", r"node.id=\\u0031", False),
+    "colons": (r"=", ":", False),
+}
+
+
+def change(**fields: object) -> Callable[[dict[str, object]], object]:
+    """Set fields of the last election; None removes one."""
+
+    def make(found: dict[str, object]) -> None:
+        for name, value in fields.items():
+            found.pop(name, None)
+            if value is not None:
+                found[name] = value
+
+    return make
+
+
+#: Changes of the last election, and whether a node ends.
+ELECTIONS = {
+    "no leader": (change(leaderId=None), True),
+    "no epoch": (change(leaderEpoch=None), True),
+    "no voters": (change(currentVoters=None), True),
+    "an unknown version": (change(data_version=9), True),
+    "a version below 0": (change(data_version=-1), True),
+    "a word for the version": (change(data_version="x"), False),
+    "a word for the epoch": (change(leaderEpoch="3"), True),
+    "a fraction": (change(leaderEpoch=1.5), True),
+    "an epoch that is too large": (change(leaderEpoch=2**40), True),
+    "another field": (change(more=1), False),
+    "another leader": (change(leaderId=5), False),
+}
+
+
+#: A checkpoint of offsets, and whether a broker reads it, survives its words, or fails.
+CHECKPOINTS = {
+    b"": "read",
+    b"0\n1\norders 0 5\n": "read",
+    b"0\n1\norders 0 5": "read",
+    b"0\r\n1\r\norders 0 5\r\n": "read",
+    b"0\r1\rorders 0 5\r": "read",
+    b"0\n1\norders 0 5 \n": "read",
+    b"0\n1\norders\t 0\x0b5\n": "read",
+    b"+0\n1\norders 0 +5\n": "read",
+    b"0\n1\norders 0 -5\n": "read",
+    b"0\n2\norders 0 5\norders 0 6\n": "read",
+    b"0 \n1\norders 0 5\n": "fails",
+    b" 0\n1\norders 0 5\n": "fails",
+    b"0\n1 \norders 0 5\n": "fails",
+    b"0\n1\n orders 0 5\n": "fails",
+    b"0\n1\n\norders 0 5\n": "fails",
+    b"0\n1\norders 0 5\n\n": "fails",
+    b"0\n1\norders 0 5\nmore\n": "fails",
+    b"0\n2\norders 0 5\n": "fails",
+    b"1\n1\norders 0 5\n": "fails",
+    b"x\n1\norders 0 5\n": "fails",
+    b"0\nx\norders 0 5\n": "fails",
+    "0\n1\norders\u00a00 5\n".encode(): "fails",
+    b"0\n1\norders 0 \xb57\n": "fails",
+    b"0\n-1\norders 0 5\n": "survives",
+    b"0\n1\norders x 5\n": "survives",
+    b"0\n1\norders 0 x\n": "survives",
+    b"0\n1\norders 0 99999999999999999999\n": "survives",
+    b"0\n1\norders 4294967296 5\n": "survives",
+}
+
+
+def java_damages(part: str) -> dict[str, Callable[[Path], object]]:
+    """Changes of a log directory by their names: of ids, of the election or of a checkpoint."""
+
+    def of_ids(old: str, new: str) -> Callable[[Path], object]:
+        def make(directory: Path) -> None:
+            path = directory / "meta.properties"
+            path.write_text(re.sub(old, new, path.read_text()))
+
+        return make
+
+    def of_election(edit: Callable[[dict[str, object]], object]) -> Callable[[Path], object]:
+        def make(directory: Path) -> None:
+            path = directory / "__cluster_metadata-0" / "quorum-state"
+            found = json.loads(path.read_text())
+            edit(found)
+            path.write_text(json.dumps(found))
+
+        return make
+
+    def of_checkpoint(data: bytes) -> Callable[[Path], object]:
+        return lambda to: (to / "recovery-point-offset-checkpoint").write_bytes(data)
+
+    match part:
+        case "ids":
+            return {name: of_ids(old, new) for name, (old, new, _) in IDS.items()}
+        case "elections":
+            return {name: of_election(edit) for name, (edit, _) in ELECTIONS.items()}
+    return {f"checkpoint {i}": of_checkpoint(data) for i, data in enumerate(CHECKPOINTS)}

@@ -39,7 +39,7 @@ from segmentlog.errors import (
     SegmentLogError,
 )
 from segmentlog.format.messages.reader import uuid_text
-from segmentlog.format.names import META_PROPERTIES_FILE, SETTINGS_FILE, check_topic_name
+from segmentlog.format.names import SETTINGS_FILE, check_topic_name
 from segmentlog.format.newer import KNOWN_KAFKA, LEFT, note, notes_of
 from segmentlog.format.topic_config import (
     TopicConfig,
@@ -52,11 +52,10 @@ from segmentlog.model import INTERNAL_TOPICS, LOCK_TIMEOUT_SECONDS, TopicPartiti
 from segmentlog.reads.choose import partitions_of
 from segmentlog.reads.cluster_image import BROKER, RECORDS, TOPIC, Image, Row
 from segmentlog.reads.log_directory import open_log_dir
-from segmentlog.reads.metadata_log import metadata_path, read_metadata
+from segmentlog.reads.metadata_log import is_of_a_broker, metadata_path, read_metadata
 from segmentlog.store.durable import make_directory, sync_ancestors
 from segmentlog.store.partitions import refuse_partition
 from segmentlog.store.paths import local_path
-from segmentlog.store.readable import exists
 from segmentlog.store.system_errors import in_words, storage_errors
 from segmentlog.txn.change import hold
 from segmentlog.txn.effects import AlterSettings
@@ -206,14 +205,6 @@ class Setting(NamedTuple):
 
     value: str
     source: Source
-
-
-def is_of_a_broker(directory: str) -> bool:
-    """Whether a log directory is, or is a copy of, a broker's."""
-    return (
-        exists(os.path.join(directory, META_PROPERTIES_FILE))
-        or metadata_path(directory) is not None
-    )
 
 
 def log_directory(path: str | os.PathLike[str]) -> str:

@@ -25,6 +25,7 @@ from segmentlog.model import INTERNAL_TOPICS, LARGEST_LONG, METADATA_TOPIC, Topi
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 LOCK_FILE = ".lock"
 META_PROPERTIES_FILE = "meta.properties"
+BOOTSTRAP_FILE = "bootstrap.checkpoint"
 PARTITION_METADATA_FILE = "partition.metadata"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"

@@ -29,13 +29,13 @@ from segmentlog.format.messages.records import (
     read_control,
     read_frame,
 )
-from segmentlog.format.names import partition_path
+from segmentlog.format.names import BOOTSTRAP_FILE, META_PROPERTIES_FILE, partition_path
 from segmentlog.format.newer import note
 from segmentlog.log.listing import ListedFiles, Listing, SegmentFiles, list_segments
 from segmentlog.log.segment import PlacedHeader, Segment
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch, ScanPolicy, TopicPartition
 from segmentlog.reads.listed import ListedSegments, cut_slices
-from segmentlog.store.readable import is_directory, list_names, open_file, status_of
+from segmentlog.store.readable import exists, is_directory, list_names, open_file, status_of
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +70,13 @@ def metadata_path(directory: str) -> str | None:
     """Path of the metadata log in a log directory, or None if there is none."""
     path = partition_path(directory, _PARTITION)
     return path if is_directory(path) else None
+
+
+def is_of_a_broker(directory: str) -> bool:
+    """Whether a log directory is, or is a copy of, a broker's, or was formatted for one."""
+    files = (META_PROPERTIES_FILE, BOOTSTRAP_FILE)
+    is_formatted = any(exists(os.path.join(directory, each)) for each in files)
+    return is_formatted or metadata_path(directory) is not None
 
 
 def newest_metadata(directories: Iterable[str]) -> str | None:

@@ -16,10 +16,12 @@ import segmentlog
 from segmentlog.errors import CorruptCheckpointError, SegmentLogError
 from segmentlog.log.segment import TORN_TAIL_LOGGER
 from segmentlog.maintain.health.faults import StartAction, StartStep, is_within
+from segmentlog.maintain.start.preflight import BrokerSettings
 from segmentlog.maintain.verification.findings import Finding, FindingKind, Severity
 from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
+from segmentlog.reads.metadata_log import metadata_path
 from segmentlog.store.paths import local_path
 from segmentlog.tools import arguments
 from segmentlog.tools.output import as_given, counted, escape, json_fields, to_json, write_json
@@ -283,7 +285,12 @@ def preflight(
         counts = Counter(step.action for step in steps)
         write_json({each: counts[each] for each in StartAction})
     else:
-        lines = (*_verdict(steps, harm, undecided, given, metadata), *_step_lines(steps, given))
+        static = BrokerSettings.read(server_properties)
+        directories = [*given] or [*static.log_dirs]
+        holders = (each for each in directories if metadata_path(local_path(each)) is not None)
+        holder = metadata or next(holders, static.metadata_log_dir)
+        verdict = _verdict(steps, harm, undecided, directories, holder)
+        lines = (*verdict, *_step_lines(steps, given))
         sys.stdout.writelines(f"{escape(line)}\n" for line in lines)
     if harm or undecided:
         raise typer.Exit(arguments.PROBLEM)
@@ -294,9 +301,12 @@ def _verdict(
     harm: Sequence[StartStep],
     undecided: Sequence[StartStep],
     directories: Sequence[str],
-    metadata: str | None,
+    holder: str | None,
 ) -> Iterator[str]:
-    """Whether the broker starts, what is lost, and what to type next: at most one screen."""
+    """Whether the broker starts, what is lost, and what to type next: at most one screen.
+
+    `holder`: the directory with the metadata of the cluster, if it is known.
+    """
     counts = Counter(step.action for step in steps)
     told = ", ".join(f"{counts[each]} {each}" for each in StartAction if counts[each])
     offline = sum(step.action == StartAction.OFFLINE for step in steps)
@@ -318,7 +328,8 @@ def _verdict(
     for each in directories:
         own = [step for step in harm if is_within(step.path, local_path(each))]
         if any("segmentlog recover" in step.remedy for step in own):
-            beside = f" --metadata {shlex.quote(metadata)}" if metadata else ""
+            is_beside = holder is not None and local_path(holder) != local_path(each)
+            beside = f" --metadata {shlex.quote(str(holder))}" if is_beside else ""
             yield f"  next: segmentlog recover {shlex.quote(each)}{beside}"
 
 

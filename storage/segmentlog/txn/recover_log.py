@@ -209,7 +209,7 @@ def _without_copies(
     segments, copies = list[Segment](), list[Segment]()
     files = list_segments(path)
     ends = [*(each.base_offset for each in files[1:]), _ANY_OFFSET]
-    for each, end in zip(files, ends, strict=True):
+    for each, end in zip(files, ends, strict=False):  # a log may have none
         segment = Segment(each, is_sealed=False, is_active=end == _ANY_OFFSET)
         is_copy = bool(segments) and end > recovery_point and _repeats(segment, segments[-1])
         (copies if is_copy else segments).append(segment)

@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 
 from segmentlog.arrow_dataset.bounds import DatasetBounds, find_dataset_bounds
-from segmentlog.cluster.directory_settings import DirectorySettings, Source, is_of_a_broker
+from segmentlog.cluster.directory_settings import DirectorySettings, Source
 from segmentlog.errors import (
     LogDirectoryError,
     OptionError,
@@ -51,7 +51,7 @@ from segmentlog.model import (
     ScanPolicy,
 )
 from segmentlog.reads.log_directory import LogDirectory
-from segmentlog.reads.metadata_log import metadata_path
+from segmentlog.reads.metadata_log import is_of_a_broker, metadata_path
 from segmentlog.store.partitions import refuse_partition
 from segmentlog.store.paths import identity_of, is_bucket, refuse_overlap, writable_path
 from segmentlog.store.readable import exists, is_url

@@ -27,7 +27,6 @@ from segmentlog.arguments import instance_of, one_dialect, one_of, texts
 from segmentlog.cluster.directory_settings import (
     DirectorySettings,
     Source,
-    is_of_a_broker,
     log_directory,
 )
 from segmentlog.errors import (
@@ -65,6 +64,7 @@ from segmentlog.model import (
 )
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
+from segmentlog.reads.metadata_log import is_of_a_broker
 from segmentlog.reads.usage import UsageKind
 from segmentlog.store.lock import is_locked
 from segmentlog.store.partitions import NamedPartition, list_partitions, refuse_partition

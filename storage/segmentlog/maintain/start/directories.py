@@ -18,6 +18,7 @@ from functools import cached_property
 from segmentlog.errors import SegmentLogError
 from segmentlog.format.messages.reader import uuid_text
 from segmentlog.format.names import (
+    BOOTSTRAP_FILE,
     CLEAN_SHUTDOWN_FILE,
     LOCK_FILE,
     LOG_START_CHECKPOINT,
@@ -31,12 +32,12 @@ from segmentlog.log.listing import list_segments
 from segmentlog.log.segment import Segment, find_log_end
 from segmentlog.maintain.health.checkpoints import checkpoint_steps, readable_starts
 from segmentlog.maintain.health.faults import StartAction, StartStep, is_within, refused
-from segmentlog.maintain.health.identity import Identities, directory_id_of
+from segmentlog.maintain.health.identity import Identities, Identity, directory_id_of
 from segmentlog.maintain.health.topic_ids import topic_id_of
-from segmentlog.maintain.start.steps import BOOTSTRAP_FILE, MetadataStart, is_of_a_broker
+from segmentlog.maintain.start.steps import MetadataStart
 from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.reads.cluster_image import Image, Row
-from segmentlog.reads.metadata_log import metadata_path
+from segmentlog.reads.metadata_log import is_of_a_broker, metadata_path
 from segmentlog.store.partitions import NamedPartition, list_partitions
 from segmentlog.store.readable import FileType, is_directory, is_file, list_entries, list_names
 from segmentlog.store.system_errors import owner_of, why_not_opened
@@ -172,6 +173,27 @@ class BrokerStart:
             each.directory_id: each.directory
             for each in ids.known if each.directory in self.directories
         }  # fmt: skip
+
+        yield from self._sole_voter(ids.known)
+
+    def _sole_voter(self, known: Iterable[Identity]) -> Iterator[StartStep]:
+        """The only voter of a dynamic quorum votes with the directory id that it began with."""
+        voters = self.image.tables.get("voters", {}).values() if self.image else ()
+        own = next((each for each in known if each.directory == self.metadata_directory), None)
+        if own is None or len(voters) != 1:
+            return
+        (voter,) = voters
+        if voter["directory_id"] is None or voter["voter_id"] != own.node_id:
+            return
+        expected = uuid_text(voter["directory_id"])
+        if own.directory_id != expected:
+            yield refused(
+                own.path,
+                f"directory.id is {own.directory_id}, but the only voter of the cluster's "
+                f"metadata is node {own.node_id} with the directory id {expected}: no leader is "
+                "elected, and the broker is not registered",
+                f"write the line directory.id={expected} into the file",
+            )
 
     def _is_expected(self, directory: str) -> bool:
         """Whether a broker looks for its ids in a directory; writers of logs need none."""

@@ -34,10 +34,10 @@ from segmentlog.maintain.health.features import feature_steps, release_of
 from segmentlog.maintain.retain import plan_retention
 from segmentlog.maintain.start.directories import BrokerStart
 from segmentlog.maintain.start.loading import LoadingDirectory
-from segmentlog.maintain.start.steps import is_of_a_broker
 from segmentlog.model import METADATA_TOPIC
 from segmentlog.reads.listed import EmptiedSegment, LostSegments
 from segmentlog.reads.log_directory import open_log_dir
+from segmentlog.reads.metadata_log import is_of_a_broker
 from segmentlog.store.partitions import NamedPartition, list_partitions
 from segmentlog.store.paths import local_path, why_not_there
 from segmentlog.store.readable import is_directory, is_file, list_names

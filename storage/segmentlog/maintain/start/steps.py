@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from segmentlog.cluster import directory_settings
 from segmentlog.errors import (
     CorruptCheckpointError,
     CorruptLogError,
@@ -22,7 +21,11 @@ from segmentlog.errors import (
     TruncatedBatchError,
     UnsupportedFormatError,
 )
-from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE
+from segmentlog.format.names import (
+    BOOTSTRAP_FILE,
+    LEADER_EPOCH_CHECKPOINT,
+    PARTITION_METADATA_FILE,
+)
 from segmentlog.log.checkpoint import read_leader_epochs
 from segmentlog.log.listing import list_segments
 from segmentlog.maintain.health.faults import StartAction, StartStep, legible, refused, whole_file
@@ -38,17 +41,8 @@ from segmentlog.reads.metadata_log import (
     read_metadata,
     read_snapshot,
 )
-from segmentlog.store.readable import exists, is_file, list_names, open_file, status_of
+from segmentlog.store.readable import is_file, list_names, open_file, status_of
 from segmentlog.store.system_errors import in_words
-
-BOOTSTRAP_FILE = "bootstrap.checkpoint"
-
-
-def is_of_a_broker(directory: str) -> bool:
-    """Whether a broker has used this log directory, or was told to use it."""
-    is_told = exists(os.path.join(directory, BOOTSTRAP_FILE))
-    return is_told or directory_settings.is_of_a_broker(directory)
-
 
 _QUORUM_STATE = "quorum-state"
 _SNAPSHOT = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint")
@@ -218,7 +212,8 @@ class MetadataStart:
             return
         image = Image()
         try:
-            names = {*RECORDS["partitions"], *RECORDS["features"], *RECORDS["brokers"]}
+            tables = ("partitions", "features", "brokers", "voters")
+            names = {name for each in tables for name in RECORDS[each]}
             for record in read_metadata(path, names, end_offset=end):
                 image.apply(record)
             self.image = image

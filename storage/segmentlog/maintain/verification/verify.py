@@ -26,7 +26,6 @@ from segmentlog.maintain.health.faults import StartAction, StartStep
 from segmentlog.maintain.start.directories import BrokerStart
 from segmentlog.maintain.start.loading import LoadingDirectory
 from segmentlog.maintain.start.preflight import directory_steps
-from segmentlog.maintain.start.steps import is_of_a_broker
 from segmentlog.maintain.verification.findings import (
     Finding,
     FindingKind,
@@ -40,6 +39,7 @@ from segmentlog.reads.choose import MissingPartition, missing_of, partitions_of
 from segmentlog.reads.diskless import diskless_partitions, elsewhere
 from segmentlog.reads.log import Log, log_start_beyond
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
+from segmentlog.reads.metadata_log import is_of_a_broker
 from segmentlog.reads.usage import UsageKind, UsedSpace, large_leftovers
 from segmentlog.store.partitions import NamedPartition, list_partitions
 from segmentlog.store.paths import (

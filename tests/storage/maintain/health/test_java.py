@@ -1,41 +1,10 @@
 """Files as Java parses them; the outcomes are those of Kafka 4.3.1 (`tests/interop`)."""
 
 import pytest
+from damaged_starts import CHECKPOINTS
 
 from segmentlog.log.checkpoint import parse_properties
 from segmentlog.maintain.health.java import checkpoint_fault, java_int, java_long
-
-#: A checkpoint of offsets, and whether a broker reads it, survives its words, or fails.
-CHECKPOINTS = {
-    b"": "read",
-    b"0\n1\norders 0 5\n": "read",
-    b"0\n1\norders 0 5": "read",
-    b"0\r\n1\r\norders 0 5\r\n": "read",
-    b"0\r1\rorders 0 5\r": "read",
-    b"0\n1\norders 0 5 \n": "read",
-    b"0\n1\norders\t 0\x0b5\n": "read",
-    b"+0\n1\norders 0 +5\n": "read",
-    b"0\n1\norders 0 -5\n": "read",
-    b"0\n2\norders 0 5\norders 0 6\n": "read",
-    b"0 \n1\norders 0 5\n": "fails",
-    b" 0\n1\norders 0 5\n": "fails",
-    b"0\n1 \norders 0 5\n": "fails",
-    b"0\n1\n orders 0 5\n": "fails",
-    b"0\n1\n\norders 0 5\n": "fails",
-    b"0\n1\norders 0 5\n\n": "fails",
-    b"0\n1\norders 0 5\nmore\n": "fails",
-    b"0\n2\norders 0 5\n": "fails",
-    b"1\n1\norders 0 5\n": "fails",
-    b"x\n1\norders 0 5\n": "fails",
-    b"0\nx\norders 0 5\n": "fails",
-    "0\n1\norders\u00a00 5\n".encode(): "fails",
-    b"0\n1\norders 0 \xb57\n": "fails",
-    b"0\n-1\norders 0 5\n": "survives",
-    b"0\n1\norders x 5\n": "survives",
-    b"0\n1\norders 0 x\n": "survives",
-    b"0\n1\norders 0 99999999999999999999\n": "survives",
-    b"0\n1\norders 4294967296 5\n": "survives",
-}
 
 
 @pytest.mark.parametrize(("data", "expected"), CHECKPOINTS.items())

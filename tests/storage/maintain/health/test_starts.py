@@ -1,21 +1,26 @@
 """Faults that end a start, cost a directory or lose logs; the outcomes are those of brokers."""
 
+import base64
 import json
 import re
+import shlex
 import shutil
-from collections.abc import Callable
+import struct
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from damaged_starts import second_disk, writable_copy
+from damaged_starts import ELECTIONS, IDS, second_disk, writable_copy
 from typer.testing import CliRunner
 
 import segmentlog
 from segmentlog import RecoveryKind, StartAction
 from segmentlog.errors import LogDirectoryError, OptionError
+from segmentlog.log.listing import list_segments
+from segmentlog.log.segment import Segment, find_log_end
 from segmentlog.maintain.health.features import levels_of
 from segmentlog.testing.kafka_log import KafkaLog
+from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.tools.cli import app
 
 CLUSTER = Path(__file__).parents[4] / "examples" / "cluster"
@@ -35,25 +40,6 @@ def harm(*directories: Path, **options: object) -> list[tuple[StartAction, str]]
     return [(each.action, Path(each.path).name) for each in steps if each.has_harm]
 
 
-IDS = {
-    "a blank after the node id": (r"(node.id=.*)", r"\1 ", True),
-    "a blank after the directory id": (r"(directory.id=.*)", r"\1 ", True),
-    "a blank after the version": (r"(version=.*)", r"\1 ", False),
-    "a tab after the version": (r"(version=.*)", "\\1\t", False),
-    "a continued line": (r"cluster.id=(....)", "cluster.id=\\1\\\\\n   ", False),
-    "an empty cluster id": (r"cluster.id=.*", "cluster.id=", False),
-    "no cluster id": (r"cluster.id=.*\n?", "", True),
-    "an empty directory id": (r"directory.id=.*", "directory.id=", True),
-    "no directory id": (r"directory.id=.*\n", "", False),
-    "an empty node id": (r"node.id=.*", "node.id=", True),
-    "a plus": (r"node.id=", "node.id=+", False),
-    "no version": (r"version=.*\n", "", True),
-    "a malformed escape": (r"^", r"x=\\u12\n", True),
-    "an escape": (r"node.id=1", r"node.id=\\u0031", False),
-    "colons": (r"=", ":", False),
-}
-
-
 @pytest.mark.parametrize("name", IDS)
 def test_ids_are_taken_as_java_parses_them(directory: Path, name: str) -> None:
     """Kafka 4.3.1 started, or ended, with each of these files."""
@@ -61,33 +47,6 @@ def test_ids_are_taken_as_java_parses_them(directory: Path, name: str) -> None:
     path = directory / "meta.properties"
     path.write_text(re.sub(old, new, path.read_text()))
     assert ([(REFUSE, path.name)] if is_refused else []) == harm(directory)
-
-
-def change(**fields: object) -> Callable[[dict[str, object]], object]:
-    """Set fields of the last election; None removes one."""
-
-    def make(found: dict[str, object]) -> None:
-        for name, value in fields.items():
-            found.pop(name, None)
-            if value is not None:
-                found[name] = value
-
-    return make
-
-
-ELECTIONS = {
-    "no leader": (change(leaderId=None), True),
-    "no epoch": (change(leaderEpoch=None), True),
-    "no voters": (change(currentVoters=None), True),
-    "an unknown version": (change(data_version=9), True),
-    "a version below 0": (change(data_version=-1), True),
-    "a word for the version": (change(data_version="x"), False),
-    "a word for the epoch": (change(leaderEpoch="3"), True),
-    "a fraction": (change(leaderEpoch=1.5), True),
-    "an epoch that is too large": (change(leaderEpoch=2**40), True),
-    "another field": (change(more=1), False),
-    "another leader": (change(leaderId=5), False),
-}
 
 
 @pytest.mark.parametrize("name", ELECTIONS)
@@ -130,6 +89,25 @@ def test_a_broker_ends_without_the_directory_of_its_metadata(
     }
     assert mended & {RecoveryKind.CHECKPOINT_MENDED, RecoveryKind.LEADER_EPOCHS_BUILT,
                      RecoveryKind.TOPIC_ID_WRITTEN}  # fmt: skip
+    assert [] == harm(directory, second)
+
+
+def test_the_verdict_names_what_to_type_for_each_directory(directory: Path) -> None:
+    """With the directory of the metadata, where it is another one."""
+    second = second_disk(directory, "orders-1")
+    for each in (directory / "orders-0", second / "orders-1"):
+        (each / "partition.metadata").write_bytes(b"")
+    properties = directory.parent / "server.properties"
+    properties.write_text(f"node.id=1\nlog.dirs={directory},{second}\n")
+    for given in (map(str, (directory, second)), ("--server-properties", str(properties))):
+        run = CliRunner().invoke(app, ["preflight", *given])
+        first, *others = run.stdout.splitlines()
+        assert first.startswith("the broker would not start: 2 refuse")
+        assert f"  next: segmentlog recover {shlex.quote(str(directory))}" in others
+        beside = f"{shlex.quote(str(second))} --metadata {shlex.quote(str(directory))}"
+        assert f"  next: segmentlog recover {beside}" in others
+    for each, metadata in ((directory, None), (second, directory)):
+        segmentlog.recover(each, metadata=metadata)
     assert [] == harm(directory, second)
 
 
@@ -283,3 +261,24 @@ def test_batches_below_the_base_offset_are_found_below_the_recovery_point(
     (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 1000\n")
     found = [each for each in segmentlog.preflight(tmp_path) if each.action is REFUSE]
     assert str(moved) in {each.path for each in found}
+
+
+def test_the_only_voter_has_the_directory_id_that_it_voted_with(directory: Path) -> None:
+    """Kafka 4.3.1 waited for a leader, and ended."""
+    log = max((directory / METADATA).glob("*.log"))
+    segment = Segment(list_segments(str(log.parent))[-1], is_sealed=False)
+    end = find_log_end(segment).offset
+    own = uuid_bytes("er5aWuEISeKNH6Jd5_NPlA")
+    voters = struct.pack(">hBi", 0, 2, 1) + own + b"\x01" + struct.pack(">hh", 0, 1) + b"\0\0\0"
+    voters_record = Record(end, 1000, struct.pack(">hh", 0, 6), voters)
+    log.write_bytes(
+        log.read_bytes() + encode_batch([voters_record], attributes=32, leader_epoch=1)
+    )
+    assert [(REFUSE, "meta.properties")] == harm(directory)
+    (step,) = [each for each in segmentlog.preflight(directory) if each.has_harm]
+    assert "write the line directory.id=er5aWuEISeKNH6Jd5_NPlA" in step.remedy
+
+
+def uuid_bytes(text: str) -> bytes:
+    """The bytes of an id as Kafka prints it."""
+    return base64.urlsafe_b64decode(text + "==")
