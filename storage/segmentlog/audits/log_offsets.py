@@ -220,8 +220,10 @@ def _checked(log: Log, offsets: OffsetRange, policy: ScanPolicy) -> Iterator[Con
         is_there = np.isin(first, _offsets_read(log, offsets, policy), assume_unique=True)
         content[~is_there] = Content.ABORTED
     read = _packed(offsets.end_offset, first, first + 1, content)
+    # Thinned batches are decoded: a damaged one must not count as an empty one.
+    strict = policy._replace(on_corrupt_batch=OnCorruptBatch.FAIL)
     try:
-        promised = [*_by_headers(log, offsets, policy)]
+        promised = [*_by_headers(log, offsets, strict)]
     except (CorruptLogError, _DoubtError):
         promised = []
     if promised and _are_same(promised, read):

@@ -509,6 +509,20 @@ def test_damage_that_is_left_out_is_lost(log: KafkaLog) -> None:
     assert not audit.is_complete
 
 
+def test_damage_in_a_thinned_batch_is_lost(tmp_path: Path) -> None:
+    """Nobody knows which of its offsets had a record."""
+    write_batches(tmp_path, [0, 1], [2, 4, 5], [6])
+    (path,) = (tmp_path / "t-0").glob("*.log")
+    content = bytearray(path.read_bytes())
+    content[12 + int.from_bytes(content[8:12], "big") + 70] ^= 0xFF
+    path.write_bytes(content)
+    options: Any = {"on_corrupt_batch": "skip"}
+
+    audit = segmentlog.audit(tmp_path, "t", rows_of([0, 3]), **options)
+
+    assert {"missing": [1, 6], "lost": [2, 3, 4, 5]} == found(audit)
+
+
 @pytest.mark.parametrize("gone", [0, 1], ids=["first", "middle"])
 def test_a_segment_that_is_known_to_be_gone(log: KafkaLog, gone: int) -> None:
     """Its index is there: nobody can say that the table is complete."""

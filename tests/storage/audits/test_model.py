@@ -167,7 +167,7 @@ def wanted(written: Written, times: Counter[int], start: int, end: int) -> dict[
 
 def found_in(audit: segmentlog.Audit, partition: int) -> dict[str, set[int]]:
     """The findings of a partition, offset by offset."""
-    found: dict[str, set[int]] = {name: set() for name in _FINDINGS}
+    found: dict[str, set[int]] = {name: set() for name in (*_FINDINGS, "lost")}
     for row in audit.ranges().read_all().to_pylist():
         if row["partition"] == partition:
             found.setdefault(row["finding"], set()).update(
@@ -380,7 +380,7 @@ def play(seed: int, path: Path, shape: str | None = None) -> None:
             row[2] for row in rows if row[:2] == (_TOPIC, number) if row[2] is not None
         )
         expected = wanted(each, times, start, end)
-        assert expected == found_in(audit, number)
+        assert {**expected, "lost": set()} == found_in(audit, number)
         faults = ("missing", "duplicates", "aborted", "markers", "nonexistent")
         is_right &= not any(expected[name] for name in faults)
         assert len([o for o in each.committed if start <= o < end]) == (
@@ -402,6 +402,46 @@ def play(seed: int, path: Path, shape: str | None = None) -> None:
     )
 
 
+def play_damage(seed: int, path: Path) -> None:
+    """A flipped bit in a batch that an audit leaves out: its offsets are lost, and no others."""
+    draw = random.Random(seed)
+    log = KafkaLog(path / "logs")
+    write_log(draw, log, 1)
+    before = written(log, 0)
+    file = draw.choice(
+        [each for each in log.path.glob(f"{_TOPIC}-0/*.log") if each.stat().st_size]
+    )
+    data, batches, at = bytearray(file.read_bytes()), [], 0
+    while at < len(data):
+        base, length = struct.unpack_from(">qi", data, at)
+        (last,) = struct.unpack_from(">i", data, at + 23)
+        batches.append((at, 12 + length, range(base, base + last + 1)))
+        at += 12 + length
+    at, size, offsets = draw.choice(batches)
+    data[at + draw.randrange(17, size)] ^= 1 << draw.randrange(8)  # what its checksum covers
+    file.write_bytes(data)
+    options: Any = {"on_corrupt_batch": "skip"}
+
+    (partition,) = (audit := segmentlog.audit(log, _TOPIC, arrow([]), **options)).partitions
+    if partition.error:
+        assert before.start > partition.log_end_offset or at == batches[-1][0]
+        return  # the last batch has ended the log before its log start
+    rows = segmentlog.open_log_dir(log).log(_TOPIC, 0).scan(
+        columns=["offset"], isolation_level="read_committed", **options
+    )  # fmt: skip
+    there = {*rows.read_all()["offset"].to_pylist()}
+    found = found_in(audit, 0)
+    assert there == found["missing"]
+    inside = {each for each in before.committed - there if each < partition.end_offset}
+    assert inside & {*offsets} <= found["lost"] <= {*offsets}
+
+
+@pytest.mark.parametrize("seed", range(_SEED, _SEED + 4))
+def test_damage_that_is_left_out(tmp_path: Path, seed: int) -> None:
+    """A few logs."""
+    play_damage(seed, tmp_path)
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_each_shape_of_tables(tmp_path: Path, shape: str) -> None:
     """One of each."""
@@ -420,7 +460,7 @@ def test_random_logs_and_tables_for_long(tmp_path: Path) -> None:
     ends, seed = time.monotonic() + _SECONDS, 1_000_000 * _SEED
     while time.monotonic() < ends:
         try:
-            play(seed, tmp_path / str(seed))
+            (play if seed % 4 else play_damage)(seed, tmp_path / str(seed))
         except BaseException as error:
             error.add_note(f"seed {seed}")
             raise
