@@ -32,6 +32,7 @@ class Killed(BaseException):
 class MemoryStore:
     """What the store holds.
 
+    `removed`: objects that are gone, which a stale list may have.
     `late`: requests that are still under way although their clients have given them up.
     `requests`: kind and key of each request. `has_conditions`: whether a conditional write looks
     whether there is an object.
@@ -40,6 +41,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self.held: dict[str, bytes] = {}
         self.modified_ms: dict[str, int] = {}
+        self.removed: list[tuple[str, bytes]] = []  # in their order
         self.late: list[Callable[[], object]] = []
         self.requests: list[tuple[str, str]] = []
         self.has_conditions = True
@@ -58,13 +60,18 @@ class MemoryStore:
             self.held[key] = data
             self.modified_ms[key] = int(time.time() * 1000)
 
+    def remove(self, key: str) -> None:
+        with self.lock:
+            if (data := self.held.pop(key, None)) is not None:
+                self.removed.append((key, data))
+
 
 class FaultyClient:
     """`Objects` of one process.
 
     `faults`: chooses what happens to each request, or is None. `share`: of requests that something
-    happens to; of reads fewer, of writes more. `kills`: whether the process may die. `others`:
-    called before some requests: other clients act meanwhile.
+    happens to; of reads fewer, of writes more.  As many lists are stale. `kills`: whether the
+    process may die. `others`: called before some requests: other clients act meanwhile.
     """
 
     def __init__(self, store: MemoryStore, faults: random.Random | None = None) -> None:
@@ -127,16 +134,25 @@ class FaultyClient:
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[Found]:
         store = self.store
-        keys = self._ask("list", prefix, lambda: sorted(store.held))
+        held = self._ask("list", prefix, store.held.copy)
+        if self.faults is not None and self.faults.random() < self.share:
+            held = self._stale(held)
         return iter(
-            Found(key, len(store.held[key]), store.modified_ms[key])
-            for key in keys
+            Found(key, len(data), store.modified_ms[key])
+            for key, data in sorted(held.items())
             if key.startswith(prefix) and key > after
         )
 
+    def _stale(self, held: dict[str, bytes]) -> dict[str, bytes]:
+        """A list without the newest objects, and with some that were removed a moment ago."""
+        assert self.faults is not None
+        keys = [*held]
+        seen = keys[: max(len(keys) - self.faults.randrange(4), 0)]
+        return {key: held[key] for key in seen} | dict(self.store.removed[-2:])
+
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:
-            self._ask("delete", key, partial(self.store.held.pop, key, None))
+            self._ask("delete", key, partial(self.store.remove, key))
 
 
 def _lost(kind: str, key: str) -> StorageError:

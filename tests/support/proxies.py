@@ -152,6 +152,7 @@ FAULTS = {
     "503 after": Fault(True, 503, "SlowDown"),
     "409 after": Fault(True, 409, "OperationAborted"),
     "412 after": Fault(True, 412, "PreconditionFailed"),
+    "403 after": Fault(True, 403, "AccessDenied"),
 }
 
 

@@ -145,8 +145,10 @@ def sweep_objects(
     if not dry_run:
         sequence.objects.put(_NOW, [b"now"])
     looked_at = {each.key: each for each in sequence.objects.list(CLOCK) if is_clock_key(each.key)}
-    # Objects have times of the store, from which this machine's clock may be days away.
-    store_now_ms = now_ms if dry_run else max(each.modified_ms for each in looked_at.values())
+    # Objects have times of the store, from which this machine's clock may be days away.  A list
+    # may lack the newest ones: then ages are taken for smaller than they are.
+    newest = (each.modified_ms for each in (*looked_at.values(), *found.values()))
+    store_now_ms = now_ms if dry_run else max(newest, default=0)
     if state.left and now_ms - state.time_ms > FORGOTTEN_AFTER_MS and not dry_run:
         # Ages are not known: one of the two clocks is wrong, or nobody has written for so long.
         # From this commit on, they count by the clock of now.

@@ -60,14 +60,13 @@ def test_a_refusal_after_a_lost_answer_is_no_definite_error(
     """The client makes a conditional request once, so that a refusal is the answer to it."""
     url = _place(moto, proxy)
     _write(url)
-    faults = FAULTS | {"403 after": Fault(True, 403, "AccessDenied")}
     tried = []
 
     def choose(number: int, sent: Sent) -> Fault | None:
         if not _is_commit(number, sent):
             return None
         tried.append(sent)
-        return faults[first] if len(tried) == 1 else Fault(False, 403, code)
+        return FAULTS[first] if len(tried) == 1 else Fault(False, 403, code)
 
     proxy.choose = choose
     if "before" in first:
