@@ -307,6 +307,8 @@ def _follow(writer: Builder, begin: Callable[[], Any]) -> Any:  # noqa: ANN401
         check_trigger(writer.__dict__.get("_kafka_trigger", {}))
         if checkpoint is None:
             checkpoint = _checkpoint_of_session(writer)
+        known = (each for begun in BEGUN for each in begun.servers.values())
+        initial_offsets.warn_of_older_checkpoint(checkpoint, known)
         if checkpoint is not None:  # not among the given ones: the next start has another name
             _pass_on(writer, {"checkpointLocation": checkpoint})
         elif _is_kafka(writer):

@@ -9,6 +9,7 @@ to its own checkpoint, or to a new directory if the checkpoint is temporary or n
 import shutil
 import tempfile
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ _PREFIX = "segmentlog-initial-offsets-"
 
 #: How long a query waits for an earlier query of its DataFrame, and between two looks.
 _LONGEST_WAIT, _PAUSE = 60.0, 0.02
+
+_CALLS = 6  #: from the warning to the call of a job that starts a query
 
 _DIRECTORIES: list[str] = []
 
@@ -42,6 +45,32 @@ def remove_links() -> None:
 def links_of(writer: Any) -> list[str | None]:  # noqa: ANN401
     """The link of each stream of a query, in the order in which Spark numbers them."""
     return list(_links_of(writer))
+
+
+def warn_of_older_checkpoint(checkpoint: str | None, directories: Iterable[str]) -> None:
+    """Warn of a checkpoint that is older than all topics: it is of a run with other logs.
+
+    `checkpoint`: as of `lead_to_checkpoint`.  `directories`: those that stand for servers.
+    """
+    path = (checkpoint or "").removeprefix("file://").removeprefix("file:")
+    if not path or "://" in path:
+        return
+    try:
+        written = [each.stat().st_mtime_ns for each in Path(path, "offsets").glob("[0-9]*")]
+        made = [
+            each.stat().st_mtime_ns
+            for directory in set(directories)
+            for each in Path(directory).glob("*/partition.metadata")
+        ]
+    except OSError:  # a job removes or makes them just now
+        return
+    if written and made and max(written) < min(made):
+        message = (
+            f"the checkpoint {path} is older than all topics of as_kafka: it is of an earlier "
+            "test, so the query goes on from offsets of another log, and may read nothing; give "
+            "each test a checkpointLocation of its own, or remove it"
+        )
+        warnings.warn(message, stacklevel=_CALLS)
 
 
 def lead_to_checkpoint(links: Sequence[str | None], checkpoint: str | None) -> None:
