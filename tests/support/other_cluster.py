@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ def format_brokers(*directories: Path) -> None:
 
 
 def restore_to(
-    source: Path, to: Sequence[Path], topics: Mapping[str, Sequence[Sequence[int]]]
+    source: Path, to: Sequence[Path], topics: Mapping[str, Sequence[Sequence[int]]], **options: Any
 ) -> segmentlog.Restoration:
     """Restore topics, of which the other cluster has these replicas of each partition."""
     image = Image()
@@ -41,4 +42,4 @@ def restore_to(
         patch.setattr(placement, "fold", lambda _: image)
         known = DirectorySettings({"retention.ms": "-1"})
         patch.setattr(DirectorySettings, "read", lambda *_, **__: known)
-        return segmentlog.restore(source, to=to, topics=[*topics])
+        return segmentlog.restore(source, **{"to": to, "topics": [*topics], **options})

@@ -17,7 +17,7 @@ may have records of it.
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import BinaryIO, Self, TypeAlias
 
 import numpy as np
@@ -95,6 +95,15 @@ class OffsetMap:
             rows[:, 3] += before[rows[:, 4]]
             self._take(topic, rows)
 
+    def flush(self) -> None:
+        """Write all rows that were taken."""
+        self._write()
+
+    def add_rows(self, topic: str, rows: Int64s) -> None:
+        """Take rows of another map, of records that keep their offsets; shape (n_rows, 5)."""
+        for begin in range(0, len(rows), _MOST_ROWS):
+            self._take(topic, rows[begin : begin + _MOST_ROWS])
+
     def end(
         self, topic: str, ends: Mapping[int, int], target_ends: _Ends, *, is_kept: bool = True
     ) -> None:
@@ -156,6 +165,42 @@ def map_piece(directory: str, number: int) -> Iterator[OffsetMap]:
             yield piece
         file.finish()
         file.publish()
+
+
+class MapPart:
+    """The rows of one topic, before they are part of a map: a topic that fails has none."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.places, self._is_closed = file, OffsetMap(file), False
+
+    def join(self, topic: str, whole: OffsetMap) -> None:
+        """Add all rows to the map."""
+        self.close()
+        self._file.seek(0)
+        with pq.ParquetFile(self._file) as part:
+            for rows in part.iter_batches():
+                numbers = [rows[name].to_numpy() for name in _NUMBERS[:-1]]
+                whole.add_rows(topic, np.column_stack([*numbers, numbers[0]]))
+        whole.flush()
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Write the last rows, unless there is an error; once."""
+        if not self._is_closed:
+            self._is_closed = True
+            self.places.__exit__(None, error, None)
+
+
+@contextmanager
+def map_part() -> Iterator[MapPart]:
+    """A part of a map of restored records, in a file without a name."""
+    with TemporaryFile() as file:
+        part = MapPart(file)
+        try:
+            yield part
+        except BaseException as error:
+            part.close(error)
+            raise
+        part.close()
 
 
 class MapPieces:

@@ -56,6 +56,9 @@ LeaveOutReplicas = Annotated[
         help="Restore partitions even if directories of some of their brokers are missing.",
     ),
 ]
+LeaveOutPartitions = Annotated[
+    bool, typer.Option(help="Restore a topic even if some of its partitions are gone.")
+]
 OnlyPlan = Annotated[
     bool, typer.Option("--dry-run", help="Show the plan and the problems, and change nothing.")
 ]
@@ -94,6 +97,7 @@ def restore(
             "records from the first open transaction on."
         ),
     ] = OpenTransactions.REFUSE,
+    leave_out_partitions: LeaveOutPartitions = False,
     leave_out_replicas: LeaveOutReplicas = False,
     include_deleted_topics: arguments.IncludeDeletedTopics = False,
     on_corrupt_batch: arguments.OnCorrupt = OnCorruptBatch.FAIL,
@@ -117,15 +121,17 @@ def restore(
     """Restore topics of a lost cluster on the stopped brokers of another cluster.
 
     Records keep their offsets and times. The command first checks the target: the topics must
-    exist there with the same number of partitions and without records, the log directory of each
-    of their brokers must be given, and no setting may delete the records. In one log directory,
-    either all topics are restored or none. The exit status is 1 if a dry run finds a problem.
+    exist there with the same number of partitions, the log directory of each of their brokers must
+    be given, and no setting may delete the records. Partitions must be without records, or with
+    those of an earlier restoration of the same logs: then the later records follow. A topic that
+    cannot be restored stops no other; the exit status is then 1, as after a dry run with problems.
     """
     sources, targets = (paths, to) if to else (paths[:-1], paths[-1:])
     if not sources:
         message = "give the log directories of the lost cluster, and last that of the target"
         raise typer.BadParameter(message, param_hint="SRC... DST")
     arguments.refuse_one_file(offsets, offset_map)
+    failed = Failed()
     with contextlib.ExitStack() as stack:
         # Before the records: an error in the path is noticed early.
         file = None
@@ -136,23 +142,25 @@ def restore(
             *sources, to=targets, topics=topic or (),
             since=since, until=until, target_metadata=target_metadata,
             server_properties=server_properties, open_transactions=open_transactions,
-            leave_out_replicas=leave_out_replicas, include_deleted_topics=include_deleted_topics,
-            on_corrupt_batch=on_corrupt_batch, offset_map=offset_map, dry_run=dry_run,
-            on_records=bar.advance, on_phase=bar.name,
+            leave_out_partitions=leave_out_partitions, leave_out_replicas=leave_out_replicas,
+            include_deleted_topics=include_deleted_topics, on_corrupt_batch=on_corrupt_batch,
+            offset_map=offset_map, dry_run=dry_run, on_records=bar.advance, on_phase=bar.name,
+            on_failure=failed.add,
         )  # fmt: skip
         text, command_line = offsets_csv(found.offsets, offsets)
-        if file is not None:
+        if file is not None and (found.partitions or not failed.names):
             file.file.write(text.encode())
             file.finish()
             file.publish()
-    hint = "" if offsets is None else command_line
-    _report(found, sources, targets, dry_run=dry_run, as_json=as_json, hint=hint)
+    hint = "" if offsets is None or not found.partitions else command_line
+    _report(found, sources, targets, failed, dry_run=dry_run, as_json=as_json, hint=hint)
 
 
 def _report(
     found: Restoration,
     sources: Sequence[str],
     targets: Sequence[str],
+    failed: Failed,
     *,
     dry_run: bool,
     as_json: bool,
@@ -168,7 +176,9 @@ def _report(
         sys.stderr.write(f"{escape(hint)}\n")
     if found.problems or any(each.problems for each in found.partitions):
         raise typer.Exit(arguments.PROBLEM)
-    Failed(names=found.unread_groups).end()
+    for name in found.unread_groups:  # a warning has named it
+        failed.add(name)
+    failed.end()
 
 
 def _restored_line(
@@ -184,6 +194,9 @@ def _restored_line(
         text += f", to {_listed(found.directories, targets)}"
     if found.restored_before:
         text += f"; {_listed(found.restored_before, targets)} had the records"
+    for directory, at in found.begins_at.items():
+        if at:
+            text += f"; {_listed([directory], targets)} had the records before offset {at}"
     if found.missing_brokers:
         text += f"; left out on brokers {', '.join(map(str, found.missing_brokers))}"
     if found.n_ended:
@@ -234,9 +247,7 @@ def undelete(
     deleted_before: Annotated[
         int | None, arguments.time_option("Only the last deletion before this time.")
     ] = None,
-    leave_out_partitions: Annotated[
-        bool, typer.Option(help="Restore the topic even if some partitions are gone.")
-    ] = False,
+    leave_out_partitions: LeaveOutPartitions = False,
     leave_out_replicas: LeaveOutReplicas = False,
     target_metadata: TargetMetadata = None,
     server_properties: arguments.ServerProperties = None,
@@ -265,7 +276,7 @@ def undelete(
             server_properties=server_properties, on_corrupt_batch=on_corrupt_batch,
             dry_run=dry_run, on_records=bar.advance, on_phase=bar.name,
         )  # fmt: skip
-    _report(found, sources, to or sources, dry_run=dry_run, as_json=as_json)
+    _report(found, sources, to or sources, Failed(), dry_run=dry_run, as_json=as_json)
 
 
 def write_renamed(directory: LogDirectory, topics: Collection[str], *, as_json: bool) -> None:

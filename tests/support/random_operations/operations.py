@@ -37,6 +37,10 @@ DONE, REFUSED, CUT = "done", "refused", "cut"
 #: Topics, each with its number of partitions.
 TOPICS: Mapping[str, int] = {"a": 2, "b": 1}
 
+#: The topic that is a clone of ``b``, and all topics.
+CLONE = "c"
+ALL_TOPICS: Mapping[str, int] = {**TOPICS, CLONE: 1}
+
 _KEYS = (None, *(b"k%d" % number for number in range(6)))
 _INDEX_INTERVAL_BYTES = 100
 _DAY_MS = 24 * 3600 * 1000
@@ -529,6 +533,34 @@ def alter_settings(scene: Scene) -> Plan:
     return Plan(act, [scene.model, scene.model.with_settings(topic, after)], is_open=True)
 
 
+def clone(scene: Scene) -> Plan:
+    """A clone of ``b`` in the place of the last one, with its own settings and perhaps others.
+
+    The settings come with the records, or not at all.
+    """
+    source = scene.model.log("b", 0)
+    if not source.rows:
+        return append(scene)
+    rng = scene.rng
+    given = rng.choice(({}, {"retention.ms": str(rng.choice((-1, _DAY_MS)))}))
+    rows = [
+        NewRow(0, each.timestamp_ms, each.key, each.value, each.headers,
+               is_append_time=bool(each.timestamp_type))
+        for each in source.rows
+    ]  # fmt: skip
+
+    def cloned(model: Model) -> Model:
+        own = {**model.settings.get(CLONE, {}), **model.settings.get("b", {}), **given}
+        after = model.changed(CLONE, 1, lambda _, log: log.starting_at(log.end).appended(rows))
+        return after.with_settings(CLONE, own) if own else after
+
+    def act(done: Callable[[], None]) -> None:
+        segmentlog.clone(scene.directory, "b", CLONE, settings=given, overwrite=True)
+        done()
+
+    return Plan.of(scene.model, act, cloned)
+
+
 def compact(scene: Scene) -> Plan:
     """All topics or one, with the last row of each key kept; or only segments that are merged."""
     rng = scene.rng
@@ -782,7 +814,7 @@ _NODES = (1, 2)
 def restore(scene: Scene) -> Plan:
     """Restore all topics on two brokers, again if a fault cut it off; then perhaps serve those.
 
-    Each broker has all records of its partitions or none, and all of them after the second run.
+    Each broker has all records of its partitions of a topic or none, and all after the second run.
     """
     rng, here = scene.rng, scene.directory
     takes_over = rng.random() < 0.3
@@ -793,7 +825,7 @@ def restore(scene: Scene) -> Plan:
         A writer that was killed while it made a topic has left some, and a power cut fewer.
         """
         there = segmentlog.open_log_dir(here).topics() if [*here.glob("*-[0-9]/*.log")] else {}
-        return [each for each, numbers in there.items() if len(numbers) == TOPICS[each]]
+        return [each for each, numbers in there.items() if len(numbers) == ALL_TOPICS[each]]
 
     topics = whole_topics()
     if not topics:
@@ -808,7 +840,7 @@ def restore(scene: Scene) -> Plan:
 
     def run() -> None:
         replicas = {
-            topic: [_NODES[: 1 if each else 2] for each in range(scene.topics[topic])]
+            topic: [_NODES[: 1 if each else 2] for each in range(ALL_TOPICS[topic])]
             for topic in whole_topics()
         }
         if replicas:
@@ -819,13 +851,22 @@ def restore(scene: Scene) -> Plan:
         done()
 
     def seen_at(number: int) -> list[Model]:
+        """The models of a broker: with all topics first, and with any part of them."""
         mine = {each: log for each, log in after.logs.items() if not number or not each.partition}
-        return [replace(after, logs=mine, settings={}), Model()]
+        there = sorted({each.topic for each in mine})
+        return [
+            replace(after, settings={}, logs={
+                each: log for each, log in mine.items() if each.topic in restored
+            })
+            for n in range(len(there), -1, -1)
+            for restored in itertools.combinations(there, n)
+        ]  # fmt: skip
 
     def follow(ending: str) -> Sequence[Model] | None:
         for is_again in (False, True):
             for number, each in enumerate(targets):
-                models = seen_at(number)[: 1 if is_again or ending == DONE else 2]
+                models = seen_at(number)
+                models = models[:1] if is_again or ending == DONE else models
                 Mirrored(each, models).seen()
             if not is_again:
                 run()
@@ -916,6 +957,7 @@ OPERATIONS: Mapping[str, Kind] = {
     "delete_records": Kind(delete_records, 3),
     "delete_topic": Kind(delete_topic, 2),
     "alter_settings": Kind(alter_settings, 1),
+    "clone": Kind(clone, 2),
     "compact": Kind(compact, 5),
     "erase": Kind(erase, 3),
     "retain": Kind(retain, 3),

@@ -30,11 +30,11 @@ from random_operations.looking import (
 )
 from random_operations.model import Model
 from random_operations.operations import (
+    ALL_TOPICS,
     CUT,
     DONE,
     OPERATIONS,
     REFUSED,
-    TOPICS,
     Mirrored,
     Plan,
     Scene,
@@ -168,7 +168,7 @@ class _Play:
         if is_cut:
             self._cut_power(rng)
         moved = plan.follow(ending) if plan.follow is not None else None
-        seen = look(self.directory, (None, *TOPICS), twice=rng.random() < 0.3)
+        seen = look(self.directory, (None, *ALL_TOPICS), twice=rng.random() < 0.3)
         plans = [(plan, n_done)]
         if is_cut and moved is None:
             plans += self._unsettled

@@ -43,7 +43,7 @@ from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.metadata_log import metadata_path
 from segmentlog.store.paths import local_path
 from segmentlog.store.readable import device_of
-from segmentlog.store.system_errors import storage_errors
+from segmentlog.store.system_errors import Failures, storage_errors
 from segmentlog.tiered.metadata import REMOTE_LOG_METADATA
 from segmentlog.times import Time, epoch_milliseconds
 from segmentlog.txn.topics import MOST_PARTITIONS, check_partition_path
@@ -130,6 +130,17 @@ class RestoredRecords:
                 yield batch
                 on_records(batch.num_rows)
 
+    def start_of(self, topic_partition: TopicPartition, offsets: OffsetRange) -> int:
+        """The offset at which the records of a partition begin; see `of`."""
+        if self._since is None:
+            return offsets.start_offset
+        log = self._source.log(*topic_partition)
+        return log.bounds(
+            since=self._since, read_up_to=ReadUpTo.LOG_END,
+            isolation_level=IsolationLevel.READ_UNCOMMITTED,
+            on_corrupt_batch=self.on_corrupt_batch,
+        ).start_offset  # fmt: skip
+
 
 class RestoredPartition(NamedTuple):
     """A partition that is restored.
@@ -151,6 +162,8 @@ class RestoredPartition(NamedTuple):
     restored_before : those of them that have these records already, by an earlier run.
     missing_brokers : brokers that are assigned a replica, and whose directory is not among the
         targets.
+    continued_at : for each of `directories` the offset from which on it gets records: where the
+        log ends that an earlier restoration of the same log has made; 0 for an empty one.
     """
 
     topic: str
@@ -167,6 +180,7 @@ class RestoredPartition(NamedTuple):
     directories: tuple[str, ...] = ()
     restored_before: tuple[str, ...] = ()
     missing_brokers: tuple[int, ...] = ()
+    continued_at: tuple[int, ...] = ()
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -177,6 +191,13 @@ class RestoredPartition(NamedTuple):
     def offsets(self) -> OffsetRange:
         """The range of the offsets of the source."""
         return OffsetRange(self.log_start_offset, self.log_end_offset)
+
+    @property
+    def begins_at(self) -> dict[str, int]:
+        """The directories that get records, and the offset from which on each gets them."""
+        starts = self.continued_at or (0,) * len(self.directories)
+        found = dict(zip(self.directories, starts, strict=True))
+        return {each: at for each, at in found.items() if each not in self.restored_before}
 
 
 class GroupOffset(NamedTuple):
@@ -255,7 +276,8 @@ class Preflight:
     their metadata, if it is not one of them.  `server_properties`: the file with the static
     settings of the targets' brokers.  `leaves_out_replicas`: whether replicas without a directory
     are left out.  `leaves_out_partitions`: whether the target may have more partitions than the
-    sources; None if the caller has no such option.
+    sources.  `counts`: partitions of topics, as far as the sources know of more than they have.
+    `registered`: topics of which they know all partitions.
     """
 
     def __init__(
@@ -267,8 +289,11 @@ class Preflight:
         server_properties: str | os.PathLike[str] | None,
         records: RestoredRecords,
         leaves_out_replicas: bool,
-        leaves_out_partitions: bool | None = None,
+        leaves_out_partitions: bool,
+        counts: Mapping[str, int],
+        registered: Collection[str] = (),
     ) -> None:
+        self._counts, self._registered = counts, registered
         self._source, self._cluster, self._records = source, cluster, records
         self._leaves_out_partitions = leaves_out_partitions
         self._leaves_out_replicas = leaves_out_replicas
@@ -284,15 +309,20 @@ class Preflight:
             DirectorySettings.read(known[0], is_optional=True, needs=()) if known else None
         )
 
-    def plan(self, chosen: Collection[TopicPartition]) -> Restoration:
-        """Each partition, with the reasons against its restoration."""
-        n_partitions: dict[str, int] = {}
+    def plan(self, chosen: Collection[TopicPartition], failures: Failures) -> Restoration:
+        """Each partition, with the reasons against its restoration.
+
+        `failures`: is told of each topic that cannot be read; its partitions are left out.
+        """
+        n_partitions = dict(self._counts)
         for topic, partition in chosen:
             n_partitions[topic] = max(n_partitions.get(topic, 0), partition + 1)
-        found = tuple(
-            self._partition(self._source.log(*each), n_partitions[each.topic]) for each in chosen
-        )
-        return Restoration(found, (), tuple(lacks_of_room(found)))
+        found = []
+        for each in chosen:
+            with failures.of(each.topic):
+                found.append(self._partition(self._source.log(*each), n_partitions[each.topic]))
+        left = (each for each in found if each.topic not in failures.errors)
+        return Restoration(tuple(left), (), ())
 
     def _partition(self, log: Log, n_partitions: int) -> RestoredPartition:
         topic, partition = topic_partition = log.topic_partition
@@ -327,7 +357,7 @@ class Preflight:
         n_known = self._cluster.n_partitions(topic)
         if n_known == n_partitions or (self._leaves_out_partitions and n_known > n_partitions):
             return []
-        if self._leaves_out_partitions is not None and n_known > n_partitions:
+        if n_known > n_partitions and topic not in self._registered:
             reason = (
                 f"the topic has {n_known} partitions at the target, and the last one to restore "
                 f"is {n_partitions - 1}: if the others are gone, leave them out "
@@ -436,36 +466,81 @@ class Preflight:
         return known.config(topic).max_message_bytes if known else 0
 
     def _with_earlier_run(self, found: RestoredPartition) -> RestoredPartition:
-        """The partition, with the replicas that an earlier run has restored.
+        """The partition, with what an earlier run has restored of it.
 
-        A run that was killed may have written some of the replicas.
+        A run that was killed may have written some of the replicas, and the log of the sources may
+        have grown since.
         """
         topic_partition = found.topic_partition
-        logs = {
-            each: log
+        ends = {
+            each: log.log_end_offset
             for each in found.directories
             if topic_partition in self._opened[each].topic_partitions()
             and (log := self._opened[each].log(*topic_partition)).log_end_offset
         }
-        if not logs:
+        if not ends:
             return found
+        whole = []
+        for each in ends:
+            log = self._opened[each].log(*topic_partition)
+            problem, has_more = self._goes_on_from(found, log)
+            if problem:
+                return found._replace(problems=(*found.problems, problem))
+            if not has_more:
+                whole.append(each)
+        return found._replace(
+            restored_before=tuple(whole),
+            continued_at=tuple(ends.get(each, 0) for each in found.directories),
+        )
+
+    def _goes_on_from(self, found: RestoredPartition, own: Log) -> tuple[str, bool]:
+        """Why a log at the target cannot be continued, or else whether records are to follow.
+
+        Both have the same records where both have offsets: the log of the sources may have lost
+        older ones to retention since.
+        """
         from segmentlog.maintain.verification.compare import AS_STORED, COMPARED, digest_of
 
-        wanted = digest_of(
-            each.select([*COMPARED]) for each in self._records.of(topic_partition, found.offsets)
-        )
-        for log in logs.values():
-            with log.scan_offsets(
-                log.bounds(read_up_to=ReadUpTo.LOG_END), COMPARED, AS_STORED
-            ) as batches:
-                if digest_of(batches) == wanted:
-                    continue
+        at, end = found.topic_partition, own.log_end_offset
+        has = f"{own.path} has offsets up to {end}"
+        first = max(self._records.start_of(at, found.offsets), own.log_start_offset)
+        is_before = is_after = False
+
+        def shared() -> "Iterator[pa.RecordBatch]":
+            nonlocal is_before, is_after
+            for batch in self._records.of(at, found.offsets):
+                begin, stop = batch["offset"].to_numpy().searchsorted([first, end]).tolist()
+                is_before |= begin > 0
+                if begin < stop:
+                    yield batch.select([*COMPARED]).slice(begin, stop - begin)
+                if stop < len(batch):
+                    is_after = True
+                    return
+
+        wanted = digest_of(shared())
+        if is_before:
             problem = (
-                f"{log.path} has offsets up to {log.log_end_offset}, and other records: only an "
-                "empty partition can take the offsets of another log"
+                f"{has}, and begins at {own.log_start_offset}, after the first record to restore: "
+                "give the time from which on records are wanted (since, --since)"
             )
-            return found._replace(problems=(*found.problems, problem))
-        return found._replace(restored_before=tuple(logs))
+            return problem, False
+        bounds = own.bounds(first, end, read_up_to=ReadUpTo.LOG_END) if first < end else None
+        if bounds is not None:
+            with own.scan_offsets(bounds, COMPARED, AS_STORED) as batches:
+                if digest_of(batches) == wanted:
+                    return "", is_after
+        problem = (
+            f"{has}, and other records: only an empty partition, or one of an earlier restoration "
+            "of the same log, can take the offsets of another log"
+        )
+        return problem, False
+
+
+def _n_bytes_from(partition: RestoredPartition, offset: int) -> int:
+    """About the bytes of the records from an offset on: records are taken to be of one size."""
+    start, end = partition.offsets
+    share = (end - max(offset, start)) / max(end - start, 1)
+    return int(partition.n_bytes * min(max(share, 0.0), 1.0))
 
 
 def lacks_of_room(found: Collection[RestoredPartition]) -> Iterator[str]:
@@ -473,11 +548,11 @@ def lacks_of_room(found: Collection[RestoredPartition]) -> Iterator[str]:
     needed: dict[int, int] = defaultdict(int)
     paths: dict[int, str] = {}
     for partition in found:
-        for each in partition.directories:
-            if each not in partition.restored_before:
+        for each, at in partition.begins_at.items():
+            if not partition.problems:
                 disk = device_of(each)
                 paths.setdefault(disk, each)
-                needed[disk] += partition.n_bytes
+                needed[disk] += _n_bytes_from(partition, at)
     for disk, path in paths.items():
         free = shutil.disk_usage(path).free
         if needed[disk] > free:

@@ -12,6 +12,9 @@ no marker is needed.
 The replicas of a partition are written side by side, from the same rows and with the same leader
 epoch, and are identical byte by byte.  A run that was killed between the commits of two
 directories is repeated: a replica that has exactly the records stays, and the others are written.
+If the log of the sources has grown since, a replica goes on where it ends.
+
+Each topic is restored by itself: one that cannot be restored stops no other.
 
 All targets are held from the check until the last commit.  So no other writer, and no broker, can
 change what the check has found.
@@ -21,7 +24,7 @@ Rules: ``LogManager`` (stray partitions), KIP-101, ``ConsumerGroupCommand`` (``-
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -29,9 +32,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from segmentlog.arguments import one_dialect, one_of, topic_names
+from segmentlog.cluster.directory_settings import read_partition_counts
 from segmentlog.cluster.placement import TargetCluster, node_of
 from segmentlog.cluster.replicated import open_replicas
-from segmentlog.errors import LogDirectoryError, OptionError
+from segmentlog.errors import LogDirectoryError, OptionError, SegmentLogError
 from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT, partition_path
 from segmentlog.log.checkpoint import read_leader_epochs, write_leader_epochs
 from segmentlog.maintain.restoration.plan import (
@@ -43,6 +47,7 @@ from segmentlog.maintain.restoration.plan import (
     RestoredPartition,
     RestoredRecords,
     committed_offsets,
+    lacks_of_room,
 )
 from segmentlog.model import (
     LOCK_TIMEOUT_SECONDS,
@@ -51,9 +56,10 @@ from segmentlog.model import (
 )
 from segmentlog.reads.choose import missing_of, only_in_a_tier, partitions_of
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
+from segmentlog.reads.metadata_log import newest_metadata
 from segmentlog.store.durable import OutputFile
 from segmentlog.store.paths import identity_of, local_path, refuse_overlap
-from segmentlog.store.system_errors import storage_errors
+from segmentlog.store.system_errors import Failures, OnFailure, in_words, storage_errors
 from segmentlog.times import Time
 from segmentlog.txn.change import HeldDirectory, hold, take
 from segmentlog.txn.topics import create_replica
@@ -79,6 +85,7 @@ def restore(
     target_metadata: str | os.PathLike[str] | None = None,
     server_properties: str | os.PathLike[str] | None = None,
     open_transactions: OpenTransactions | str = OpenTransactions.REFUSE,
+    leave_out_partitions: bool = False,
     leave_out_replicas: bool = False,
     include_deleted_topics: bool = False,
     on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
@@ -87,12 +94,15 @@ def restore(
     on_records: Callable[[int], object] = lambda _: None,
     on_phase: Callable[[str], object] = lambda _: None,
     lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
+    on_failure: OnFailure | None = None,
 ) -> Restoration:
     """Restore topics on the stopped brokers of another cluster.
 
-    The topics must exist at the target, with the same number of partitions and without records.
-    In one log directory, all topics are restored or nothing is.  After a kill between the commits
-    of several directories, the restoration has to be repeated before a broker starts.
+    The topics must exist at the target, with the same number of partitions and without records, or
+    with those of an earlier restoration of the same logs: then the later records follow.  In one
+    log directory, all partitions of a topic are restored or none is, and a topic that cannot be
+    restored stops no other.  After a kill, the restoration has to be repeated before a broker
+    starts.
 
     Parameters
     ----------
@@ -109,6 +119,8 @@ def restore(
     open_transactions : by default, an open transaction is a problem.  ``end`` aborts it, as its
         coordinator does after a timeout.  ``leave-out`` leaves out all records at and after its
         beginning, also those of other producers.
+    leave_out_partitions : whether a topic is restored although some of its partitions are gone;
+        the target has them, empty.
     leave_out_replicas : whether a partition is restored although the directory of one of its
         replicas is not in `to`.  By default, that is a problem: the replica would be empty, and
         its broker could become the leader.
@@ -122,11 +134,14 @@ def restore(
     on_records : called with the number of records of each piece once it is read.
     on_phase : called with a log and with what is done to it, such as ``orders-0: copies``.
     lock_timeout_seconds : how long to wait for a writer at the target.
+    on_failure : called with the name of each topic that cannot be restored, and its error; the
+        others are restored.  Without it, the first of these errors is raised at the end.
 
     Returns
     -------
     Restoration
-        With the places of groups, if the sources have ``__consumer_offsets``.
+        Of the topics that are restored, or of all topics in a dry run; with the places of groups,
+        if the sources have ``__consumer_offsets``.
 
     Raises
     ------
@@ -153,6 +168,7 @@ def restore(
         if name in TOPICS_OF_BROKERS:
             accepted = "give topics of applications: brokers write their own topics by themselves"
             raise OptionError("topics", name, accepted)
+    failures = Failures(on_failure)
     source = open_replicas(path, *more, include_deleted_topics=include_deleted_topics)
     records = RestoredRecords(source, (since, until), treatment, on_corrupt)
     directories = _targets(to, source)
@@ -161,12 +177,36 @@ def restore(
         logger.warning(
             "%s: offsets [%d, %d) are only in its tier, and are not restored", partition, *offsets
         )
+    counts, registered = _counts(source, chosen)
     return restore_chosen(
         source, chosen, directories, records, target_metadata=target_metadata,
         server_properties=server_properties, leave_out_replicas=leave_out_replicas,
+        leave_out_partitions=leave_out_partitions, counts=counts, registered=registered,
         offset_map=offset_map, dry_run=dry_run, on_records=on_records, on_phase=on_phase,
-        lock_timeout_seconds=lock_timeout_seconds,
+        lock_timeout_seconds=lock_timeout_seconds, failures=failures,
     )  # fmt: skip
+
+
+def _counts(
+    source: LogDirectory, chosen: Sequence[TopicPartition]
+) -> tuple[dict[str, int], Collection[str]]:
+    """The partitions of topics, by all that the sources know: directories, checkpoints, metadata.
+
+    And the topics that the metadata has.  A topic with fewer partitions would put keys elsewhere
+    than the lost one.
+    """
+    topics, counts = {each.topic for each in chosen}, dict[str, int]()
+    known = [each.topic_partition for each in missing_of(source, topics)]
+    for topic, partition in (*chosen, *known):
+        counts[topic] = max(counts.get(topic, 0), partition + 1)
+    path = newest_metadata(source.paths)
+    try:
+        registered = {} if path is None else read_partition_counts(path)
+    except (SegmentLogError, OSError) as error:
+        logger.warning("partitions that no source has are not known: %s", in_words(error))
+        registered = {}
+    counts = {topic: max(n, registered.get(topic, 0)) for topic, n in counts.items()}
+    return counts, registered.keys()
 
 
 def restore_chosen(
@@ -178,16 +218,20 @@ def restore_chosen(
     target_metadata: str | os.PathLike[str] | None,
     server_properties: str | os.PathLike[str] | None,
     leave_out_replicas: bool,
-    leave_out_partitions: bool | None = None,
+    leave_out_partitions: bool,
+    counts: Mapping[str, int],
+    registered: Collection[str] = (),
     offset_map: str | os.PathLike[str] | None,
     dry_run: bool,
     on_records: Callable[[int], object],
     on_phase: Callable[[str], object],
     lock_timeout_seconds: float,
+    failures: Failures,
 ) -> Restoration:
     """Restore partitions of a view of logs; the arguments are those of `restore`.
 
-    `directories`: of the targets, which are checked.  `leave_out_partitions`: as of `Preflight`.
+    `directories`: of the targets, which are checked.  `counts`, `registered`: as of
+    `Preflight`.
     """
     with ExitStack() as stack:
         map_file = None
@@ -206,37 +250,48 @@ def restore_chosen(
         cluster = TargetCluster(directories, holders)
         plan = Preflight(
             source, cluster, metadata=target_metadata, server_properties=server_properties,
-            records=records,
-            leaves_out_replicas=leave_out_replicas, leaves_out_partitions=leave_out_partitions,
-        ).plan(chosen)  # fmt: skip
-        absent = () if leave_out_partitions else tuple(absent_partitions(source, chosen))
+            records=records, leaves_out_replicas=leave_out_replicas,
+            leaves_out_partitions=leave_out_partitions, counts=counts, registered=registered,
+        ).plan(chosen, failures)  # fmt: skip
+        absent = {} if leave_out_partitions else absent_partitions(source, chosen, counts)
         committed = committed_offsets(source, records.on_corrupt_batch)
         plan = plan._replace(
             offsets=_group_offsets(committed.offsets, plan.partitions),
-            problems=(*plan.problems, *absent),
+            problems=tuple(problem for found in absent.values() for problem in found),
             unread_groups=committed.unread,
         )
         if dry_run:
-            return plan
-        problems = [*plan.problems]
+            failures.end()
+            room = lacks_of_room(plan.partitions)
+            return plan._replace(problems=(*room, *plan.problems))
+        by_topic: dict[str, list[RestoredPartition]] = {}
         for each in plan.partitions:
-            problems += [f"{each.topic_partition}: {problem}" for problem in each.problems]
-        if problems:
-            reason = f"cannot take the records: {'; '.join(problems)}"
-            raise LogDirectoryError(", ".join(directories), reason)
-        _make_replicas(plan, cluster, held)
+            by_topic.setdefault(each.topic, []).append(each)
+        where = ", ".join(directories)
+        for topic, partitions in [*by_topic.items()]:
+            problems = [*absent.get(topic, ())]
+            for each in partitions:
+                problems += [f"{each.topic_partition}: {problem}" for problem in each.problems]
+            if problems:
+                reason = f"cannot take the records: {'; '.join(problems)}"
+                failures.add(topic, LogDirectoryError(where, reason))
+                del by_topic[topic]
+        # All topics that are left share the disks.
+        if problems := [*lacks_of_room([each for found in by_topic.values() for each in found])]:
+            raise LogDirectoryError(where, f"cannot take the records: {'; '.join(problems)}")
         # The order on the disk is: the rows of the map under a temporary name, the records, the
         # name of the map.  So a full disk is noticed before a record is visible, and a run that
         # fails leaves the map of an earlier run.  After a kill before the last step, the
         # restoration is repeated, and the map is written again.
-        plan = _write(records, plan, held, map_file, on_records, on_phase)
-        if map_file is not None:
-            try:
-                map_file.publish()
-            except BaseException:
-                logger.warning("the records are restored, without the offset map: restore again")
-                raise
-        return _placed(plan)
+        work = _Work(records, cluster, held, on_records, on_phase)
+        restored = work.restore(by_topic, map_file, failures)
+        plan = plan._replace(partitions=tuple(restored), problems=())
+        placed = _placed(plan)
+        if failures.errors and restored:
+            done = ", ".join(dict.fromkeys(each.topic for each in restored))
+            logger.warning("%s: restored, although other topics have failed", done)
+        failures.end()
+        return placed
 
 
 def _targets(
@@ -257,82 +312,151 @@ def _targets(
     return directories
 
 
-def absent_partitions(source: LogDirectory, chosen: Collection[TopicPartition]) -> Iterator[str]:
-    """Partitions of the chosen topics that the sources lack, in words."""
-    topics = {each.topic for each in chosen}
-    absent = {each.topic_partition for each in missing_of(source, topics)}
-    more: dict[str, int] = {}
-    for topic in topics:
-        held = {each.partition for each in chosen if each.topic == topic}
-        # The name of one directory may stand for two thousand million partitions.
-        gaps = (each for each in range(max(held)) if each not in held)
-        absent |= {TopicPartition(topic, each) for each in islice(gaps, _MOST_NAMED)}
-        more[topic] = max(held) + 1 - len(held) - _MOST_NAMED
-    for each in sorted(absent):
-        yield f"{each} is not in the sources: add the directory of a broker that has it"
-    for topic, number in sorted(more.items()):
-        if number > 0:
-            yield f"{number} more partitions of {topic} are not in the sources"
+def absent_partitions(
+    source: LogDirectory, chosen: Collection[TopicPartition], counts: Mapping[str, int]
+) -> dict[str, list[str]]:
+    """Partitions of the chosen topics that the sources lack, in words, by topic.
 
-
-def _make_replicas(
-    plan: Restoration, cluster: TargetCluster, held: Mapping[str, HeldDirectory]
-) -> None:
-    """Make the partitions that brokers have not made yet, and give all replicas one epoch.
-
-    It is that of an earlier run, or the current one.  A leader writes its epoch before it appends.
-    Followers that were never in touch with a leader have none, and their batches would differ.
+    `counts`: the partitions of each topic, as far as more are known than the sources have.
     """
-    for directory, of_directory in held.items():
-        for each in plan.partitions:
-            if directory not in each.directories or directory in each.restored_before:
-                continue
-            epoch = int(cluster.partitions[each.topic_partition]["leader_epoch"])
-            for earlier in each.restored_before:
-                if known := read_leader_epochs(_epochs_path(earlier, each)):
-                    epoch = known[0][0]
-                    break
-            create_replica(directory, each.topic_partition, each.topic_id or "")
-            write_leader_epochs(_epochs_path(directory, each), [(epoch, 0)])
-        of_directory.forget_checkpoints()
+    topics = {each.topic for each in chosen}
+    lost = {each.topic_partition for each in missing_of(source, topics)}
+    found: dict[str, list[str]] = {}
+    for topic in sorted(topics):
+        held = {each.partition for each in chosen if each.topic == topic}
+        n_partitions = max(max(held) + 1, counts.get(topic, 0))
+        # The name of one directory may stand for two thousand million partitions.
+        gaps = (each for each in range(n_partitions) if each not in held)
+        absent = {TopicPartition(topic, each) for each in islice(gaps, _MOST_NAMED)}
+        absent |= {each for each in lost if each.topic == topic}
+        hint = "leave out what is gone (leave_out_partitions, --leave-out-partitions)"
+        words = [
+            f"{each} is not in the sources: add the directory of a broker that has it, or {hint}"
+            for each in sorted(absent)
+        ]
+        more = n_partitions - len(held) - _MOST_NAMED
+        if more > 0:
+            words.append(f"{more} more partitions of {topic} are not in the sources")
+        if words:
+            found[topic] = words
+    return found
+
+
+class _Work:
+    """What a restoration writes, topic by topic, into directories that are held."""
+
+    def __init__(
+        self,
+        records: RestoredRecords,
+        cluster: TargetCluster,
+        held: Mapping[str, HeldDirectory],
+        on_records: Callable[[int], object],
+        on_phase: Callable[[str], object],
+    ) -> None:
+        self._records, self._cluster, self._held = records, cluster, held
+        self._on_records, self._on_phase = on_records, on_phase
+        self._uncommitted = ""  # a topic whose rows are in the map already
+
+    def restore(
+        self,
+        by_topic: Mapping[str, Sequence[RestoredPartition]],
+        map_file: OutputFile | None,
+        failures: Failures,
+    ) -> list[RestoredPartition]:
+        """Restore each topic; the partitions of those that have not failed.
+
+        The map is published, unless it has rows of a topic whose commit has failed.
+        """
+        from segmentlog.maintain.offset_map import OffsetMap
+
+        restored, spoiled = [], list[str]()
+        with nullcontext() if map_file is None else OffsetMap(map_file.file) as offset_map:
+            for topic, partitions in by_topic.items():
+                self._uncommitted = ""
+                with failures.of(topic):
+                    restored += self._topic(partitions, map_file, offset_map)
+                if self._uncommitted:
+                    spoiled.append(topic)
+        if map_file is None or not restored:
+            return restored
+        if spoiled:
+            logger.warning(
+                "no offset map is written, because the commit of %s has failed: restore again",
+                ", ".join(spoiled),
+            )
+            return restored
+        try:
+            map_file.finish()
+            map_file.publish()
+        except BaseException:
+            logger.warning("the records are restored, without the offset map: restore again")
+            raise
+        return restored
+
+    def _topic(
+        self,
+        partitions: Sequence[RestoredPartition],
+        map_file: OutputFile | None,
+        offset_map: "OffsetMap | None",
+    ) -> list[RestoredPartition]:
+        """Make the partitions, write all replicas, and commit one directory after the other."""
+        from segmentlog.maintain.offset_map import map_part
+
+        self._make_replicas(partitions)
+        directories = dict.fromkeys(each for found in partitions for each in found.directories)
+        restored = []
+        with ExitStack() as stack:
+            writers = {
+                each: stack.enter_context(writer_into(self._held[each])) for each in directories
+            }
+            # A topic that fails leaves no rows in the map.
+            part = None if offset_map is None else stack.enter_context(map_part())
+            for each in partitions:
+                begins = [(writers[name], at) for name, at in each.begins_at.items()]
+                self._on_phase(f"{each.topic_partition}: copies")
+                places = None if part is None else part.places
+                restored.append(append_to(begins, self._records, each, places, self._on_records))
+            if offset_map is not None and part is not None and map_file is not None:
+                self._uncommitted = partitions[0].topic
+                part.join(self._uncommitted, offset_map)
+                map_file.finish()
+            self._on_phase(f"{len(partitions)} logs: become visible")
+            _commit(writers)
+            self._uncommitted = ""
+        return restored
+
+    def _make_replicas(self, partitions: Sequence[RestoredPartition]) -> None:
+        """Make the partitions that brokers have not made yet, and give all replicas one epoch.
+
+        It is that of an earlier run, or the current one.  A leader writes its epoch before it
+        appends.  Followers that were never in touch with a leader have none, and their batches
+        would differ.
+        """
+        changed = set()
+        for each in partitions:
+            ends = dict(zip(each.directories, each.continued_at, strict=False))
+            known = {
+                directory: read_leader_epochs(_epochs_path(directory, each))
+                for directory, end in ends.items()
+                if end
+            }
+            current = int(self._cluster.partitions[each.topic_partition]["leader_epoch"])
+            epoch = max((found[-1][0] for found in known.values() if found), default=current)
+            for directory in each.begins_at:
+                if directory not in known:
+                    create_replica(directory, each.topic_partition, each.topic_id or "")
+                    write_leader_epochs(_epochs_path(directory, each), [(epoch, 0)])
+                elif not known[directory] or known[directory][-1][0] < epoch:
+                    after = [*known[directory], (epoch, ends[directory])]
+                    write_leader_epochs(_epochs_path(directory, each), after)
+                changed.add(directory)
+        for directory in changed:
+            self._held[directory].forget_checkpoints()
 
 
 def _epochs_path(directory: str, partition: RestoredPartition) -> str:
     path = partition_path(directory, partition.topic_partition)
     return os.path.join(path, LEADER_EPOCH_CHECKPOINT)
-
-
-def _write(
-    records: RestoredRecords,
-    plan: Restoration,
-    held: Mapping[str, HeldDirectory],
-    map_file: OutputFile | None,
-    on_records: Callable[[int], object],
-    on_phase: Callable[[str], object],
-) -> Restoration:
-    """Write all replicas, and commit one log directory after the other."""
-    from segmentlog.maintain.offset_map import OffsetMap
-
-    directories = dict.fromkeys(
-        each for partition in plan.partitions for each in partition.directories
-    )
-    restored = []
-    with ExitStack() as stack:
-        writers = {each: stack.enter_context(writer_into(held[each])) for each in directories}
-        with nullcontext() if map_file is None else OffsetMap(map_file.file) as offset_map:
-            for each in plan.partitions:
-                rewritten = [
-                    writers[directory]
-                    for directory in each.directories
-                    if directory not in each.restored_before
-                ]
-                on_phase(f"{each.topic_partition}: copies")
-                restored.append(append_to(rewritten, records, each, offset_map, on_records))
-        if map_file is not None:
-            map_file.finish()
-        on_phase(f"{len(plan.partitions)} logs: become visible")
-        _commit(writers)
-    return plan._replace(partitions=tuple(restored))
 
 
 def writer_into(
@@ -371,26 +495,31 @@ def _commit(writers: "dict[str, LogWriter]") -> None:
 
 
 def append_to(
-    writers: "Sequence[LogWriter]",
+    writers: "Sequence[tuple[LogWriter, int]]",
     records: RestoredRecords,
     partition: RestoredPartition,
     offset_map: "OffsetMap | None",
     on_records: Callable[[int], object],
 ) -> RestoredPartition:
-    """Append the records of a partition to its replicas, and note their offsets."""
+    """Append the records of a partition to its replicas, and note their offsets.
+
+    `writers`: each with the offset from which on its replica gets records.
+    """
     from segmentlog.format.records.columns import with_times  # the compiled kernels load here
 
     topic, number = partition.topic_partition
+    least = min((at for _, at in writers), default=0)
     n_records, end = 0, 0
     for batch in records.of(partition.topic_partition, partition.offsets, on_records):
-        timed = with_times(batch)
-        for writer in writers:
-            writer.append(timed)
-        n_records += batch.num_rows
-        if batch.num_rows:
-            end = batch["offset"][-1].as_py() + 1
+        timed, offsets = with_times(batch), batch["offset"].to_numpy()
+        for writer, at in writers:
+            first = int(np.searchsorted(offsets, at))
+            if first < len(offsets):
+                writer.append(timed.slice(first))
+        n_records += int((offsets >= least).sum())
+        if len(offsets):
+            end = int(offsets[-1]) + 1
         if offset_map is not None:
-            offsets = batch["offset"].to_numpy()
             places = np.full(len(offsets), number, np.int32)
             offset_map.add(topic, places, offsets, places, offsets)  # each keeps its offset
     if offset_map is not None:
@@ -409,7 +538,9 @@ def _placed(plan: Restoration) -> Restoration:
     }
     offsets = []
     for place in plan.offsets:
-        log = logs[TopicPartition(place.topic, place.partition)]
+        log = logs.get(TopicPartition(place.topic, place.partition))
+        if log is None:  # of a topic that has failed
+            continue
         offset = min(max(place.offset, log.log_start_offset), log.log_end_offset)
         offsets.append(place._replace(offset=offset))
     return plan._replace(offsets=tuple(offsets))

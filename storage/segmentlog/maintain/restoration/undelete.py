@@ -70,7 +70,7 @@ from segmentlog.store.lock import is_locked
 from segmentlog.store.partitions import NamedPartition, list_partitions, refuse_partition
 from segmentlog.store.paths import local_path, refuse_overlap
 from segmentlog.store.readable import FileType, exists, status_of
-from segmentlog.store.system_errors import is_gone, storage_errors
+from segmentlog.store.system_errors import Failures, is_gone, storage_errors
 from segmentlog.times import Time, epoch_milliseconds, iso_time
 from segmentlog.txn.change import hold
 from segmentlog.txn.guard import topics_taken_out
@@ -364,8 +364,8 @@ def undelete(
             source, source.topic_partitions(), targets, records,
             target_metadata=target_metadata, server_properties=server_properties,
             leave_out_replicas=leave_out_replicas, leave_out_partitions=leave_out_partitions,
-            offset_map=None, dry_run=dry_run, on_records=on_records, on_phase=on_phase,
-            lock_timeout_seconds=lock_timeout_seconds,
+            counts={}, offset_map=None, dry_run=dry_run, on_records=on_records, on_phase=on_phase,
+            lock_timeout_seconds=lock_timeout_seconds, failures=Failures(),
         )  # fmt: skip
     if len(targets) != 1:
         accepted = "give one directory that belongs to no broker, or directories of brokers"
@@ -481,7 +481,8 @@ def _into_own(
             *log.topic_partition, log.path, None, log.log_start_offset, log.log_end_offset,
             len(opened), 0, log.size_bytes, 0, (), (directory,),
         ))  # fmt: skip
-    problems = [] if leave_out_partitions else [*absent_partitions(source, chosen)]
+    absent = {} if leave_out_partitions else absent_partitions(source, chosen, {})
+    problems = [problem for found in absent.values() for problem in found]
 
     def checked() -> Restoration:
         if exists(directory):
@@ -502,7 +503,7 @@ def _into_own(
             done = []
             for each in plan:
                 on_phase(f"{each.topic_partition}: copies")
-                done.append(append_to([writer], records, each, None, on_records))
+                done.append(append_to([(writer, 0)], records, each, None, on_records))
             on_phase(f"{len(plan)} logs: become visible")
     return Restoration(tuple(done), (), ())
 

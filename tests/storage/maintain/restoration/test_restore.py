@@ -1,6 +1,7 @@
 """The check before a restoration, and its result, on directories without a broker."""
 
 import base64
+import contextlib
 import shutil
 import time
 import uuid
@@ -13,8 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 from broker_copies import IDS, T0, broker
 from coordinator_logs import Coordinator, commit_key, commit_value
+from crashing import Crash, crash_at, cut_loop
+from other_cluster import format_brokers, restore_to
 from preserved_rows import make, rows
 from producer_batches import batch, plant
+from soundness import assert_settled
 
 import segmentlog
 from segmentlog import (
@@ -236,7 +240,7 @@ def test_settings_of_the_lost_cluster_come_from_its_metadata(
     found = plan.Preflight(
         source, placement.TargetCluster([to], [to]), metadata=None, server_properties=None,
         records=RestoredRecords(source, (None, None), segmentlog.OpenTransactions.END),
-        leaves_out_replicas=False,
+        leaves_out_replicas=False, leaves_out_partitions=False, counts={},
     )  # fmt: skip
     assert [True, False] == [found._was_compacted(each) for each in ("again", "orders")]
     assert 1_048_588 == found._most_message_bytes("orders")
@@ -427,7 +431,7 @@ def test_the_offset_map_has_each_record(
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (RestoredRecords, "of"), (module, "_make_replicas"), (OutputFile, "finish"),
+        (RestoredRecords, "of"), (module._Work, "_make_replicas"), (OutputFile, "finish"),
         (segmentlog.LogWriter, "flush"),
     ],
     ids=["a read", "a new partition", "the rows of the map", "a commit"],
@@ -502,7 +506,7 @@ def test_the_target_is_held_from_the_check_to_the_commit(
             writer.append(pa.table({"value": ["x"]}))
 
     owner, name = {
-        "the check": (module, "_make_replicas"),
+        "the check": (module._Work, "_make_replicas"),
         "the first record": (module, "append_to"),
         "the commit": (module, "_commit"),
     }[place]
@@ -523,3 +527,177 @@ def test_the_file_for_the_groups(tmp_path: Path) -> None:
     text, command = segmentlog.offsets_csv(offsets)
     assert '"a,b",t,0,5\nc,t,0,7\n' == text
     assert command.endswith("--from-file FILE --group a,b --group c --execute")
+
+
+def append(directory: Path, topic: str, *values: str, n_partitions: int = 2) -> None:
+    """Append values, one after the other to each partition."""
+    numbers = [i % n_partitions for i in range(len(values))]
+    table = pa.table({"value": [*values], "partition": pa.array(numbers, pa.int32())})
+    with segmentlog.open_writer(directory, topic, num_partitions=n_partitions) as writer:
+        writer.append(table)
+
+
+#: Two brokers, of which the second has a replica of each partition 0.
+REPLICAS = {"t": [[1, 2], [1]], "u": [[1, 2], [1]]}
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> list[Path]:
+    directories = [tmp_path / "b1", tmp_path / "b2"]
+    format_brokers(*directories)
+    return directories
+
+
+def assert_restored(source: Path, brokers: list[Path], *topics: str) -> None:
+    """The brokers have these topics, and no record of another one; replicas are identical."""
+    for topic in topics:
+        for number, each in enumerate(brokers):
+            found = {
+                row.partition: row.comparison
+                for row in segmentlog.compare(source, each, topics=topic)
+            }
+            assert found == {0: "equal", 1: "missing" if number else "equal"}
+        logs = [(each / f"{topic}-0" / f"{0:020d}.log").read_bytes() for each in brokers]
+        assert logs[0] == logs[1]
+    files = [each for to in brokers for each in to.glob("*-*/*.log") if each.stat().st_size]
+    assert {each.parent.name.rpartition("-")[0] for each in files} == {*topics}
+
+
+def test_a_restoration_goes_on_where_an_earlier_one_has_ended(
+    brokers: list[Path], tmp_path: Path
+) -> None:
+    """The later records of each log follow, also if retention has removed the first ones since."""
+    source, path = tmp_path / "lost", tmp_path / "map.parquet"
+    append(source, "t", *"abcdef")
+    restore_to(source, brokers, {"t": REPLICAS["t"]})
+    append(source, "t", *"ghi")
+    planned = restore_to(source, brokers, {"t": REPLICAS["t"]}, dry_run=True)
+    found = restore_to(source, brokers, {"t": REPLICAS["t"]}, offset_map=path)
+    assert [(3, 3), (3,)] == [each.continued_at for each in planned.partitions]
+    assert [2, 1] == [each.n_records for each in found.partitions]
+    assert_restored(source, brokers, "t")
+    rows = pq.read_table(path).to_pylist()
+    assert [5, 0, 4, 0] == [row["n_records"] for row in rows]
+    again = restore_to(source, brokers, {"t": REPLICAS["t"]})
+    shown = [(each.n_records, len(each.restored_before)) for each in again.partitions]
+    assert [(5, 2), (4, 1)] == shown
+
+    before = segmentlog.read(brokers[0], "t")
+    segmentlog.delete_records(source, "t", 0, offset=4)
+    append(source, "t", *"jk")
+    restore_to(source, brokers, {"t": REPLICAS["t"]})
+    assert before.num_rows + 2 == segmentlog.read(brokers[0], "t").num_rows
+
+
+def test_what_is_no_earlier_restoration_of_the_log_is_not_continued(
+    brokers: list[Path], tmp_path: Path
+) -> None:
+    """Other records, no record in common, and earlier ones that could not follow any more."""
+    for name, values in (("lost", "abcdef"), ("other", "abcxef")):
+        append(tmp_path / name, "t", *values)
+    restore_to(tmp_path / "other", brokers, {"t": REPLICAS["t"]})
+    with pytest.raises(LogDirectoryError, match=r"t-1: .*has offsets up to 3, and other records"):
+        restore_to(tmp_path / "lost", brokers, {"t": REPLICAS["t"]})
+    append(tmp_path / "other", "t", *"gh")
+    for partition in (0, 1):
+        segmentlog.delete_records(tmp_path / "other", "t", partition, offset=3)
+    with pytest.raises(LogDirectoryError, match="has offsets up to 3, and other records"):
+        restore_to(tmp_path / "other", brokers, {"t": REPLICAS["t"]})
+
+    format_brokers(*(late := [tmp_path / "late1", tmp_path / "late2"]))
+    restore_to(tmp_path / "other", late, {"t": REPLICAS["t"]})
+    append(tmp_path / "whole", "t", *"abcxefgh")
+    with pytest.raises(LogDirectoryError, match="begins at 3, after the first record to restore"):
+        restore_to(tmp_path / "whole", late, {"t": REPLICAS["t"]})
+
+
+@pytest.mark.parametrize("kind", ["damaged", "other records", "a partition is gone"])
+def test_one_topic_never_stops_the_others(
+    brokers: list[Path], tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is named, by a callback or at the end, and the other one is restored, with its map."""
+    source, path = tmp_path / "lost", tmp_path / "map.parquet"
+    append(source, "u", *"uvwx")
+    if kind == "other records":
+        append(tmp_path / "other", "t", *"xyz")
+        restore_to(tmp_path / "other", brokers, {"t": REPLICAS["t"]})
+    append(source, "t", *"abcdef")
+    if kind == "damaged":
+        append(source, "t", *"gh")
+        log = next(source.glob("t-1/*.log"))
+        data = bytearray(log.read_bytes())
+        data[70] ^= 1
+        log.write_bytes(data)
+    if kind == "a partition is gone":
+        shutil.rmtree(source / "t-1")
+    failed: dict[str, Exception] = {}
+    found = restore_to(source, brokers, REPLICAS, on_failure=failed.__setitem__, offset_map=path)
+    assert (["t"], ["u", "u"]) == ([*failed], [each.topic for each in found.partitions])
+    assert {"u"} == {*pq.read_table(path)["topic"].to_pylist()}
+    seen = {each.parent.name for each in brokers[0].glob("u-*/*.log") if each.stat().st_size}
+    assert {"u-0", "u-1"} == seen
+    with pytest.raises(type(failed["t"])) as caught:
+        restore_to(source, brokers, REPLICAS)
+    assert str(failed["t"]) == str(caught.value)
+    assert "u: restored, although other topics have failed" in caplog.text
+    if kind == "a partition is gone":
+        found = restore_to(source, brokers, REPLICAS, leave_out_partitions=True)
+        assert [0, 0, 1] == [each.partition for each in found.partitions]
+
+
+def test_no_advice_names_fewer_partitions_than_the_log_had(
+    restore: Restore, tmp_path: Path
+) -> None:
+    """A checkpoint names the last partition; with another number, keys would go elsewhere."""
+    source = tmp_path / "lost"
+    append(source, "t", *"abc", n_partitions=3)
+    shutil.rmtree(source / "t-2")
+    found = restore(source, replicas=(), dry_run=True)
+    assert "t-2 is not in the sources" in found.problems[0]
+    for each in found.partitions:
+        assert "make it with 3 (kafka-topics.sh --create --topic t --p" in each.problems[0]
+    with pytest.raises(LogDirectoryError, match="leave_out_partitions"):
+        restore(source, replicas=([1],) * 3, config=KEPT)
+    found = restore(source, replicas=([1],) * 3, config=KEPT, leave_out_partitions=True)
+    assert [1, 1] == [each.n_records for each in found.partitions]
+
+
+@cut_loop
+def test_a_restoration_that_is_cut_at_any_call_is_repeated(
+    brokers: list[Path], tmp_path: Path, every: int
+) -> None:
+    """One that goes on, of two topics on two brokers; the source grows before the next run."""
+    source = tmp_path / "lost"
+    append(source, "t", *"abcdef")
+    restore_to(source, brokers, {"t": REPLICAS["t"]})
+    append(source, "t", *"ghi")
+    append(source, "u", *"uvw")
+    shutil.copytree(source, tmp_path / "grown")
+    append(tmp_path / "grown", "t", *"jk")
+    n_cut = 0
+    for number in range(0, 10_000, every):
+        to = [shutil.copytree(each, tmp_path / f"{number}" / each.name) for each in brokers]
+        with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Crash):
+            made = crash_at(patch, number)
+            restore_to(source, to, REPLICAS)
+        for each in to:  # readers see nothing but beginnings of the logs
+            seen = {row.comparison for row in segmentlog.compare(source, each)}
+            assert seen <= {"equal", "prefix", "missing", "disjoint"}, number
+        restore_to(tmp_path / "grown", to, REPLICAS)
+        for partition in (0, 1):
+            for topic in "tu":
+                for each in to[: 2 - partition]:
+                    rows = [
+                        segmentlog.open_log_dir(side).log(topic, partition).scan().read_all()
+                        for side in (tmp_path / "grown", each)
+                    ]
+                    assert rows[0]["offset"].equals(rows[1]["offset"]), number
+                    assert rows[0]["value"].equals(rows[1]["value"]), number
+        for each in to:
+            segmentlog.recover(each)
+            assert_settled(each)
+        shutil.rmtree(tmp_path / f"{number}")
+        n_cut += len(made) >= number
+        if len(made) < number:
+            break
+    assert n_cut > 40 // every
