@@ -71,6 +71,12 @@ NOT_FAST = (
 
 def pytest_configure(config: pytest.Config) -> None:
     """Compile kernels of a checkout again if their sources have changed."""
+    if not find_spec("pyspark.sql.streaming.datasource"):  # Spark before 4.2 closes no socket
+        for each in (
+            "ignore:unclosed <socket:ResourceWarning",
+            r"ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning",
+        ):
+            config.addinivalue_line("filterwarnings", each)
     if hasattr(config, "workerinput"):
         return
     storage = Path(importlib.import_module("segmentlog").__file__ or "").parents[1]

@@ -34,7 +34,7 @@ def read(
 ) -> "DataFrame":
     """Read a log directory as ``spark.read.format("segmentlog")`` does, but only some columns.
 
-    Spark does not tell a Python source which columns a query uses (Spark 4.2 and 4.3).  So a query
+    Spark does not tell a Python source which columns a query uses (Spark 4.0 to 4.3).  So a query
     on a DataFrame of all columns decodes all of them and copies them to the JVM, even if the query
     uses few.  With ``columns="partition"``, a count reads only batch headers.
 

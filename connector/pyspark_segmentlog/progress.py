@@ -1,9 +1,13 @@
 """The lag of a streaming query, from its progress: Spark reports no metrics of a Python source."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pyspark_segmentlog.options.option import Query
+from pyspark_segmentlog.options.read_options import ReadOptions
+from pyspark_segmentlog.reads.planner import PlannedMoment
 from segmentlog.arguments import one_dialect
 from segmentlog.errors import OptionError
 from segmentlog.model import TopicPartition
@@ -25,13 +29,19 @@ class PartitionLag(NamedTuple):
 
 
 @one_dialect()
-def lag(progress: "StreamingQueryProgress | Mapping[str, Any] | str | None") -> list[PartitionLag]:
+def lag(
+    progress: "StreamingQueryProgress | Mapping[str, Any] | str | None",
+    path: str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
+) -> list[PartitionLag]:
     """The number of offsets that a streaming query has yet to read, for each partition.
 
     ::
 
         pyspark_segmentlog.lag(query.lastProgress)
         spark.createDataFrame(pyspark_segmentlog.lag(query.lastProgress))
+
+    Spark 4.0 and 4.1 have no latest offset of a Python source in their progress: give the
+    directory that the query reads.
 
     A partition that the query has not read yet counts from offset 0, as in the metrics
     ``offsetsBehindLatest`` of ``KafkaMicroBatchStream``.  Offsets count, and not records:
@@ -41,6 +51,7 @@ def lag(progress: "StreamingQueryProgress | Mapping[str, Any] | str | None") -> 
     ----------
     progress : a progress report, classic or Spark Connect; its JSON, as listeners get it;
         or None, which `query.lastProgress` is before the first batch.
+    path : a log directory, or several of one broker, whose ends count where the progress has none.
 
     Returns
     -------
@@ -52,12 +63,18 @@ def lag(progress: "StreamingQueryProgress | Mapping[str, Any] | str | None") -> 
     ------
     OptionError
         If it is not the progress of a query.
+    LogDirectoryError
+        If there is no log directory at `path`.
+    UnknownTopicOrPartitionError
+        If it lacks a topic of the query.
     """
     if progress is None:
         return []
     found = []
     for number, source in enumerate(_sources(progress)):
         ends, latest = (_offsets(source.get(name)) for name in ("endOffset", "latestOffset"))
+        if ends is not None and latest is None and path is not None:
+            latest = ends_of(path, ends)
         if ends is None or latest is None:
             continue
         for each, latest_offset in latest.items():
@@ -68,16 +85,34 @@ def lag(progress: "StreamingQueryProgress | Mapping[str, Any] | str | None") -> 
 
 
 def _sources(progress: "Mapping[str, Any] | str") -> list[Mapping[str, Any]]:
-    loaded: object = progress
-    if isinstance(progress, str):
+    # Spark 4.0 and 4.1 make offsets in an object a text of Python; its JSON has them as they are.
+    loaded: object = getattr(progress, "json", progress)
+    if isinstance(loaded, str):
         try:
-            loaded = json.loads(progress)
+            loaded = json.loads(loaded)
         except (ValueError, RecursionError):
             raise _refused(progress) from None
     sources = loaded.get("sources") if isinstance(loaded, Mapping) else None
     if not isinstance(sources, list) or not all(isinstance(each, Mapping) for each in sources):
         raise _refused(progress)
     return sources
+
+
+def ends_of(
+    path: str | PathLike[str] | Sequence[str | PathLike[str]],
+    read: Mapping[TopicPartition, int],
+    *,
+    isolation_level: str = "read_uncommitted",
+) -> Mapping[TopicPartition, int]:
+    """The ends of the topics that a query has read, as a stream finds them."""
+    paths = [path] if isinstance(path, str | PathLike) else path
+    raw = {
+        "paths": json.dumps([fspath(each) for each in paths]),
+        "subscribe": ",".join(sorted({each.topic for each in read})),
+        "kafka.isolation.level": isolation_level,
+        "failOnDataLoss": "false",
+    }
+    return PlannedMoment(ReadOptions.parse(raw, Query.STREAM)).ends() if read else {}
 
 
 def _refused(progress: object) -> OptionError:

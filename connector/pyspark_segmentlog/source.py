@@ -2,7 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
+try:
+    from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
+except ModuleNotFoundError as error:
+    if error.name != "pyspark.sql.datasource":
+        raise
+    from pyspark import __version__ as found
+
+    message = f"Python data sources came with PySpark 4.0, which segmentlog needs: this is {found}"
+    raise ImportError(message, name=__package__) from None
 
 from pyspark_segmentlog.plain_errors import PlainErrors
 

@@ -112,10 +112,10 @@ def test_an_editable_install_is_found(tmp_path: Path, example_data: str) -> None
 
 
 def test_the_oldest_supported_spark_reads(wheel: Path, tmp_path: Path, example_data: str) -> None:
-    """The download of pyspark 4.2 takes longer than this smoke test."""
+    """The download of pyspark 4.0 takes longer than this smoke test."""
     python, site = environment_without_us(tmp_path / "venv")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(site)]
-    subprocess.run([*command, "pyspark==4.2.*"], check=True, timeout=600)
+    subprocess.run([*command, "pyspark==4.0.*"], check=True, timeout=600)
     zipfile.ZipFile(wheel).extractall(site)
     printed = read(python, example_data, tmp_path)
 

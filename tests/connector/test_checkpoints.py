@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from checkpoints import kafka_like_source, write_checkpoint
+from plain_writes import ONE, numbered_rows, write
 from planned_reads import plan, read
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -13,7 +15,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 import pyspark_segmentlog
 from pyspark_segmentlog.progress import PartitionLag
-from segmentlog.errors import OptionError
+from segmentlog.errors import LogDirectoryError, OptionError
 from segmentlog.model import TopicPartition
 from segmentlog.reads.stream_checkpoint import read_stream_checkpoint
 
@@ -195,6 +197,23 @@ def test_sources_without_offsets_of_partitions_have_no_lag() -> None:
     ]
     assert LAGS == pyspark_segmentlog.lag({"sources": texts})
     assert [] == pyspark_segmentlog.lag(None)
+
+
+def test_the_lag_without_latest_offsets_comes_from_the_directory(tmp_path: Path) -> None:
+    """Spark 4.0 and 4.1 have none of a source in Python, and make the offsets Python's text."""
+    write(tmp_path / "logs", numbered_rows(0, 10), num_partitions=2)
+    write(tmp_path / "logs", ONE, topic="u")
+    ends = {"t": {"0": 3}, "t@AAAAAAAAAAAAAAAAAAAAAQ": {}}
+    document = {"sources": [{"endOffset": ends, "latestOffset": None}]}
+    shown = [{"endOffset": str(ends), "latestOffset": "None"}]
+    progress: Any = SimpleNamespace(sources=shown, json=json.dumps(document))
+
+    assert [] == pyspark_segmentlog.lag(progress)
+    for given in (progress, document, progress.json):
+        found = pyspark_segmentlog.lag(given, tmp_path / "logs")
+        assert [(0, "t", 0, 3, 5, 2), (0, "t", 1, 0, 5, 5)] == found
+    with pytest.raises(LogDirectoryError):
+        pyspark_segmentlog.lag(progress, [str(tmp_path / "none")])
 
 
 @pytest.mark.parametrize("progress", ["", "{", "3", {}, {"sources": 3}, {"sources": [3]}])

@@ -67,6 +67,9 @@ TESTS = {
         "options/test_read_options:test_a_refusal_says_what_the_reference_says"
     ),
     "limits of micro-batches": "reads/test_followed:test_a_limit_in_bytes",
+    "`availableNow` and `once` with a limit, on PySpark 4.0 and 4.1": (
+        "reads/test_placed_streams:test_limits_of_a_first_micro_batch_are_told"
+    ),
     "tasks of a micro-batch": "reads/test_followed:test_small_slices_share_a_task",
     "a checkpoint beyond the end of the log": (
         "reads/test_followed:test_a_checkpoint_beyond_the_log_is_noticed_at_the_next_poll"

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 from plain_writes import dealt, numbered_rows, numbers, write
-from pyspark import pipelines
 from pyspark.sql import DataFrame, SparkSession
 
 from segmentlog.txn.state import State
 
+pipelines = pytest.importorskip("pyspark.pipelines", reason="Spark 4.0 has none")
 pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 

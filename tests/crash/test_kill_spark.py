@@ -1,5 +1,6 @@
 """The driver or the workers of Spark jobs are killed: acknowledged jobs are there, once."""
 
+import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -12,7 +13,7 @@ import segmentlog
 
 pytestmark = pytest.mark.spark
 
-N_KILLS, N_WORKERS_KILLED_FIRST = 200, 7
+N_KILLS, N_WORKERS_KILLED_FIRST = int(os.environ.get("SPARK_KILLS", "200")), 7
 
 #: Writes one job after the other and prints the number of each once it is committed. A job that
 #: failed is repeated under its number.

@@ -1,5 +1,6 @@
 """Streams whose driver is killed: each row is in the log once, whatever the driver was doing."""
 
+import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -65,7 +66,7 @@ def n_batches(directory: Path) -> int:
     return len(found) // N_ROWS
 
 
-_N_KILLS = 100
+_N_KILLS = int(os.environ.get("SPARK_KILLS", "100"))
 
 
 @pytest.mark.slow

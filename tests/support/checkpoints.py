@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
 
@@ -45,6 +47,9 @@ def kafka_like_source() -> "type[DataSource]":
     offset, and a batch that ends after ``fails_after`` fails.
     """
     from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+    reason = "Spark tells a stream no place before 4.2"
+    pytest.importorskip("pyspark.sql.streaming.datasource", reason=reason)
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
     class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):

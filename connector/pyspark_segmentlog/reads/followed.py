@@ -258,7 +258,11 @@ class FollowedDirectory:
         if self._final is not None:
             self._check_final(moment, end)
         there = set(moment.assigned)
-        for each in sorted(start.keys() - end.keys() | end.keys() - there):
+        # A first micro-batch that is repeated may have a start that was looked up again, and has
+        # partitions of which its end knew nothing: they are new to the next micro-batch.
+        is_first = self._initial is not None and start == from_json(self._initial)
+        known = end if is_first else {**start, **end}
+        for each in sorted(known.keys() - (end.keys() & there)):
             reason = self._why_not_read(moment, each)
             self._lose(each, start.get(each, 0), -1, reason)
         ranges = {}

@@ -4,24 +4,18 @@ They only save reading: every filter is returned, and the engine applies it agai
 used if it bounds a column by values of the column's own type.  Sail 0.7 passes ``cast(c as …) =
 1`` as ``c = 1``, ``like '_a%'`` as a prefix, and times as microseconds or days without saying
 which.
+
+Filters are known by the names of their classes, so that the module loads where Spark has none.
 """
 
 from collections.abc import Collection, Iterable
 from datetime import datetime
-from typing import Any, NamedTuple, cast
-
-from pyspark.sql.datasource import (
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    LessThan,
-    LessThanOrEqual,
-)
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from segmentlog.model import TimestampRange, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
 _DAY = 86_400_000_000  # microseconds
@@ -51,7 +45,7 @@ class Bounds(NamedTuple):
         return TimestampRange(first // 1000, min(last // 1000 + 1, _MOST))
 
 
-def bounds_of(filters: Iterable[Filter]) -> Bounds:
+def bounds_of(filters: Iterable["Filter"]) -> Bounds:
     """The bounds of filters that all have to be true."""
     topics: frozenset[str] | None = None
     ranges = dict.fromkeys(("partition", "offset", "timestamp"), (_LEAST, _MOST))
@@ -67,22 +61,29 @@ def bounds_of(filters: Iterable[Filter]) -> Bounds:
     return Bounds(topics, *ranges.values())
 
 
-def _values(filter_: Filter) -> Collection[Any]:
+def _values(filter_: "Filter") -> Collection[Any]:
     """The values of which a column has one; none if the filter is of another kind."""
-    if isinstance(filter_, In):
-        return filter_.value
-    return (filter_.value,) if isinstance(filter_, EqualTo | EqualNullSafe) else ()
+    kind, given = _named(filter_)
+    if kind == "In":
+        return cast("Collection[Any]", given)
+    return (given,) if kind in {"EqualTo", "EqualNullSafe"} else ()
 
 
-def _range(filter_: Filter, read: Any) -> tuple[int, int]:  # noqa: ANN401
+def _named(filter_: "Filter") -> tuple[str, Any]:
+    """The kind of a filter, and the value that it compares with."""
+    return type(filter_).__name__, getattr(filter_, "value", None)
+
+
+def _range(filter_: "Filter", read: Any) -> tuple[int, int]:  # noqa: ANN401
     """The values that a filter keeps, by a function that gives the range of one value."""
     if values := _values(filter_):
         ranges = [read(each) for each in values]
         return min(first for first, _ in ranges), max(last for _, last in ranges)
-    if isinstance(filter_, GreaterThan | GreaterThanOrEqual):
-        return read(filter_.value)[0], _MOST
-    if isinstance(filter_, LessThan | LessThanOrEqual):
-        return _LEAST, read(filter_.value)[1]
+    kind, given = _named(filter_)
+    if kind in {"GreaterThan", "GreaterThanOrEqual"}:
+        return read(given)[0], _MOST
+    if kind in {"LessThan", "LessThanOrEqual"}:
+        return _LEAST, read(given)[1]
     return _LEAST, _MOST
 
 

@@ -5,18 +5,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from uuid import uuid4
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 
 from pyspark_segmentlog.options.read_options import Triggers
 from pyspark_segmentlog.plain_errors import PlainErrors
 from pyspark_segmentlog.reads.reader import SegmentLogReader, TaskPartition
+from pyspark_segmentlog.spark_versions import Limits, StreamReader
 from segmentlog.errors import SegmentLogError
 
 if TYPE_CHECKING:
@@ -26,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark_segmentlog.reads.stream_offsets import OffsetsJson
 
 
-class SegmentLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class SegmentLogStreamReader(StreamReader):
     """Follows the records that `options` select."""
 
     # Spark keeps one reader on the driver for the whole query, and pickles another one into each
@@ -55,37 +48,29 @@ class SegmentLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             self._directory = FollowedDirectory(self._options, self._triggers)
         return self._directory
 
-    def getDefaultReadLimit(self) -> ReadLimit:
-        """The limit from the options; ``Trigger.Once`` replaces it with no limit."""
-        # Spark has no limit of two kinds, so `latestOffset` reads the options.
+    @property
+    def limits(self) -> Limits:
+        """The limits from the options."""
         triggers = self._triggers
-        if triggers.max_offsets:
-            return ReadMaxRows(triggers.max_offsets)
-        if triggers.max_bytes:
-            return ReadMaxBytes(triggers.max_bytes)
-        return ReadMinRows(triggers.min_offsets) if triggers.min_offsets else ReadAllAvailable()
+        return triggers.max_offsets, triggers.max_bytes, triggers.min_offsets
 
-    def prepareForTriggerAvailableNow(self) -> None:
+    def end_with_what_is_there(self) -> None:
         """Have the query end with what the next poll finds."""
         self._followed.end_with_what_is_there()
 
-    @PlainErrors(asked=False)
-    def initialOffset(self) -> "OffsetsJson":
+    def first_start(self) -> "OffsetsJson":
         """The offsets at which a new query starts."""
         return self._followed.initial()
 
-    @PlainErrors(asked=False)
-    def latestOffset(self, start: "OffsetsJson", limit: ReadLimit) -> "OffsetsJson":
+    def next_end(self, start: "OffsetsJson", *, takes_all: bool) -> "OffsetsJson":
         """The end of the next micro-batch; `start` if there is nothing to read."""
-        return self._followed.latest(start, takes_all=isinstance(limit, ReadAllAvailable))
+        return self._followed.latest(start, takes_all=takes_all)
 
-    @PlainErrors(asked=False)
-    def reportLatestOffset(self) -> "OffsetsJson":
+    def newest_ends(self) -> "OffsetsJson":
         """The ends of the partitions, for the progress of the query."""
         return self._followed.newest()
 
-    @PlainErrors(asked=False)
-    def partitions(self, start: "OffsetsJson", end: "OffsetsJson") -> Sequence[InputPartition]:
+    def tasks(self, start: "OffsetsJson", end: "OffsetsJson") -> Sequence[InputPartition]:
         """One partition for each task of a micro-batch."""
         plan = uuid4().hex
         return [TaskPartition(slices, plan) for slices in self._followed.plan(start, end)]

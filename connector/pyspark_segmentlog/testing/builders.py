@@ -16,7 +16,12 @@ from pyspark.errors import AnalysisException
 from pyspark.sql.utils import to_str
 
 from pyspark_segmentlog.source import SegmentLogDataSource
-from pyspark_segmentlog.testing import initial_offsets, query_progress, until_idle
+from pyspark_segmentlog.testing import (
+    initial_offsets,
+    query_progress,
+    runs_to_the_end,
+    until_idle,
+)
 from pyspark_segmentlog.testing.kafka_clients import sent_rows
 from pyspark_segmentlog.testing.kafka_options import (
     NO_CHECKPOINT,
@@ -33,6 +38,7 @@ from pyspark_segmentlog.testing.kafka_options import (
     options_of_write,
 )
 from pyspark_segmentlog.testing.replaced import Builder, Methods, original
+from pyspark_segmentlog.testing.runs_to_the_end import RunToTheEnd
 from pyspark_segmentlog.testing.servers import BEGUN, directory_of
 from segmentlog.errors import OptionError
 
@@ -175,8 +181,11 @@ def _load(self: Builder, *, is_stream: bool) -> Any:  # noqa: ANN401
     if is_stream:
         passed[initial_offsets.OPTION] = place = initial_offsets.new_link()
         passed["topicIdsInCheckpoint"] = "false"  # a job may compare the offsets with kafka's
-        query_progress.describe_source(place, given)
+        query_progress.describe_source(place, given, directory)
     _pass_on(self, passed)
+    if is_stream and runs_to_the_end.is_needed(passed):
+        _session_of(self).dataSource.register(RunToTheEnd)
+        original(self, "format")(self, RunToTheEnd.name())
     if is_stream and _is_of_connect(self) and _has_sail():
         accepted = "a job of streams needs Spark: Sail runs no stream of a Python data source"
         raise OptionError("readStream", "kafka", accepted)
@@ -316,6 +325,7 @@ def _follow(writer: Builder, begin: Callable[[], Any]) -> Any:  # noqa: ANN401
             raise AnalysisException(NO_CHECKPOINT)
     with query_progress.starting() as note:
         initial_offsets.lead_to_checkpoint(links, checkpoint)
+        runs_to_the_end.tell_trigger(links, writer.__dict__.get("_kafka_trigger", {}))
         with _in_session(writer):
             query = begin()
         note(query, links, writer.__dict__.get("_kafka_written") if _is_kafka(writer) else None)

@@ -7,21 +7,32 @@ from a query, or in a listener.
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+from pyspark_segmentlog.progress import ends_of
+from segmentlog.errors import SegmentLogError
+from segmentlog.reads import offsets_as_topics, offsets_of_json
 
 #: How long a listener waits for a query whose start has not returned.
 _LONGEST_WAIT = 10.0
 
-#: Descriptions of sources, by their options `initial_offsets.OPTION`.
-_SOURCES: dict[str, str] = {}
 
-#: By the run of a query: the descriptions of its sources, None for those of other formats; and
-#: the numbers of rows by micro-batch that its sink has written, None for a sink of another format.
-_RUNS: dict[str, tuple[Sequence[str | None], Mapping[int, int] | None]] = {}
+class _Source(NamedTuple):
+    description: str
+    directory: str
+    isolation_level: str
+
+
+#: Sources, by their options `initial_offsets.OPTION`.
+_SOURCES: dict[str, _Source] = {}
+
+#: By the run of a query: its sources, None for those of other formats; and the numbers of rows by
+#: micro-batch that its sink has written, None for a sink of another format.
+_RUNS: dict[str, tuple[Sequence[_Source | None], Mapping[int, int] | None]] = {}
 
 _CHANGED = threading.Condition()
 _BEGUN: list[object] = []  # starts that have not returned
@@ -29,17 +40,19 @@ _BEGUN: list[object] = []  # starts that have not returned
 _TABLE = "org.apache.spark.sql.kafka010.KafkaSourceProvider$KafkaTable"
 
 
-def describe_source(place: str, options: Mapping[str, str]) -> None:
+def describe_source(place: str, options: Mapping[str, str], directory: str) -> None:
     """Note what a source subscribes to, in the words of Spark's source."""
     if "assign" in options:
         assigned = json.loads(options["assign"]).items()
         shown = ", ".join(f"{topic}-{each}" for topic, listed in assigned for each in listed)
-        _SOURCES[place] = f"KafkaV2[Assign[{shown}]]"
+        said = f"Assign[{shown}]"
     elif "subscribe" in options:
         topics = [each.strip() for each in options["subscribe"].split(",") if each.strip()]
-        _SOURCES[place] = f"KafkaV2[Subscribe[{', '.join(topics)}]]"
+        said = f"Subscribe[{', '.join(topics)}]"
     else:
-        _SOURCES[place] = f"KafkaV2[SubscribePattern[{options['subscribepattern'].strip()}]]"
+        said = f"SubscribePattern[{options['subscribepattern'].strip()}]"
+    level = options.get("kafka.isolation.level", "read_uncommitted")
+    _SOURCES[place] = _Source(f"KafkaV2[{said}]", directory, level)
 
 
 @contextmanager
@@ -85,10 +98,11 @@ def described(progress: StreamingQueryProgress, document: dict[str, Any]) -> Any
     if not names and written is None:
         return progress
     sources = zip(names, progress["sources"], document["sources"], strict=False)
-    for name, source, in_document in sources:
-        if name is not None:
-            _fill_in(source, in_document, name, metrics=_metrics(in_document))
-        if name is not None and progress._jprogress is not None:
+    for ours, source, in_document in sources:
+        if ours is not None:
+            _add_latest(in_document, ours)
+            _fill_in(source, in_document, ours.description, metrics=_metrics(in_document))
+        if ours is not None and progress._jprogress is not None:
             source.update(_offsets(in_document))
     if written is not None:
         rows = written.get(progress["batchId"], progress["sink"]["numOutputRows"])
@@ -96,6 +110,18 @@ def described(progress: StreamingQueryProgress, document: dict[str, Any]) -> Any
         _fill_in(progress["sink"], document["sink"], shown, numOutputRows=rows)
     progress._jprogress, progress._jdict = None, document
     return progress
+
+
+def _add_latest(source: dict[str, Any], ours: _Source) -> None:
+    """Add the ends of the partitions, which Spark does not ask a source of Python for before 4.2.
+
+    They are those of now.
+    """
+    read = offsets_of_json(json.dumps(source.get("endOffset")))
+    if source.get("latestOffset") is None and read is not None:
+        with suppress(SegmentLogError):  # the topic may be gone
+            ends = ends_of(ours.directory, read, isolation_level=ours.isolation_level)
+            source["latestOffset"] = offsets_as_topics(ends)
 
 
 def _fill_in(part: Any, document: dict[str, Any], description: str, **more: object) -> None:  # noqa: ANN401

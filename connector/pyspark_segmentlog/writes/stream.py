@@ -9,11 +9,12 @@ tasks alone.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from pyspark_segmentlog.plain_errors import PlainErrors
 from pyspark_segmentlog.python_worker import freeze_modules
+from pyspark_segmentlog.spark_versions import StreamWriter
 from pyspark_segmentlog.writes.job import begin_stream_job, stream_request
 from pyspark_segmentlog.writes.writer import StagedMessage, in_task_order, stage_rows
 from segmentlog.writes import StreamBatch, WriteJob, WriteRequest
@@ -49,7 +50,7 @@ class StreamedMessage(StagedMessage):
         self.ids = ids
 
 
-class SegmentLogStreamWriter(DataSourceStreamArrowWriter):
+class SegmentLogStreamWriter(StreamWriter):
     """Writes one micro-batch; its job travels to the tasks, and the driver commits without it."""
 
     def __init__(self, request: WriteRequest, job: WriteJob | None) -> None:

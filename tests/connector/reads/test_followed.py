@@ -100,6 +100,18 @@ def test_a_micro_batch_reads_what_came_since_the_last_one(logs: Path) -> None:
     assert stream.offset == stream.followed.newest()
 
 
+def test_a_repeated_first_micro_batch_leaves_a_new_topic_to_the_next_one(logs: Path) -> None:
+    """Its start is looked up again, and knows a topic that its end does not know."""
+    end = Stream(logs, subscribePattern=".").poll()
+    write(logs, rows(4), topic="u")
+    stream = Stream(logs, subscribePattern=".")
+    assert "u" in stream.offset
+
+    assert {"t-0": [0, 10]} == ranges(stream.followed.plan(stream.offset, end))
+    stream.offset = end
+    assert {"u-0": [0, 4]} == stream.batch()
+
+
 def test_a_poll_in_which_nothing_has_changed_gives_the_same_object(logs: Path) -> None:
     """An idle query polls about eighty times in a second."""
     stream = Stream(logs)

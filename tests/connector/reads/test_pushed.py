@@ -10,6 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
+
+from pyspark_segmentlog import DefaultSource
+
+pytest.importorskip("pyspark.sql.worker.data_source_pushdown_filters", reason="Spark 4.0 has none")
+
 from pyspark.sql.datasource import (
     EqualNullSafe,
     EqualTo,
@@ -23,8 +28,6 @@ from pyspark.sql.datasource import (
     Not,
     StringStartsWith,
 )
-
-from pyspark_segmentlog import DefaultSource
 
 OPERATORS = {
     EqualTo: lambda found, given: found == given,

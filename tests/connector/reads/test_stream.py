@@ -21,6 +21,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 
 import segmentlog
 from pyspark_segmentlog.source import SegmentLogDataSource
+from pyspark_segmentlog.spark_versions import TELLS_STREAMS
 from segmentlog.errors import SegmentLogError
 
 pytestmark = [
@@ -37,6 +38,10 @@ def rows(*numbers: int, partition: int = 0) -> pa.Table:
             "partition": pa.array([partition] * len(numbers), pa.int32()),
         }
     )
+
+
+#: Whether a run with limits is one micro-batch: each run is then several.
+BATCH_BY_BATCH = not TELLS_STREAMS
 
 
 class Query:
@@ -67,8 +72,11 @@ class Query:
 
     def run(self, options: dict[str, Any] | None = None, **trigger: Any) -> StreamingQuery:
         """Run the query to its end."""
-        query = self.start(options, **trigger)
-        query.awaitTermination()
+        before = -1
+        while before < len(self.batches):
+            before = len(self.batches) if BATCH_BY_BATCH else 1 << 30
+            query = self.start(options, **trigger)
+            query.awaitTermination()
         return query
 
     def forget(self, number: int) -> None:
@@ -110,6 +118,7 @@ def test_restarts_neither_lose_nor_repeat(query: Query) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(BATCH_BY_BATCH, reason="this version of Spark does not tell the trigger")
 def test_once_ignores_limits(query: Query) -> None:
     """``Trigger.Once`` takes all in one micro-batch, as with ``kafka``."""
     query.run({"maxOffsetsPerTrigger": 5, "minOffsetsPerTrigger": 5}, once=True)
@@ -132,8 +141,9 @@ def test_a_running_query_follows_the_log(query: Query) -> None:
             write(query.logs, table, topic=topic, config=small, **new)
             number += 4
             running.processAllAvailable()
-        progress = running.lastProgress["sources"][0]
-        assert json.loads(progress["endOffset"]) == json.loads(progress["latestOffset"])
+        if not BATCH_BY_BATCH:  # where the progress has the latest offset
+            progress = running.lastProgress["sources"][0]
+            assert json.loads(progress["endOffset"]) == json.loads(progress["latestOffset"])
         assert running.lastProgress["numInputRows"] == 4
     finally:
         running.stop()

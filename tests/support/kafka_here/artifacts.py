@@ -244,9 +244,10 @@ def _run(command: list[str], wanted: str = "") -> None:
 
 def spark_kafka_jars() -> list[str]:
     """Jars of Spark's own ``kafka`` source, for the setting ``spark.jars``."""
+    version = _version_of_jars()
     directory = _fetched(
-        "spark-kafka",
-        _Wanted("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
+        f"spark-kafka-{version}",
+        _Wanted("org.apache.spark", "spark-sql-kafka-0-10_2.13", version),
         _Wanted("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
         _Wanted("org.apache.kafka", "kafka-clients", "3.9.2"),
         _Wanted("org.apache.commons", "commons-pool2", "2.13.1"),
@@ -257,8 +258,14 @@ def spark_kafka_jars() -> list[str]:
 
 def spark_avro_jars() -> list[str]:
     """The jar of Spark's functions for Avro, for the setting ``spark.jars``."""
-    wanted = _Wanted("org.apache.spark", "spark-avro_2.13", "4.2.0")
-    return sorted(str(jar) for jar in _fetched("spark-avro", wanted).glob("*.jar"))
+    version = _version_of_jars()
+    wanted = _Wanted("org.apache.spark", "spark-avro_2.13", version)
+    return sorted(str(jar) for jar in _fetched(f"spark-avro-{version}", wanted).glob("*.jar"))
+
+
+def _version_of_jars() -> str:
+    """The running version of Spark, or 4.2.0, whose jars also fit later versions."""
+    return min(pyspark.__version__, "4.2.0")
 
 
 #: At its end, the JVM prints which classes cannot be kept.
