@@ -407,6 +407,7 @@ def play_damage(seed: int, path: Path) -> None:
     draw = random.Random(seed)
     log = KafkaLog(path / "logs")
     write_log(draw, log, 1)
+    log.write(_TOPIC, [b"v"])  # there is a batch
     before = written(log, 0)
     file = draw.choice(
         [each for each in log.path.glob(f"{_TOPIC}-0/*.log") if each.stat().st_size]
