@@ -148,11 +148,12 @@ def restore(
             on_failure=failed.add,
         )  # fmt: skip
         text, command_line = offsets_csv(found.offsets, offsets)
-        if file is not None and (found.partitions or not failed.names):
+        is_done = bool(found.partitions) or not failed.names
+        if file is not None and is_done:
             file.file.write(text.encode())
             file.finish()
             file.publish()
-    hint = "" if offsets is None or not found.partitions else command_line
+    hint = command_line if offsets is not None and is_done else ""
     _report(found, sources, targets, failed, dry_run=dry_run, as_json=as_json, hint=hint)
 
 
