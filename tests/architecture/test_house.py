@@ -266,3 +266,27 @@ def test_nothing_names_a_place_that_is_not_the_projects() -> None:
     ]
 
     assert [] == found
+
+
+def test_no_bytes_stand_beside_a_scalar_in_if_else() -> None:
+    """Before pyarrow 24, that gives wrong bytes; `format.records.columns.where` does not."""
+
+    def is_scalar(node: ast.expr) -> bool:
+        return isinstance(node, ast.Constant) or ast.unparse(node).startswith("pa.scalar(")
+
+    def is_number(node: ast.expr) -> bool:
+        return ast.unparse(node).endswith(("pa.int64())", "times.type)"))
+
+    calls = [
+        (path, node.args)
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pc.if_else"
+    ]
+
+    assert len(calls) > 5
+    assert [] == [
+        f"{path.name}: {ast.unparse(first)}, {ast.unparse(second)}"
+        for path, (_, first, second) in calls
+        if is_scalar(first) != is_scalar(second) and not (is_number(first) or is_number(second))
+    ]

@@ -26,6 +26,7 @@ from pyarrow import acero
 from segmentlog.arguments import class_of_one_dialect, refused, texts, whole_number
 from segmentlog.arrow_dataset.bounds import timestamp_range
 from segmentlog.errors import OptionError
+from segmentlog.format.records.columns import n_bytes_of
 from segmentlog.format.records.one_pass import ReadMemory
 from segmentlog.model import LogSlice, ScanPolicy
 from segmentlog.reads.ordered_reads import n_threads_of, read_in_order
@@ -228,7 +229,7 @@ class LogScanner:
                 for batch in scan:
                     for rows in projection.apply(batch.select(projection.needed)):
                         held.append(_compact(rows))
-                        n_held += held[-1].nbytes
+                        n_held += n_bytes_of(held[-1])
                     if n_held < n_bytes:
                         continue
                     if can_resume:
@@ -334,8 +335,9 @@ class _Source:
                 times = table["timestamp"].cast(pa.int64()).to_numpy()
                 places = np.maximum.accumulate(np.maximum(times, self.last))
                 self.last = int(places[-1])
-                self.held.append(_Placed(table, places, table.nbytes))
-                return int(table.nbytes)
+                n_bytes = n_bytes_of(table)
+                self.held.append(_Placed(table, places, n_bytes))
+                return n_bytes
         return None
 
     def take(self, bound: int, side: Any) -> Iterator[_Placed]:  # noqa: ANN401 - numpy's literals

@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from segmentlog.format.kernels.memory import Bytes, Int64s
 from segmentlog.format.messages.records import read_coordinator_record
+from segmentlog.format.records.columns import where
 from segmentlog.kafka_tables.columns import Cells, printed_id, times
 
 #: Types of the keys of commits: 0 since Kafka 0.8, 1 since 0.9.
@@ -76,9 +76,7 @@ def commit_columns(
         "partition": pa.array(partition.astype(np.int32)),
         "offset": pa.array(offset, mask=is_null),
         "leader_epoch": pa.array(epoch.astype(np.int32), mask=is_null | (epoch < 0)),
-        "metadata": pc.if_else(
-            pa.array(~is_null), columns["metadata"], pa.scalar(None, pa.string())
-        ),
+        "metadata": where(pa.array(~is_null), columns["metadata"], pa.scalar(None, pa.string())),
         "commit_timestamp": times(np.where(is_null, -1, commit_time)),
         "expire_timestamp": times(np.where(is_null, -1, expire_time)),
         "topic_id": _printed(ids),
@@ -91,7 +89,7 @@ def groups_of(keys: pa.Array) -> pa.Array:
     cells = Cells(keys)
     cells.number(2)  # its type
     names = cells.gathered(*cells.text())
-    return pc.if_else(pa.array(cells.is_right), names, pa.scalar(None, pa.binary()))
+    return where(pa.array(cells.is_right), names, pa.scalar(None, pa.binary()))
 
 
 def _read_alone(

@@ -41,6 +41,7 @@ import pyarrow.compute as pc
 
 from segmentlog.arguments import LARGEST_INT, one_dialect, refused
 from segmentlog.format.kernels.memory import Int64s
+from segmentlog.format.records.columns import where
 from segmentlog.kafka_tables.columns import BOOL, INT, ORIGIN, TEXT, Cells, Column, Row, Table
 from segmentlog.kafka_tables.source import Source
 from segmentlog.reads.log import Log
@@ -147,7 +148,7 @@ def payload(
             return rest
         found = _last_headers(headers, is_key=is_key)
         is_named = pc.or_(_begins(found, 0, _ID_BYTES), _begins(found, 1, _GUID_BYTES))
-        whole = pc.if_else(is_named, values, pa.scalar(None, pa.binary()))
+        whole = where(is_named, values, pa.scalar(None, pa.binary()))
         return pc.if_else(found.is_valid(), whole, rest)
 
     return _by_chunk(payloads, pa.binary(), values, headers)
@@ -181,7 +182,7 @@ def message_indexes(
         rest = _after_id(_as_binary(values))
         if headers is not None:
             found = _last_headers(headers, is_key=is_key)
-            after_guid = pc.if_else(
+            after_guid = where(
                 _begins(found, 1, _GUID_BYTES),
                 pc.binary_replace_slice(found, 0, _GUID_BYTES, b""),
                 pa.scalar(None, pa.binary()),
@@ -264,7 +265,7 @@ def _guids(found: pa.Array) -> pa.Array:
 def _after_id(values: pa.Array) -> pa.Array:
     """The bytes after the id; null for a value that is not framed."""
     rest = pc.binary_replace_slice(values, 0, _ID_BYTES, b"")
-    return pc.if_else(_begins(values, 0, _ID_BYTES), rest, pa.scalar(None, pa.binary()))
+    return where(_begins(values, 0, _ID_BYTES), rest, pa.scalar(None, pa.binary()))
 
 
 def _after_paths(values: pa.Array) -> pa.Array:

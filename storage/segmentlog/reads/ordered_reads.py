@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from segmentlog.errors import StorageError
+from segmentlog.format.records.columns import n_bytes_of
 from segmentlog.model import LogSlice, OffsetRange
 from segmentlog.store.readable import is_url
 from segmentlog.store.remote.requests import end_requests
@@ -162,7 +163,7 @@ class _Reads:
         batch, n_bytes = None, 0
         try:
             batch = queue.next_batch()
-            n_bytes = 0 if batch is None else batch.nbytes
+            n_bytes = 0 if batch is None else n_bytes_of(batch)
         except BaseException as error:
             if queue is self._own and not isinstance(error, Exception):
                 raise  # the user interrupts the consumer

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from segmentlog.errors import OptionError
+from segmentlog.format.records.columns import where
 from segmentlog.model import TimestampType, TopicPartition
 
 _BYTES = pa.large_binary()  # a line may have a value several times, and escapes are longer
@@ -139,7 +140,7 @@ class Pack:
         parts = [each if isinstance(each, bytes) else _unpacked(column, *each)
                  for each in self._parts]  # fmt: skip
         texts = _row_by_row(*(parts or [b""]), pa.array([b""] * len(column), _BYTES))
-        return pc.if_else(column.is_valid(), texts, pa.scalar(None, _BYTES))
+        return where(column.is_valid(), texts, pa.scalar(None, _BYTES))
 
 
 def _unpacked(column: pa.Array, kind: str, begin: int) -> pa.Array:
@@ -224,7 +225,7 @@ class TextFormat:
                     return column
                 # NULL also for no bytes: kcat compares lengths
                 has_bytes = pc.fill_null(pc.greater(pc.binary_length(column), 0), fill_value=False)
-                return pc.if_else(has_bytes, column, pa.scalar(_NULL, _BYTES))
+                return where(has_bytes, column, pa.scalar(_NULL, _BYTES))
         lengths = pc.fill_null(pc.binary_length(rows.column(_COLUMN_OF[token])), -1)
         if token == "R":
             big_endian = lengths.to_numpy(zero_copy_only=False).astype(">i4")
@@ -326,7 +327,7 @@ def _headers_as_json(headers: pa.Array) -> pa.Array:
     names, values, counts = _pairs_of(headers)
     lists = _by_row(_row_by_row(_quoted(names), b",", _quoted(values)), counts)
     shown = _row_by_row(b',"headers":[', lists, b"]")
-    return pc.if_else(pc.greater(counts, 0), shown, pa.scalar(b"", _BYTES))
+    return where(pc.greater(counts, 0), shown, pa.scalar(b"", _BYTES))
 
 
 def _quoted(column: pa.Array) -> pa.Array:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import typer
 
 from segmentlog.errors import OptionError
+from segmentlog.format.records.columns import where
 from segmentlog.model import Codec
 from segmentlog.tools import arguments
 from segmentlog.tools.arguments import Directory, command
@@ -253,4 +254,4 @@ class _Rows:
 
 
 def _empty_as_null(column: pa.Array) -> pa.Array:
-    return pc.if_else(pc.equal(pc.binary_length(column), 0), pa.scalar(None, _BYTES), column)
+    return where(pc.not_equal(pc.binary_length(column), 0), column, pa.scalar(None, _BYTES))

@@ -512,3 +512,19 @@ def test_more_rows_than_a_batch_may_have_are_cut(example_data: str) -> None:
 
     assert n_rows == len(list(logs.to_batches(["offset"], batch_size=1)))
     assert n_rows == logs.to_table(["offset"], batch_size=2**62).num_rows
+
+
+@pytest.mark.parametrize("kind", [pa.binary_view(), pa.string_view()], ids=str)
+@pytest.mark.parametrize("order", ["offset", "timestamp"])
+def test_columns_may_become_views(example_data: str, kind: pa.DataType, order: str) -> None:
+    """Reads that are ahead are measured, and before pyarrow 24, `nbytes` of views is an error."""
+    plain = pa.binary() if pa.types.is_binary_view(kind) else pa.string()
+    key = pc.field("key").cast(plain)
+    found = segmentlog.dataset(example_data, ["orders"])
+    if order == "timestamp":
+        found = found.sort_by("timestamp")
+    rows = found.to_table(columns={"key": key.cast(kind)})
+
+    assert kind == rows.schema.field("key").type
+    assert found.to_table(columns={"key": key})["key"].to_pylist() == rows["key"].to_pylist()
+    assert 900 == rows.num_rows

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from segmentlog.arguments import texts
@@ -24,6 +25,22 @@ from segmentlog.errors import InvalidUtf8Error, OptionError
 from segmentlog.format.kernels import output
 from segmentlog.format.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.model import OnInvalidUtf8, TimestampType, TopicPartition
+
+
+def n_bytes_of(rows: pa.Array | pa.RecordBatch | pa.Table) -> int:
+    """Bytes of rows; where they are views, of all that these may show."""
+    columns = [rows] if isinstance(rows, pa.Array) else rows.columns
+    # Before pyarrow 24, `nbytes` of views is an error.
+    return sum(
+        each.get_total_buffer_size() if "view" in str(each.type) else each.nbytes
+        for each in columns
+    )
+
+
+def where(condition: pa.Array, values: pa.Array, other: pa.Scalar) -> pa.Array:
+    """`values` where the condition is true, and `other` where it is false."""
+    # Before pyarrow 24, `if_else` of a scalar and a slice of bytes gives wrong bytes.
+    return pc.if_else(condition, values, pa.repeat(other, len(values)))
 
 
 def _headers_type(names: pa.DataType) -> pa.ListType:

@@ -39,6 +39,7 @@ from segmentlog.format.kernels.source import (
     measure_rows,
     most_row_bytes,
 )
+from segmentlog.format.records.columns import n_bytes_of
 from segmentlog.format.records.compression import Deflater
 from segmentlog.model import (
     BATCH_SIZE,
@@ -250,7 +251,7 @@ def cut_rows(batch: pa.RecordBatch, most_bytes: int, least_row_bytes: int) -> It
     """
     most_bytes = min(most_bytes, _MOST_BYTES)
     shares = any(_SHARING.search(str(batch.schema.field(name).type)) for name in _shown(batch))
-    if not shares:  # before pyarrow 25, `nbytes` of views is an error, or reads other memory
+    if not shares:
         n_bytes = max(batch.nbytes, least_row_bytes * batch.num_rows)
         if n_bytes <= most_bytes:
             yield batch, n_bytes
@@ -305,7 +306,7 @@ def _lengths(array: pa.Array, at: NDArray[np.integer]) -> Int64s:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return _list_lengths(array, at)
     if kind not in _BOUNDED:
-        return np.full(len(at), -(-array.nbytes // max(len(array), 1)), np.int64)
+        return np.full(len(at), -(-n_bytes_of(array) // max(len(array), 1)), np.int64)
     ends = _bounds(array)
     found: Int64s = (ends[at + 1] - ends[at]).astype(np.int64)
     return found

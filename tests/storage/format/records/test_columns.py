@@ -22,7 +22,14 @@ from segmentlog.errors import InvalidUtf8Error
 from segmentlog.format.kernels.memory import COPY_SLACK
 from segmentlog.format.records import columns as arenas_module
 from segmentlog.format.records import one_pass
-from segmentlog.format.records.columns import Arenas, Output, TextColumns, record_schema, scalar
+from segmentlog.format.records.columns import (
+    Arenas,
+    Output,
+    TextColumns,
+    record_schema,
+    scalar,
+    where,
+)
 from segmentlog.format.records.one_pass import OnePassDecoder
 from segmentlog.model import OnInvalidUtf8, TopicPartition
 from segmentlog.testing.reference import Record, encode_batch
@@ -359,3 +366,13 @@ def test_a_number_that_the_type_cannot_hold_is_refused() -> None:
     """A number that does not fit is not changed into another number."""
     with pytest.raises(OverflowError):
         scalar(2**31, pa.int32())
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.string()], ids=str)
+@pytest.mark.parametrize("other", [None, "long"])
+def test_a_slice_beside_a_scalar(kind: pa.DataType, other: str | None) -> None:
+    """Before pyarrow 24, Arrow's own function gives wrong bytes of a slice."""
+    rows = pa.array(["a", "bb", "ccc", None, "dd"]).cast(kind)[1:]
+    found = where(pa.array([True, False, None, True]), rows, pa.scalar(other).cast(kind))
+
+    assert ["bb", other, None, "dd"] == found.cast(pa.string()).to_pylist()

@@ -89,3 +89,12 @@ def test_a_dictionary_of_other_values_is_refused(kind: pa.DataType) -> None:
     array = pa.DictionaryArray.from_arrays(pa.array([0]), pa.nulls(1, kind))
     with pytest.raises(ColumnError, match="a value is binary or string"):
         list(cut_rows(pa.RecordBatch.from_pydict({"value": array}), 100, 16))
+
+
+@pytest.mark.parametrize("name", ["key", "value", "headers"])
+@pytest.mark.parametrize("kind", [pa.list_view(pa.int64()), pa.large_list_view(pa.string_view())])
+def test_lists_that_are_views_are_refused(kind: pa.DataType, name: str) -> None:
+    """Before pyarrow 24, their `nbytes` would be an error of Arrow's."""
+    batch = pa.RecordBatch.from_pydict({name: pa.array([[]], kind)})
+    with pytest.raises(ColumnError, match=f"column '{name}' is .*list_view"):
+        list(cut_rows(batch, 100, 16))
