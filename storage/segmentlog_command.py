@@ -4,8 +4,12 @@ It is beside the package: the import of a module of the package imports the pack
 takes most of the time.
 """
 
+import importlib.metadata
+import importlib.util
+import re
 import sys
 
+_DISTRIBUTION = "pyspark-segmentlog"
 _INTERRUPTED = 130
 
 
@@ -30,3 +34,21 @@ def main() -> None:
         run()
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
+    except ModuleNotFoundError as error:
+        missing = _missing()
+        if error.name not in missing:
+            raise
+        # After `pip install --no-deps`, or where Spark unpacks the wheel.
+        names = " ".join(missing)
+        remedy = f"pip freeze > present.txt && pip install {names} --constraint present.txt"
+        sys.exit(f"segmentlog: {sys.executable} lacks {names}: {remedy}")
+
+
+def _missing() -> list[str]:
+    """The requirements of the package that cannot be imported: their modules have their names."""
+    try:
+        required = importlib.metadata.requires(_DISTRIBUTION) or []
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    names = [re.split(r"[^\w-]", each)[0] for each in required if "extra ==" not in each]
+    return [each for each in names if importlib.util.find_spec(each) is None]

@@ -1,12 +1,16 @@
 """Hatchling's hook: a wheel gets its kernels compiled, where there is a compiler for them."""
 
+import contextlib
+import importlib
 import os
 import platform
 import shutil
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface  # type: ignore[import-not-found]
@@ -28,9 +32,16 @@ class KernelsHook(BuildHookInterface[Any]):  # type: ignore[misc]
     PLUGIN_NAME = "custom"
 
     def dependencies(self) -> list[str]:
-        """Packages that this build needs besides hatchling; none where numba cannot be had."""
+        """Packages that this build needs besides hatchling.
+
+        None where numba cannot be had, or where an earlier build has kept what it has compiled.
+        """
         if not _has_numba():
             return []
+        with self._storage_on_path():
+            kept = importlib.import_module("kernel_compiler.kept")
+            if kept.load(_entry(kept)):
+                return []
         needs_no_zig = shutil.which("cc") and "all" not in _variants()
         return [NUMBA] if needs_no_zig else [NUMBA, "ziglang>=0.13"]
 
@@ -42,20 +53,19 @@ class KernelsHook(BuildHookInterface[Any]):  # type: ignore[misc]
                 f"{sysconfig.get_platform()}: segmentlog's kernels will run in Python, slowly"
             )
             return
-        storage = str(Path(self.root, "storage"))
-        sys.path.insert(0, storage)
-        try:
-            from kernel_compiler.build import KERNELS, build
-
+        self._directory = tempfile.mkdtemp()
+        with self._storage_on_path():
+            made = self._compiled(Path(self._directory))
+        for each in made:
+            inside = f"segmentlog/format/kernels/{each.name}"
             if version == "editable":
-                build(KERNELS, _variants())
+                # A process may have loaded the file that is there.
+                target = Path(self.root, "storage", inside)
+                unfinished = target.with_name(f"{target.name}.{os.getpid()}")
+                shutil.copy(each, unfinished)
+                unfinished.replace(target)
             else:
-                self._directory = tempfile.mkdtemp()
-                for made in build(Path(self._directory), _variants()):
-                    inside = f"segmentlog/format/kernels/{made.name}"
-                    build_data["force_include"][str(made)] = inside
-        finally:
-            sys.path.remove(storage)
+                build_data["force_include"][str(each)] = inside
         if "all" not in _variants():
             tag = sysconfig.get_platform().replace("-", "_").replace(".", "_")
             build_data["pure_python"] = False
@@ -65,6 +75,40 @@ class KernelsHook(BuildHookInterface[Any]):  # type: ignore[misc]
         """Remove what `initialize` has made outside the wheel."""
         if hasattr(self, "_directory"):
             shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _compiled(self, directory: Path) -> list[Path]:
+        """The extension modules in a directory: those that were kept, or new ones."""
+        kept = importlib.import_module("kernel_compiler.kept")
+        entry = _entry(kept)
+        with kept.alone(entry):
+            files: dict[str, bytes] = kept.load(entry)
+            if not files:
+                # pip shows this with `-v` only, like all that a build says.
+                self.app.display_info("compiling the kernels, which takes a minute")
+                build = importlib.import_module("kernel_compiler.build").build
+                made: list[Path] = build(directory, _variants())
+                kept.keep(entry, {each.name: each.read_bytes() for each in made})
+                return made
+        for name, data in files.items():
+            Path(directory, name).write_bytes(data)
+            Path(directory, name).chmod(0o755)
+        return [Path(directory, name) for name in files]
+
+    @contextlib.contextmanager
+    def _storage_on_path(self) -> Iterator[None]:
+        storage = str(Path(self.root, "storage"))
+        sys.path.insert(0, storage)
+        try:
+            yield
+        finally:
+            sys.path.remove(storage)
+
+
+def _entry(kept: ModuleType) -> Path | None:
+    """Where the kernels of this build are kept."""
+    place = f"{platform.system()}-{platform.machine()}".lower()
+    entry: Path | None = kept.entry_for(NUMBA, place, _variants())
+    return entry
 
 
 def _variants() -> list[str]:

@@ -112,14 +112,8 @@ def link(objects: list[Path], target: Path, platform: str) -> None:
     elif is_linux:
         command = [sys.executable, "-m", "ziglang", "ld.lld", "-shared"]
     else:
-        processor = PLATFORMS[platform].partition("-")[0]
-        command = [
-            sys.executable,
-            "-m",
-            "ziglang",
-            "cc",
-            "-target",
-            f"{processor}-macos",
-            *options,
-        ]
+        processor, _, system = PLATFORMS[platform].split("-")
+        # Without a version, the library would ask for the newest one that ziglang knows.
+        target_name = f"{processor}-macos.{system.removeprefix('macosx')}"
+        command = [sys.executable, "-m", "ziglang", "cc", "-target", target_name, *options]
     subprocess.run([*command, "-o", str(target), *map(str, objects)], check=True)

@@ -117,6 +117,14 @@ _compiled = _load()
 VARIANT: str | None = None if _compiled is None else _compiled.variant
 
 
+def platforms() -> list[str]:
+    """Platforms for which this package has native code: those beside its sources."""
+    prefix, suffix = file_of("\0").split("\0")
+    here = Path(__file__).parent / "format" / "kernels"
+    found = sorted(here.glob(f"{prefix}*{suffix}"))
+    return [each.name.removeprefix(prefix).removesuffix(suffix) for each in found]
+
+
 def check_compiled() -> None:
     """Refuse work for many rows without native code, unless the environment accepts that.
 

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from importlib.metadata import distributions
 from pathlib import Path
@@ -38,7 +39,7 @@ def run(command: list[str | Path], cwd: Path, **variables: str) -> tuple[str, st
     settings = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run(
         command, cwd=cwd, env=settings | variables,
-        capture_output=True, text=True, timeout=300, check=False,
+        capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout, done.stderr
@@ -120,3 +121,43 @@ def test_the_oldest_supported_spark_reads(wheel: Path, tmp_path: Path, example_d
     printed = read(python, example_data, tmp_path)
 
     assert "rows 1062" in printed
+
+
+#: What pip does with the build backend, in the variables that pip sets.
+ASK = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from kernel_compiler import backend
+needed = getattr(backend, f"get_requires_for_build_{sys.argv[3]}")()
+named = getattr(backend, f"prepare_metadata_for_build_{sys.argv[3]}")(sys.argv[2])
+print("numba" in str(needed), open(os.path.join(sys.argv[2], named, "METADATA")).read()[:16])
+"""
+
+
+@pytest.mark.parametrize("kind", ["wheel", "editable"])
+def test_metadata_needs_no_compiler(tmp_path: Path, kind: str) -> None:
+    """Pip asks for it before it builds; with hatchling's own backend it would build twice."""
+    tools = tmp_path / "tools"
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(tools)]
+    built = tomllib.loads((TOP / "pyproject.toml").read_text())["build-system"]["requires"]
+    subprocess.run([*command, *built], check=True, timeout=300)
+    place = tmp_path / "target"
+    place.mkdir()
+    printed, _ = run(
+        [sys.executable, "-S", "-c", ASK, TOP / "storage", place, kind], TOP,
+        PYTHONPATH=str(tools), PIP_BUILD_TRACKER=str(place), XDG_CACHE_HOME=str(tmp_path),
+    )  # fmt: skip
+
+    assert ["True", "Metadata-Version"] == printed.split()[:2]
+
+
+def test_the_second_install_neither_compiles_nor_asks_for_numba(tmp_path: Path) -> None:
+    """What the first one has compiled is kept for the same sources."""
+    command: list[str | Path] = [sys.executable, "-m", "pip", "wheel", "--verbose", "--no-deps"]
+    command += [TOP, "--wheel-dir", tmp_path]
+    outputs = [
+        "".join(run(command, tmp_path, XDG_CACHE_HOME=str(tmp_path / "cache"))) for _ in range(2)
+    ]
+
+    assert [True, False] == ["compiling the kernels" in each for each in outputs]
+    assert [True, False] == ["numba" in each for each in outputs]

@@ -64,10 +64,10 @@ class Bare:
         return bare
 
 
-def build_wheel(target: Path) -> Path:
+def build_wheel(target: Path, seconds: float = 300) -> Path:
     """The wheel of this checkout, in `target`."""
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", str(TOP)]
-    subprocess.run([*command, "--wheel-dir", str(target)], check=True, timeout=300)
+    subprocess.run([*command, "--wheel-dir", str(target)], check=True, timeout=seconds)
     (built,) = target.glob("*.whl")
     return built
 

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 TOP = Path(__file__).parents[2]
+_PLATFORMS = ("linux-x86_64", "linux-aarch64", "darwin-x86_64", "darwin-arm64")
 
 
 def version() -> str:
@@ -47,9 +48,13 @@ def check_contents(path: Path) -> str:
         names = zipfile.ZipFile(path).namelist()
         wanted = [
             r"segmentlog/py\.typed", r"pyspark_segmentlog/py\.typed", r"pytest_segmentlog\.py",
-            r"segmentlog/format/kernels/_compiled\..*\.so", r".*\.dist-info/licenses/.*LICENSE",
-            r".*\.dist-info/entry_points\.txt",
+            r".*\.dist-info/licenses/.*LICENSE", r".*\.dist-info/entry_points\.txt",
         ]  # fmt: skip
+        of_all = path.stem.endswith("-any")
+        wanted += [
+            rf"segmentlog/format/kernels/_compiled\.{each}\.so"
+            for each in (_PLATFORMS if of_all else (".*",))
+        ]
         kept = r"(segmentlog|pyspark_segmentlog)/.*|pytest_segmentlog\.py|[^/]*\.dist-info/.*"
         others = [each for each in names if not re.fullmatch(kept, each)]
     else:

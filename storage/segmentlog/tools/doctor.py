@@ -57,8 +57,12 @@ from segmentlog.tools.arguments import PROBLEM, command
 from segmentlog.tools.output import counted, escape, write_json
 
 _DISTRIBUTION = "pyspark-segmentlog"
-_LEAST_PYTHON, _LEAST_JAVA, _LEAST_SPARK = (3, 11), 17, (4, 2)
-_LIBRARIES = ("numpy", "pyarrow", "crc32c", "lz4", "zstandard", "cramjam")
+_LEAST_PYTHON, _LEAST_JAVA, _LEAST_SPARK = (3, 11), 17, (4, 0)
+#: What the engine needs, and the lowest version of it.
+_LIBRARIES = {
+    "numpy": (2, 0), "pyarrow": (19,), "crc32c": (2, 7), "lz4": (4, 3), "zstandard": (0, 23),
+    "cramjam": (2, 10), "xxhash": (3, 4),
+}  # fmt: skip
 _SECONDS = 60
 
 #: Spark's own search for data sources (``pyspark.sql.worker.lookup_data_sources``), except that it
@@ -208,11 +212,22 @@ def _python() -> Check:
 
 
 def _library(name: str) -> Check:
+    lowest = ".".join(map(str, _LIBRARIES[name]))
+    wanted = f"pip install {shlex.quote(f'{name}>={lowest}')}"
     try:
         importlib.import_module(name)
     except Exception as error:  # noqa: BLE001 - a broken library may raise any exception
-        return Check(State.PROBLEM, name, _described(error), f"pip install --upgrade {name}")
-    return Check(State.OK, name, _version(name) or "version unknown")
+        return Check(State.PROBLEM, name, _described(error), wanted)
+    version = _version(name)
+    if version is not None and _numbers(version) < _LIBRARIES[name]:
+        remedy = f"{wanted}, or a newer runtime where the platform brings it"
+        return Check(State.PROBLEM, name, f"{version}, older than {lowest}", remedy)
+    return Check(State.OK, name, version or "version unknown")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The first two numbers of a version."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 
 
 def _described(error: BaseException) -> str:
@@ -229,8 +244,12 @@ def _kernels() -> Check:
         except Exception as error:  # noqa: BLE001 - a library may fail to load in any way
             return Check(State.PROBLEM, name, str(error))
     if native.VARIANT is None:
-        return Check(State.PROBLEM, name, "they run in Python", native.REMEDY)
-    found = f"compiled for {native.VARIANT}"
+        there = ", ".join(native.platforms()) or "no platform"
+        found = f"they run in Python: this is {native.PLATFORM}, and they are compiled for {there}"
+        if os.environ.get("SEGMENTLOG_PYTHON_KERNELS") == "1":
+            found = "they run in Python, as SEGMENTLOG_PYTHON_KERNELS=1 asks for"
+        return Check(State.PROBLEM, name, found, native.REMEDY)
+    found = f"compiled for {native.VARIANT}, on {native.PLATFORM}"
     return Check(State.OK, name, found, details={"variant": native.VARIANT})
 
 
@@ -241,9 +260,8 @@ def _pyspark() -> Check:
     except ImportError:
         remedy = "to read with Spark: pip install 'pyspark-segmentlog[spark]'"
         return Check(State.SKIPPED, name, "not installed", remedy)
-    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
-    if numbers < _LEAST_SPARK:
-        return Check(State.PROBLEM, name, version, "install pyspark 4.2 or newer")
+    if _numbers(version) < _LEAST_SPARK:
+        return Check(State.PROBLEM, name, version, "install pyspark 4.0 or newer")
     return Check(State.OK, name, version)
 
 

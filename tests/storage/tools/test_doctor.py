@@ -5,6 +5,7 @@ import os
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -46,7 +47,7 @@ def test_a_good_machine_has_no_problem(run: Run) -> None:
     lines = run("doctor").stdout.splitlines()
 
     assert {"ok"} == {line.split()[0] for line in lines}
-    assert len(lines) == 12
+    assert len(lines) == 13
 
 
 def test_a_broken_source_of_someone_else_is_named(
@@ -144,7 +145,7 @@ def test_a_machine_without_spark_has_no_problem(run: Run, monkeypatch: pytest.Mo
 
 def test_an_old_spark_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     """Versions are compared as numbers."""
-    monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace(__version__="4.1.2"))
+    monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace(__version__="3.5.7"))
     old = doctor._pyspark()
     monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace(__version__="4.10.0.dev1"))
 
@@ -157,7 +158,7 @@ def test_a_broken_library_is_a_problem(run: Run, monkeypatch: pytest.MonkeyPatch
     lines = run("doctor", status=1).stdout.splitlines()
 
     assert ["problem"] == [line.split()[0] for line in lines if "cramjam" in line]
-    assert 12 == len(lines)
+    assert 13 == len(lines)
 
 
 def test_the_doctor_says_for_which_processor_kernels_are_compiled(run: Run) -> None:
@@ -165,7 +166,8 @@ def test_the_doctor_says_for_which_processor_kernels_are_compiled(run: Run) -> N
     rows = [json.loads(line) for line in run("doctor", "--json").stdout.splitlines()]
     (found,) = [row for row in rows if row["name"] == "kernels"]
 
-    assert ("ok", f"compiled for {native.VARIANT}") == (found["state"], found["found"])
+    expected = f"compiled for {native.VARIANT}, on {native.PLATFORM}"
+    assert ("ok", expected) == (found["state"], found["found"])
     assert native.VARIANT == found["variant"]
 
 
@@ -177,7 +179,75 @@ def test_kernels_that_are_not_compiled_are_a_problem() -> None:
         capture_output=True, text=True, check=True,
     )  # fmt: skip
 
-    assert "problem kernels they run in Python" == done.stdout.strip()
+    reason = "as SEGMENTLOG_PYTHON_KERNELS=1 asks for"
+    assert f"problem kernels they run in Python, {reason}" == done.stdout.strip()
+
+
+def test_kernels_of_other_platforms_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a wheel that was built on another machine is recognized."""
+    monkeypatch.delenv("SEGMENTLOG_PYTHON_KERNELS", raising=False)
+    monkeypatch.setattr(native, "VARIANT", None)
+    monkeypatch.setattr(native, "PLATFORM", "linux-riscv64")
+    found = doctor._kernels()
+
+    assert State.PROBLEM == found.state
+    assert found.found.startswith("they run in Python: this is linux-riscv64, and they are ")
+    assert "-" in found.found.partition("compiled for ")[2]
+    monkeypatch.setattr(native, "platforms", list)
+    assert doctor._kernels().found.endswith("and they are compiled for no platform")
+
+
+def test_the_lowest_versions_are_those_of_the_package() -> None:
+    """The doctor also runs where Spark has unpacked a wheel without its metadata."""
+    top = Path(__file__).parents[3]
+    project = tomllib.loads((top / "pyproject.toml").read_text())["project"]
+    known = {name: ".".join(map(str, lowest)) for name, lowest in doctor._LIBRARIES.items()}
+    required = dict(each.split(">=") for each in project["dependencies"])
+    (spark,) = project["optional-dependencies"]["spark"]
+
+    assert required == known | {name: required[name] for name in ("rich", "typer")}
+    assert f"pyspark>={'.'.join(map(str, doctor._LEAST_SPARK))}" == spark
+
+
+@pytest.mark.parametrize(
+    ("version", "state"), [("18.1.0", State.PROBLEM), ("19.0.0", State.OK), ("100.1", State.OK)]
+)
+def test_an_old_library_is_a_problem(
+    monkeypatch: pytest.MonkeyPatch, version: str, state: State
+) -> None:
+    """A runtime may bring one; versions are compared as numbers."""
+    monkeypatch.setattr(doctor, "_version", lambda name: version)
+    found = doctor._library("pyarrow")
+
+    assert state == found.state
+    assert ("pip install 'pyarrow>=19'" in found.remedy) == (state == State.PROBLEM)
+
+
+def test_what_pip_has_left_out_is_named(tmp_path: Path) -> None:
+    """After ``--no-deps``, the command itself may lack its libraries."""
+    top = Path(__file__).parents[3]
+    (tmp_path / "segmentlog_command.py").symlink_to(top / "storage" / "segmentlog_command.py")
+    (tmp_path / "segmentlog").symlink_to(top / "storage" / "segmentlog")
+    (tmp_path / "pyspark_segmentlog-1.dist-info").mkdir()
+    (tmp_path / "pyspark_segmentlog-1.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.4\nName: pyspark-segmentlog\nVersion: 1\nRequires-Dist: numpy>=2.0\n"
+        "Requires-Dist: json>1\nRequires-Dist: pyspark>=4; extra == 'spark'\n"
+        "Requires-Dist: pyarrow\nRequires-Dist: typer[all]>=0.15\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", "import segmentlog_command; segmentlog_command.main()"],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (1, "") == (done.returncode, done.stdout)
+    names = "numpy pyarrow typer"
+    assert done.stderr == (
+        f"segmentlog: {sys.executable} lacks {names}: pip freeze > present.txt && "
+        f"pip install {names} --constraint present.txt\n"
+    )
 
 
 SLOW = {"setting": "spark.x", "found": "", "better": "-Dfast=true", "why": "rows move faster"}
