@@ -103,8 +103,8 @@ def test_nested_columns_and_a_topic_of_another_meaning(
 ) -> None:
     """As in plain Python."""
     KafkaLog(tmp_path).write("t", [b"v"] * 3)
-    frame = spark.sql("select 'sports' topic, struct(0 partition, id offset) `k.x` from range(2)")
-    names: Any = {"partition_column": "k.x.partition", "offset_column": "k.x.offset"}
+    frame = spark.sql("select 'sports' topic, struct(0 partition, id offset) k from range(2)")
+    names: Any = {"partition_column": "k.partition", "offset_column": "k.offset"}
 
     with pytest.raises(OptionError, match="empty name"):
         pyspark_segmentlog.audit(spark, tmp_path, "t", frame, **names)
@@ -145,4 +145,4 @@ def test_what_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="columns are"):
         found.missing(["nothing"])
     with pytest.raises(OptionError, match="findings"):
-        found.ranges("lost")
+        found.ranges("vanished")
