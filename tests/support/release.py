@@ -55,7 +55,8 @@ def check_contents(path: Path) -> str:
             rf"segmentlog/format/kernels/_compiled\.{each}\.so"
             for each in (_PLATFORMS if of_all else (".*",))
         ]
-        kept = r"(segmentlog|pyspark_segmentlog)/.*|pytest_segmentlog\.py|[^/]*\.dist-info/.*"
+        kept = r"(segmentlog|pyspark_segmentlog|[^/]*\.dist-info)/.*"
+        kept += r"|(pytest_segmentlog|segmentlog_command)\.py"
         others = [each for each in names if not re.fullmatch(kept, each)]
     else:
         with tarfile.open(path) as archive:
