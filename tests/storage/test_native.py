@@ -172,6 +172,7 @@ def test_a_build_asks_for_numba_where_it_can_be_had(
     hook = kind.__new__(kind)
     warned: list[str] = []
     hook.root = str(tmp_path)  # without a compiler
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # no earlier build has kept kernels
     hook.app = types.SimpleNamespace(display_warning=warned.append)
     monkeypatch.setattr(sys, "version_info", (*version, 0))
     monkeypatch.setattr(sys, "platform", "linux")

@@ -178,7 +178,8 @@ def format_in_python(value: bytes | None) -> str:
     """The format of a value, as the documents tell it."""
     if not value:
         return ""
-    if len(value) >= 5 and value[0] == 0 and value[1] < 0x80:
+    has_id = any(value[1:5]) or (len(value) > 9 and any(value[1:9]))  # no schema has the id 0
+    if len(value) >= 5 and value[0] == 0 and value[1] < 0x80 and has_id:
         return "registry"
     try:
         value.decode()

@@ -243,6 +243,12 @@ def test_an_iterator_that_its_own_thread_collects_is_closed() -> None:
     class Collecting:
         """A batch whose size is looked at while the lock is held."""
 
+        type = pa.int64()
+
+        @property
+        def columns(self) -> "list[Collecting]":
+            return [self]
+
         @property
         def nbytes(self) -> int:
             if is_dropped.is_set() and held:

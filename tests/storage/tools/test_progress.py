@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from bars_at_once import AT_ONCE
 from typer.testing import Result
 
 import segmentlog
@@ -26,18 +27,6 @@ def log_dir(tmp_path: Path) -> Path:
     copied = shutil.copytree(GOLDEN, tmp_path / "kafka")
     (copied / ".kafka_cleanshutdown").unlink()
     return copied
-
-
-#: The command line with a timer that has run out when it is started.
-AT_ONCE = """
-import threading
-class RunOut(threading.Timer):
-    def start(self):
-        self.function()
-threading.Timer = RunOut
-from segmentlog_command import main
-main()
-"""
 
 
 def run_on_a_terminal(*arguments: object) -> tuple[bytes, bytes]:

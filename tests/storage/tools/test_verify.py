@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from bars_at_once import AT_ONCE
 from damaged_starts import writable_copy
 from typer.testing import Result
 
@@ -362,7 +363,7 @@ def on_terminals(*arguments: str, stdout: int | None = None) -> tuple[bytes, byt
     """Standard output of a pipe, if `stdout` is a pipe, and the output of a terminal."""
     leader, follower = pty.openpty()
     with subprocess.Popen(
-        [sys.executable, "-m", "segmentlog", "verify", *arguments],
+        [sys.executable, "-c", AT_ONCE, "verify", *arguments],
         stdout=stdout or follower, stderr=follower, env=os.environ | {"TERM": "xterm"},
     ) as process:  # fmt: skip
         os.close(follower)

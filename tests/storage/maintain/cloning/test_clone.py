@@ -559,7 +559,7 @@ def test_places_of_several_tasks_are_those_of_one() -> None:
         ({"keep_offsets": True, "num_partitions": 3}, "leave out num_partitions"),
         ({"keep_offsets": True, "overwrite": True}, "leave out overwrite"),
         ({"transform": "mask"}, "give a function"),
-        ({"codec": "zstd"}, "give a Codec"),
+        ({"codec": "zst"}, "give a Codec"),
         ({"settings": {"retention": "1"}}, "no such topic setting"),
         ({"schema_ids": {1: "x"}}, "give old and new ids"),
         ({"schema_ids": {"x": "y"}}, "give old and new ids"),
