@@ -19,6 +19,7 @@ from quick_java import spark_variables
 from ready_worker import ready_python
 
 from pyspark_segmentlog import sail_session
+from segmentlog.tools import progress
 
 # A finding of Hypothesis belongs to the change that made it: CI draws the same examples each
 # time, other runs draw new ones.
@@ -195,6 +196,12 @@ def _shared_by(path: str) -> dict[str, str]:
 def pytest_unconfigure() -> None:
     """Let Python free modules that the connector has frozen, or DuckDB reports them as leaks."""
     gc.unfreeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_lines_of_progress() -> None:
+    """Commands in this process compare their whole output, however slow the machine is."""
+    progress._QUIET_SECONDS = float("inf")
 
 
 @pytest.fixture(scope="session")

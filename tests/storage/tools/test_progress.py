@@ -141,6 +141,7 @@ def test_lines_tell_of_the_progress_without_a_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A work that takes long writes its phase and its counts; a short one writes none."""
+    monkeypatch.setattr(progress, "_QUIET_SECONDS", 2.0)
     clock = iter([0.0, 1.0, 3.0, 4.0, 14.0])
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
     with progress.progress("verify", 9_000) as bar:
