@@ -19,6 +19,7 @@ from damaged_starts import (
     java_damages,
     predicted,
     second_disk,
+    several,
     writable_copy,
 )
 from kafka_here import Broker, JavaClient
@@ -87,6 +88,24 @@ def test_the_prediction_is_what_the_broker_does(
         expected[case.name] = broker.outcome(is_to_end=is_to_end)
         if expected[case.name] == "starts" and log.exists():
             assert size - cut == log.stat().st_size, case.name
+    assert expected == found
+
+
+@pytest.mark.parametrize("version", ["4.3.1", "3.9.2", "4.4.0"])
+def test_several_damages_at_once_are_predicted(tmp_path: Path, version: str) -> None:
+    """The worst of them decides; after a recovery that leaves no harm, the broker starts."""
+    base = filled(version, tmp_path)
+    found, expected = {}, {}
+    for seed in range(10):
+        broker = _Started(tmp_path / str(seed), version)
+        writable_copy(base, broker.log_dir)
+        cases = several(seed)
+        for case in cases:
+            damage(broker.log_dir, case)
+        steps = segmentlog.preflight(broker.log_dir)
+        name = ", ".join(each.name for each in cases)
+        found[name] = predicted(steps)
+        expected[name] = broker.outcome(is_to_end=found[name] == "refused")
     assert expected == found
 
 

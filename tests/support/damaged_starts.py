@@ -5,6 +5,7 @@ The tests of the preflight ask for a prediction; the tests with brokers also sta
 
 import json
 import os
+import random
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterator
@@ -89,6 +90,14 @@ def cases() -> Iterator[Case]:
         for each in DAMAGES:
             for is_clean in (True, False):
                 yield Case(file, each, is_clean)
+
+
+def several(seed: int) -> list[Case]:
+    """Damages of two to four files of one directory."""
+    rng = random.Random(seed)
+    is_clean = rng.random() < 0.5
+    files = rng.sample(FILES, rng.randint(2, 4))
+    return [Case(each, rng.choice(DAMAGES), is_clean) for each in files]
 
 
 def recorded(case: Case) -> str:

@@ -15,10 +15,8 @@ from functools import cached_property
 from typing import TypeAlias
 
 from segmentlog.errors import (
-    CorruptCheckpointError,
     LogDirectoryError,
     SegmentLogError,
-    UnsupportedFormatError,
 )
 from segmentlog.format.names import (
     CLEAN_SHUTDOWN_FILE,
@@ -28,7 +26,6 @@ from segmentlog.format.names import (
     partition_path,
 )
 from segmentlog.log.checkpoint import ReadCheckpoints
-from segmentlog.log.index_builder import rebuild_indexes
 from segmentlog.log.listing import (
     indexes_without_log,
     left_out,
@@ -37,10 +34,15 @@ from segmentlog.log.listing import (
     remove_indexes_without_log,
 )
 from segmentlog.log.segment import Segment, find_log_end
-from segmentlog.log.swaps import finish_swaps, has_swaps, keep_segment
-from segmentlog.log.walk import find_good_end
-from segmentlog.maintain.health.checkpoints import checkpoint_mends, log_start_mend
-from segmentlog.maintain.health.faults import StartStep, is_within
+from segmentlog.log.swaps import finish_swaps, has_swaps
+from segmentlog.maintain.health.checkpoints import (
+    checkpoint_faults,
+    entries_that_stay,
+    log_start_mend,
+)
+from segmentlog.maintain.health.faults import is_within
+from segmentlog.maintain.health.indexes import times_mend
+from segmentlog.maintain.health.kinds import Fault
 from segmentlog.maintain.health.leader_epochs import epochs_mend
 from segmentlog.maintain.health.mend import (
     Mend,
@@ -51,23 +53,22 @@ from segmentlog.maintain.health.mend import (
     Words,
     said,
 )
-from segmentlog.maintain.health.topic_ids import METADATA_TOPIC_ID, topic_id_of
+from segmentlog.maintain.health.snapshots import snapshot_faults
+from segmentlog.maintain.health.topic_ids import topic_id_mend
 from segmentlog.maintain.salvage import Salvage, plan_salvages, salvage
 from segmentlog.maintain.start.directories import BrokerStart
-from segmentlog.maintain.start.steps import snapshot_fault
-from segmentlog.model import LARGEST_LONG, METADATA_TOPIC, TopicPartition
+from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.reads.cluster_image import topic_ids_by_name
 from segmentlog.reads.log_directory import open_log_dir
-from segmentlog.reads.metadata_log import list_metadata_snapshots, metadata_path
+from segmentlog.reads.metadata_log import metadata_path
 from segmentlog.store.durable import create_file, do_together, remove_file, sync_directory
 from segmentlog.store.partitions import NamedPartition, list_partitions
-from segmentlog.store.readable import FileType, exists, is_directory
+from segmentlog.store.readable import FileType, is_directory
 from segmentlog.store.system_errors import FULL, storage_errors
 from segmentlog.txn.change import HeldDirectory
 from segmentlog.txn.guard import Fate, fate_of, list_guards
 from segmentlog.txn.recover_log import RecoveryPlan, first_unsplit, plan_recovery, recover_log
 from segmentlog.txn.state import State
-from segmentlog.txn.topics import write_topic_id
 
 _METADATA = TopicPartition(METADATA_TOPIC, 0)
 _MOST_RANGES = 5  #: of offsets, that a message names
@@ -118,13 +119,16 @@ class DirectoryRecovery:
         yield from self._run.steps(commits)
         if not self._run.goes_on_after(commits):
             return  # the logs are still as before the undo or the finish
+        is_clean = self._held.is_clean  # a mend that takes the mark away is no unclean stop
         mended: dict[str, Mapping[TopicPartition, int]] = {}
-        for path, mend in checkpoint_mends(self._directory, mended):
-            self._mended.add(path)
-            yield from self._run.steps(mend)
+        for fault in checkpoint_faults(self._directory, is_only=True):
+            if fault.mend is not None:
+                self._mended.add(fault.path)
+                name = os.path.basename(fault.path)
+                mended[name] = entries_that_stay(self._directory, name)
+                yield from self._run.steps(fault.mend())
         self._known = ReadCheckpoints(self._directory, mended)
         yield from self._metadata_log()
-        is_clean = self._held.is_clean
         # A broker recovers the log of the cluster's metadata at each start, by other rules.
         partitions = [
             each for each in list_partitions(self._directory)
@@ -176,45 +180,16 @@ class DirectoryRecovery:
 
     def _snapshots(self, log: "_OneLog") -> Iterator[Mend]:
         """Put damaged snapshots aside, if an older one and the log have the same records."""
-        damaged = []
-        for snapshot in reversed(list_metadata_snapshots(log.path)):
-            fault = snapshot_fault(snapshot.path)
-            if isinstance(fault, OSError | UnsupportedFormatError):
-                raise fault  # nothing shows that it is damaged
-            if fault is None:
-                break
-            damaged.append(snapshot)
-        else:
-            snapshot = None
-        if not damaged:
-            return
-        segments = list_segments(log.path)
-        begin = segments[0].base_offset if segments else 0
-        end = find_log_end(Segment(segments[-1], is_sealed=False)).offset if segments else 0
-        names = ", ".join(os.path.basename(each.path) for each in damaged)
-        self._mended.update(each.path for each in damaged)
-        # The log must have all that the damaged snapshot had and the older one lacks.
-        reaches = (0 if snapshot is None else snapshot.end_offset) >= begin
-        if not reaches or end < damaged[0].end_offset:
-            reason = (
-                f"its snapshot {names} is damaged, and its log from offset {begin} to {end} does "
-                "not join an older one: copy the directory from another controller or broker"
-            )
-            raise LogDirectoryError(log.path, reason)
+        for fault in snapshot_faults(log.path):
+            if fault.mend is not None:
+                self._run.quietly(self._begin)
+                yield fault.mend()
+            elif fault.has_harm:
+                raise LogDirectoryError(fault.path, f"{fault.evidence}; {fault.remedy}")
+            self._mended.add(fault.path)
 
-        def put_aside() -> list[str]:
-            self._begin()
-            kept = [keep_segment(each.path) for each in damaged]
-            sync_directory(log.path)
-            return kept
-
-        older = (
-            "the log is whole from its begin"
-            if snapshot is None
-            else (f"{os.path.basename(snapshot.path)} and the log have the same records")
-        )
-        words = (Tense("put", "would put"), f" {names} aside, which is damaged: {older}")
-        yield log.mend(log.step(RecoveryKind.SNAPSHOT_PUT_ASIDE), words, put_aside)
+    def _topic_id_of(self, topic: str) -> str | None:
+        return self._topic_ids.get(topic)
 
     @cached_property
     def _topic_ids(self) -> Mapping[str, str]:
@@ -224,35 +199,11 @@ class DirectoryRecovery:
 
     def _topic_id(self, log: "_OneLog") -> Iterator[Mend]:
         """Write the topic id of a log whose ``partition.metadata`` is damaged or missing."""
-        path = os.path.join(log.path, PARTITION_METADATA_FILE)
-        found = topic_id_of(path)
-        if isinstance(found, str):
-            return
-        is_of_metadata = log.topic_partition == _METADATA
-        topic_id = (
-            METADATA_TOPIC_ID if is_of_metadata else self._topic_ids.get(log.topic_partition.topic)
-        )
-        if topic_id is None:
-            if found is not None:
-                reason = f"{found[1]}, and there is no metadata of a cluster that has its topic id"
-                remedy = (
-                    "name the log directory with __cluster_metadata-0 (--metadata), or restore "
-                    "the file from another replica"
-                )
-                raise CorruptCheckpointError(path, 1, reason, remedy)
-            return
-        self._mended.add(path)
-
-        def write() -> None:
-            write_topic_id(log.path, topic_id)
-            sync_directory(log.path)
-
-        why = "it was missing" if found is None else found[1]
-        words = (
-            Tense("wrote", "would write"),
-            f" partition.metadata with topic id {topic_id} of the cluster's metadata: {why}",
-        )
-        yield log.mend(log.step(RecoveryKind.TOPIC_ID_WRITTEN), words, write)
+        step = log.step(RecoveryKind.TOPIC_ID_WRITTEN)
+        mend = topic_id_mend(step, log.name, self._topic_id_of)
+        if mend is not None:
+            self._mended.add(os.path.join(log.path, PARTITION_METADATA_FILE))
+            yield mend
 
     def _prepare(self, log: "_OneLog", *, is_clean: bool) -> None:
         """Plan the recovery of a log; finish its compaction, and mend the files beside it."""
@@ -299,7 +250,7 @@ class DirectoryRecovery:
             )  # fmt: skip
             log_start = plan.log_start
         yield from self._leader_epochs(log, plan, log_start)
-        yield from self._lost_times(log, plan, log_start)
+        yield from self._times(log, plan, log_start)
         if plan is None:
             active = Segment(list_segments(log.path)[-1], is_sealed=False)
             log.end_offset = find_log_end(active, committed_to, warns=False).offset
@@ -309,45 +260,17 @@ class DirectoryRecovery:
         self._begin()
         finish_swaps(path)
 
-    def _lost_times(
-        self, log: "_OneLog", plan: RecoveryPlan | None, log_start: int
-    ) -> Iterator[Mend]:
-        """Build indexes of times again that are missing, or end in zeros.
-
-        A starting broker does not, where the index of offsets is there.  Retention then goes by
-        the time of the file, or by 1970.
-        """
+    def _times(self, log: "_OneLog", plan: RecoveryPlan | None, log_start: int) -> Iterator[Mend]:
+        """Build indexes of times again; a planned recovery builds those that it reads."""
         segments = (
             [Segment(each, is_sealed=False) for each in list_segments(log.path)]
             if plan is None
-            else plan.segments[: plan.first]  # the planned recovery builds those of the others
+            else plan.segments[: plan.first]
         )
-        ends = [*(each.base_offset for each in segments[1:]), LARGEST_LONG]
-        lost = []
-        for each, end in zip(segments, ends, strict=False):
-            # Without an index of offsets, the start builds all three, that of transactions, too.
-            if not (each.size and end > log_start and exists(each.offset_index_path)):
-                continue
-            if exists(each.time_index_path) and not each.has_zeroed_times():
-                continue
-            # `verify` names the damage: where nothing has to be read, it is no failure here.  The
-            # other index leads around the damage.
-            with contextlib.suppress(UnsupportedFormatError):
-                if find_good_end(each, end).error is None:
-                    lost.append(each)
-        if not lost:
-            return
-
-        def build() -> None:
-            for each in lost:
-                rebuild_indexes(each, self._interval_bytes)
-
-        words = (
-            Tense("built", "would build"),
-            f" the indexes of {len(lost)} segment{'s' if len(lost) > 1 else ''} again: "
-            + _WRONG_TIMES,
-        )
-        yield log.mend(log.step(RecoveryKind.INDEXES_BUILT), words, build)
+        step = log.step(RecoveryKind.INDEXES_BUILT)
+        mend = times_mend(step, log.name, segments, log_start, self._interval_bytes)
+        if mend is not None:
+            yield mend
 
     def _leader_epochs(
         self, log: "_OneLog", plan: RecoveryPlan | None, log_start: int
@@ -441,7 +364,7 @@ class DirectoryRecovery:
         start = BrokerStart([self._directory], metadata_directory=self._metadata)
         harm = self._run.left(
             [
-                each for each in start.steps()
+                each for each in start.faults()
                 if each.has_harm and is_within(each.path, self._directory)
             ],
             self._mended,
@@ -455,16 +378,13 @@ class DirectoryRecovery:
             step = RecoveryStep(
                 RecoveryKind.NOT_MARKED, each.topic, each.partition, each.path, ""
             )  # fmt: skip
-            mend = Mend([(step, (*why, f": {each.path}: {each.message}"))], lambda: None)
+            mend = Mend([(step, (*why, f": {each.path}: {each.as_step().message}"))], lambda: None)
             yield from self._run.steps(mend)
         if not harm and not is_clean:
             yield from self._run.last(_mark(self._directory, self._mark))
 
 
 _MISSING = ": acknowledged records are missing"
-_WRONG_TIMES = (
-    "those of times were missing, or ended in zeros, by which retention would delete the segments"
-)
 
 
 class _Carried:
@@ -485,7 +405,7 @@ class _Carried:
         """Recover some logs; their syncs are made together: none has to be before another."""
         do_together(recover, logs)
 
-    def left(self, harm: list[StartStep], mended: Collection[str]) -> list[StartStep]:
+    def left(self, harm: list[Fault], mended: Collection[str]) -> list[Fault]:
         """Of the things that keep a broker from its start, those that are not mended."""
         return harm
 
@@ -508,7 +428,7 @@ class _Shown(_Carried):
         for each in logs:
             recover(each)
 
-    def left(self, harm: list[StartStep], mended: Collection[str]) -> list[StartStep]:
+    def left(self, harm: list[Fault], mended: Collection[str]) -> list[Fault]:
         return [each for each in harm if each.path not in mended]
 
     def last(self, plan: Plan) -> list[RecoveryStep]:

@@ -307,7 +307,33 @@ class LogDirectory:
         if topic_partition in self._copies:
             (_, first), *_, (_, last) = self._copies[topic_partition]
             raise _held_twice(topic_partition, first, last)
-        return self._open(topic_partition, *self._places[topic_partition])
+        log = self._open(topic_partition, *self._places[topic_partition])
+        self._warn_of_a_start_elsewhere(log)
+        return log
+
+    def _warn_of_a_start_elsewhere(self, log: Log) -> None:
+        """Say that a log was moved by hand, and that records that were deleted are read again.
+
+        They are what a broker serves.  The entry may also be of a topic that was deleted, so it
+        must not hide records.
+        """
+        own = os.path.dirname(log.path)
+        for each in self._whole if len(self._whole) > 1 else ():
+            starts = each.log_starts
+            if each.path == own or isinstance(starts, CorruptCheckpointError):
+                continue
+            if (found := starts.get(log.topic_partition, 0)) <= log.log_start_checkpoint:
+                continue
+            with contextlib.suppress(SegmentLogError, OSError):  # a read of the log reports that
+                if (begin := log.log_start_offset) < found:
+                    logger.warning(
+                        "%s: records from offset %d up to %d are read, but %s has the log start "
+                        "%d: if the log was moved from there, they were deleted; write the line "
+                        "'%s %d %d' into %s (and raise the count in its second line)",
+                        log.path, begin, found, os.path.join(each.path, LOG_START_CHECKPOINT),
+                        found, *log.topic_partition, found,
+                        os.path.join(own, LOG_START_CHECKPOINT),
+                    )  # fmt: skip
 
     def _state_of(self, parent: str) -> State:
         """The state of one of the log directories, at the moment at which it was opened."""

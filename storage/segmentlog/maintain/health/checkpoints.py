@@ -5,7 +5,9 @@ place of a number is another error, which a broker survives in one way for each 
 """
 
 import os
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import NamedTuple
 
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.format.names import (
@@ -16,68 +18,84 @@ from segmentlog.format.names import (
 )
 from segmentlog.log.checkpoint import read_offsets, readable_offsets, write_offsets
 from segmentlog.log.swaps import is_zeros, keep_tail
-from segmentlog.maintain.health.faults import StartAction, StartStep, legible, whole_file
+from segmentlog.maintain.health.faults import StartAction, legible, whole_file
 from segmentlog.maintain.health.java import CheckpointFault, checkpoint_fault
+from segmentlog.maintain.health.kinds import NO_LOG, Fault, FaultKind
 from segmentlog.maintain.health.mend import Mend, RecoveryKind, RecoveryStep, Tense
 from segmentlog.model import TopicPartition
 
-#: The checkpoints at the top of a log directory, and what is done without their entries.
-_WITHOUT = {
-    RECOVERY_POINT_CHECKPOINT: "all bytes of all logs are read, unless they were cleanly stopped",
-    LOG_START_CHECKPOINT: "other logs begin with their first segment, and records that "
-    "DeleteRecords has deleted there may be seen again",
-    HIGH_WATERMARK_CHECKPOINT: "reads of other logs end at their log ends, until a broker has "
-    "agreed with its replicas on a high watermark",
-    CLEANER_OFFSET_CHECKPOINT: "compaction begins again with the first segment of each log",
-}
+
+class _File(NamedTuple):
+    """A checkpoint of offsets.
+
+    `without`: what a start does if the file is removed.  `of_words`: what a broker does about a
+    line that has a word in place of a number, and what is lost.  `is_kept`: whether the entries of
+    whole lines do less harm than none.
+    """
+
+    kind: FaultKind
+    without: str
+    of_words: tuple[StartAction, str]
+    is_kept: bool
 
 
-#: The checkpoints of a log directory in the order of their reads, and the remedy for each.
-_REMEDIES = {
-    RECOVERY_POINT_CHECKPOINT: "remove the file: the start then reads each log from its beginning",
-    LOG_START_CHECKPOINT: "remove the file: records that DeleteRecords has deleted, and that are "
-    "still in a segment, are then served again",
-    HIGH_WATERMARK_CHECKPOINT: "remove the file: the start then sets each high watermark again",
-    CLEANER_OFFSET_CHECKPOINT: "remove the file: the cleaner then reads compacted logs from their "
-    "beginning",
-}
-
-#: What a broker does about a line that has a word in place of a number.
-_OF_WORDS = {
-    RECOVERY_POINT_CHECKPOINT: (StartAction.DROP, "the start reads each log from its beginning"),
-    LOG_START_CHECKPOINT: (StartAction.DROP, "records that were deleted are served again"),
-    HIGH_WATERMARK_CHECKPOINT: (
-        StartAction.UNSERVED, "the broker runs, and serves no log of this directory"
+#: The checkpoints of a log directory, in the order of their reads.
+_FILES = {
+    RECOVERY_POINT_CHECKPOINT: _File(
+        FaultKind.RECOVERY_POINTS, "the start then reads each log from its beginning",
+        (StartAction.DROP, "the start reads each log from its beginning"), is_kept=False,
     ),
-    CLEANER_OFFSET_CHECKPOINT: (StartAction.DROP, "no log of this directory is compacted"),
+    LOG_START_CHECKPOINT: _File(
+        FaultKind.LOG_STARTS,
+        "records that DeleteRecords has deleted, and that are still in a segment, are then served "
+        "again",
+        (StartAction.DROP, "records that were deleted are served again"), is_kept=True,
+    ),
+    HIGH_WATERMARK_CHECKPOINT: _File(
+        FaultKind.HIGH_WATERMARKS, "the start then sets each high watermark again",
+        (StartAction.UNSERVED, "the broker runs, and serves no log of this directory"),
+        is_kept=True,
+    ),
+    CLEANER_OFFSET_CHECKPOINT: _File(
+        FaultKind.CLEANED_ENDS, "the cleaner then reads compacted logs from their beginning",
+        (StartAction.DROP, "no log of this directory is compacted"), is_kept=False,
+    ),
 }  # fmt: skip
 
 
-def checkpoint_steps(directory: str, *, is_only: bool) -> Iterator[StartStep]:
-    """What a starting broker does about checkpoints that it does not take.
+def checkpoint_faults(directory: str, *, is_only: bool) -> Iterator[Fault]:
+    """The checkpoints that a starting broker does not take, or that are not read here.
 
     `is_only`: whether the broker has no other log directory.
     """
-    for name, remedy in _REMEDIES.items():
+    for name, file in _FILES.items():
         path = os.path.join(directory, name)
         try:
             fault = _fault(path)
+            is_noticed = fault is not None
+            if fault is None:
+                try:
+                    read_offsets(directory, name)
+                    continue
+                except CorruptCheckpointError as error:
+                    fault = CheckpointFault(error.line, error.reason)
         except OSError as error:
-            yield StartStep(
-                StartAction.OFFLINE, "", -1, path, error.strerror or str(error),
-                remedy="give the file to the user of the broker",
+            yield file.kind.of(
+                path, error.strerror or str(error), "give the file to the user of the broker"
             )  # fmt: skip
             continue
-        if fault is None:
-            continue
-        action, loss = StartAction.OFFLINE, ""
+        action, loss = file.kind.value.action, ""
         # A log that finds its directory offline ends the start.
-        if is_only and name in {RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT}:
+        if is_only and file.kind in {FaultKind.RECOVERY_POINTS, FaultKind.LOG_STARTS}:
             action = StartAction.REFUSE
         if fault.is_word:
-            action, loss = _OF_WORDS[name]
-        reason = f"line {fault.line}: {legible(fault.reason)}"
-        yield StartStep(action, "", -1, path, reason, loss, remedy)
+            action, loss = file.of_words
+        found = file.kind.at(
+            NO_LOG, path, f"line {fault.line}: {legible(fault.reason)}", loss,
+            f"segmentlog recover makes it readable again; or remove the file: {file.without}",
+            action=action, mend=partial(_replaced, directory, name, fault, file),
+        )  # fmt: skip
+        yield found if is_noticed else found._replace(action=None)
 
 
 def _fault(path: str) -> CheckpointFault | None:
@@ -98,52 +116,37 @@ def readable_starts(directory: str) -> Mapping[TopicPartition, int]:
         return {}
 
 
-def checkpoint_mends(
-    directory: str, mended: MutableMapping[str, Mapping[TopicPartition, int]]
-) -> Iterator[tuple[str, Mend]]:
-    """Make the damaged checkpoints readable again; `mended` takes their entries, by name.
+def entries_that_stay(directory: str, name: str) -> Mapping[TopicPartition, int]:
+    """The entries of a damaged checkpoint that a recovery keeps.
 
-    The damaged bytes stay beside them, and the entries of whole lines are used, except where none
-    at all do less harm than wrong ones: a lost recovery point only costs time.
+    Those of whole lines, except where none at all do less harm than wrong ones: a lost recovery
+    point only costs time.
     """
-    for name, without in _WITHOUT.items():
-        path = os.path.join(directory, name)
-        fault, found = _fault(path), dict[TopicPartition, int]()
-        is_kept = name in {HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT}
-        try:
-            if fault is None:
-                read_offsets(directory, name)
-                continue
-            found = dict(read_offsets(directory, name)) if is_kept else found
-        except CorruptCheckpointError as error:
-            fault = CheckpointFault(error.line, error.reason)
-            found = readable_offsets(directory, name) if is_kept else found
-        mended[name] = found
-        yield path, _replaced(directory, path, fault, found, without, is_kept=is_kept)
+    if not _FILES[name].is_kept:
+        return {}
+    try:
+        return dict(read_offsets(directory, name))
+    except CorruptCheckpointError:
+        return readable_offsets(directory, name)
 
 
-def _replaced(
-    directory: str,
-    path: str,
-    fault: CheckpointFault,
-    found: Mapping[TopicPartition, int],
-    without: str,
-    *,
-    is_kept: bool,
-) -> Mend:
-    name = os.path.basename(path)
+def _replaced(directory: str, name: str, fault: CheckpointFault, file: _File) -> Mend:
+    """Make a checkpoint readable again; the damaged bytes stay beside it."""
+    path = os.path.join(directory, name)
+    found = entries_that_stay(directory, name)
 
     def replace() -> list[str]:
         kept = [] if is_zeros(path, 0) else [keep_tail(path, 0)]
         write_offsets(directory, name, found)
         return kept
 
-    words: list[str | Tense] = [f"{name}, line {fault.line}: {fault.reason}; "]
-    if is_kept:
+    words: list[str | Tense] = [f"{name}, line {fault.line}: {legible(fault.reason)}; "]
+    if file.is_kept:
         entries = f"{len(found)} entr{'y' if len(found) == 1 else 'ies'} in whole lines "
         words += [entries, Tense("were", "would be"), " kept; "]
+    words.append(file.kind.value.after)
     step = RecoveryStep(RecoveryKind.CHECKPOINT_MENDED, "", -1, directory, "")
-    return Mend([(step, [*words, without])], replace, "; the damaged file is kept as ")
+    return Mend([(step, words)], replace, "; the damaged file is kept as ")
 
 
 def log_start_mend(

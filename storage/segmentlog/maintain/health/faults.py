@@ -60,7 +60,7 @@ class StartStep(NamedTuple):
     @property
     def has_harm(self) -> bool:
         """Whether the broker does not serve a log, or has removed its records."""
-        return self.action in _HARM
+        return self.action in HARM
 
     @property
     def message(self) -> str:
@@ -69,7 +69,8 @@ class StartStep(NamedTuple):
         return "; ".join(filter(None, (does, self.loss, self.remedy)))
 
 
-_HARM = {
+#: Actions after which a broker does not serve a log, or has removed its records.
+HARM = {
     StartAction.REFUSE, StartAction.OFFLINE, StartAction.UNSERVED, StartAction.STRAY,
     StartAction.EMPTY,
 }  # fmt: skip
@@ -86,11 +87,6 @@ _DOES: Mapping[StartAction, str] = {
 def is_within(path: str, directory: str) -> bool:
     """Whether a path is a directory, or lies in it, and not beside it under a longer name."""
     return os.path.join(path, "").startswith(os.path.join(directory, ""))
-
-
-def refused(path: str, reason: str, remedy: str) -> StartStep:
-    """A step that concerns a directory, and ends the start."""
-    return StartStep(StartAction.REFUSE, "", -1, path, reason, remedy=remedy)
 
 
 def legible(text: str) -> str:

@@ -8,7 +8,8 @@ release.
 from collections.abc import Iterator, Mapping
 
 from segmentlog.errors import OptionError
-from segmentlog.maintain.health.faults import StartAction, StartStep
+from segmentlog.maintain.health.faults import StartAction
+from segmentlog.maintain.health.kinds import Fault, FaultKind
 
 #: ``MetadataVersion.LATEST_PRODUCTION`` by release, which also knows later ones, and refuses them.
 _METADATA_VERSION = {
@@ -51,19 +52,20 @@ def levels_of(release: tuple[int, int], feature: str) -> tuple[int, int]:
     return 0, max(known, default=0)
 
 
-def feature_steps(
+def feature_faults(
     path: str, levels: Mapping[str, int], release: tuple[int, int] | None, version: str | None
-) -> Iterator[StartStep]:
+) -> Iterator[Fault]:
     """The features of the metadata in a directory that a release does not take."""
     if release is None:
         return
     if release not in _METADATA_VERSION:
         newest = ".".join(map(str, max(_METADATA_VERSION)))
-        yield StartStep(
-            StartAction.UNKNOWN, "", -1, path,
+        yield FaultKind.FEATURE.of(
+            path,
             f"the features that Kafka {version} takes are not known here (up to {newest}), and "
             "are not compared with those of the cluster",
-        )  # fmt: skip
+            action=StartAction.UNKNOWN,
+        )
         return
     for feature, found in sorted(levels.items()):
         least, most = levels_of(release, feature)
@@ -77,7 +79,6 @@ def feature_steps(
             remedy = (
                 "start a broker of Kafka 3.9 first, and raise the level with kafka-features.sh"
             )
-        yield StartStep(
-            StartAction.REFUSE, "", -1, path,
-            f"the cluster's {feature} is {found}, but Kafka {version} {knows}", remedy=remedy,
-        )  # fmt: skip
+        yield FaultKind.FEATURE.of(
+            path, f"the cluster's {feature} is {found}, but Kafka {version} {knows}", remedy
+        )

@@ -15,8 +15,9 @@ from segmentlog.errors import CorruptCheckpointError
 from segmentlog.format.messages.reader import uuid_text
 from segmentlog.format.names import META_PROPERTIES_FILE, PARTITION_METADATA_FILE
 from segmentlog.log.checkpoint import parse_properties
-from segmentlog.maintain.health.faults import StartAction, StartStep, refused, whole_file
+from segmentlog.maintain.health.faults import StartAction, whole_file
 from segmentlog.maintain.health.java import java_int
+from segmentlog.maintain.health.kinds import Fault, FaultKind
 from segmentlog.maintain.health.topic_ids import topic_id_of, uuid_fault
 from segmentlog.reads.cluster_image import Row
 from segmentlog.store.partitions import list_partitions
@@ -41,8 +42,8 @@ class Identity(NamedTuple):
         return os.path.dirname(self.path)
 
 
-def read_identity(directory: str, *, is_kraft: bool) -> Identity | StartStep:
-    """The ids of a directory, or the step that a broker takes for its file.
+def read_identity(directory: str, *, is_kraft: bool) -> Identity | Fault:
+    """The ids of a directory, or the fault of its file.
 
     A broker continues without a directory whose file is malformed, but not without a file or a
     node id.  `is_kraft`: whether the broker is known to be a KRaft node, which needs the id of its
@@ -56,14 +57,15 @@ def read_identity(directory: str, *, is_kraft: bool) -> Identity | StartStep:
         version = -1 if found is None else found
         if version not in (0, 1):
             fault = f"version {properties['version']!r} is neither 0 nor 1"
-            return StartStep(action, "", -1, path, fault)
+            return FaultKind.IDS.of(path, fault, action=action)
         key = "node.id" if version else "broker.id"
         node_id = None
         if key in properties:
             node_id = java_int(properties[key])
             if node_id is None:
                 fault = f"{key} {properties[key]!r} is no number"
-                return StartStep(action, "", -1, path, fault + _blanks(properties[key]))
+                fault += _blanks(properties[key])
+                return FaultKind.IDS.of(path, fault, action=action)
         cluster_id, directory_id = map(properties.get, ("cluster.id", "directory.id"))
         fault = ""
         if directory_id is not None and (reason := uuid_fault(directory_id)):
@@ -81,7 +83,7 @@ def read_identity(directory: str, *, is_kraft: bool) -> Identity | StartStep:
     except (CorruptCheckpointError, ValueError, OSError) as error:
         fault = f"the file cannot be read: {error}"
     if fault:
-        return StartStep(action, "", -1, path, fault)
+        return FaultKind.IDS.of(path, fault, action=action)
     return Identity(path, version, cluster_id, node_id, directory_id)
 
 
@@ -117,11 +119,11 @@ class Identities:
         if node_id is None and self.known:
             self.node_id = self.known[0].node_id
 
-    def steps(self) -> Iterator[StartStep]:
+    def faults(self) -> Iterator[Fault]:
         """Files that a broker does not take, and ids that do not go together."""
         known = self.known
         for directory, each in self.found.items():
-            if isinstance(each, StartStep):
+            if isinstance(each, Fault):
                 is_last = not known or directory == self._metadata_directory
                 action = StartAction.REFUSE if is_last else each.action
                 yield each._replace(action=action, remedy=self._right_ids(directory))
@@ -168,7 +170,7 @@ class Identities:
             )
         return remedy
 
-    def _disagreements(self) -> Iterator[StartStep]:
+    def _disagreements(self) -> Iterator[Fault]:
         seen = dict[str, str]()
         right = self._right_cluster()
         for each in self.known:
@@ -179,20 +181,20 @@ class Identities:
                         "its topic ids are those of this cluster: write the line "
                         f"cluster.id={right.cluster_id or ''} into the file"
                     )
-                yield refused(
+                yield FaultKind.IDS.of(
                     each.path,
                     f"cluster.id is {each.cluster_id}, but {right.path} has {right.cluster_id}",
                     remedy,
                 )
             if each.node_id != self.node_id:
-                yield refused(
+                yield FaultKind.IDS.of(
                     each.path, f"node.id is {each.node_id}, but {self.node_id} is expected",
                     "start the broker whose directory this is, with its node.id",
                 )  # fmt: skip
             if each.directory_id is None:
                 continue
             if (before := seen.setdefault(each.directory_id, each.path)) != each.path:
-                yield refused(
+                yield FaultKind.IDS.of(
                     each.path, f"directory.id {each.directory_id} is also in {before}",
                     "one of the directories is a copy: start the broker without the copy",
                 )  # fmt: skip

@@ -8,18 +8,19 @@ from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT
 from segmentlog.log.checkpoint import parse_leader_epochs
 from segmentlog.log.leader_epochs import EpochStarts
 from segmentlog.log.segment import Segment
-from segmentlog.maintain.health.faults import StartAction, StartStep, legible, whole_file
+from segmentlog.maintain.health.faults import StartAction, legible, whole_file
 from segmentlog.maintain.health.java import CheckpointFault, checkpoint_fault
+from segmentlog.maintain.health.kinds import Fault, FaultKind
 from segmentlog.maintain.health.mend import Mend, RecoveryKind, RecoveryStep, Tense
-from segmentlog.model import METADATA_TOPIC
+from segmentlog.model import METADATA_TOPIC, TopicPartition
 
-_REMEDY = "segmentlog recover builds the file again from the log"
+_REMEDY = f"segmentlog recover {FaultKind.LEADER_EPOCHS.value.mend}"
 
 
-def epochs_step(topic: str, partition: int, partition_path: str) -> Iterator[StartStep]:
-    """The step for a partition's ``leader-epoch-checkpoint`` that is not as a broker writes it."""
+def epochs_fault(where: TopicPartition, partition_path: str) -> Iterator[Fault]:
+    """The fault of a partition's ``leader-epoch-checkpoint`` that is not as a broker writes it."""
     path = os.path.join(partition_path, LEADER_EPOCH_CHECKPOINT)
-    action = StartAction.REFUSE if topic == METADATA_TOPIC else StartAction.OFFLINE
+    action = StartAction.REFUSE if where.topic == METADATA_TOPIC else StartAction.OFFLINE
     try:
         fault, entries = java_fault(path)
     except OSError as error:
@@ -34,13 +35,14 @@ def epochs_step(topic: str, partition: int, partition_path: str) -> Iterator[Sta
                 return
             action, reason = StartAction.REFUSE, contradiction.reason
             if all(min(each) >= 0 for each in entries):
-                yield StartStep(
-                    StartAction.DROP, topic, partition, path,
+                yield FaultKind.LEADER_EPOCHS.at(
+                    where, path,
                     f"{reason}: a starting broker drops the epochs that a later line contradicts",
                     "the offsets at which followers have to cut their copies off", _REMEDY,
+                    action=StartAction.DROP,
                 )  # fmt: skip
                 return
-    yield StartStep(action, topic, partition, path, reason, remedy=_REMEDY)
+    yield FaultKind.LEADER_EPOCHS.at(where, path, reason, remedy=_REMEDY, action=action)
 
 
 def java_fault(path: str) -> tuple[CheckpointFault | None, Sequence[tuple[int, int]]]:

@@ -1,11 +1,20 @@
 """The topic id of a partition: ``partition.metadata`` as a broker reads it, and what mends it."""
 
 import base64
+import os
 import re
+from collections.abc import Callable
 
 from segmentlog.errors import CorruptCheckpointError
+from segmentlog.format.names import PARTITION_METADATA_FILE
 from segmentlog.maintain.health.faults import StartAction, legible, whole_file
 from segmentlog.maintain.health.java import java_int, java_lines
+from segmentlog.maintain.health.mend import Mend, RecoveryStep, Tense
+from segmentlog.model import METADATA_TOPIC
+from segmentlog.store.durable import sync_directory
+from segmentlog.txn.topics import write_topic_id
+
+METADATA_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"  #: the same in all clusters
 
 
 def uuid_fault(text: str) -> str | None:
@@ -66,4 +75,37 @@ def _pair(line: str) -> list[str]:
     return words
 
 
-METADATA_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"  #: the same in all clusters
+def topic_id_mend(
+    step: RecoveryStep, name: str, id_of: Callable[[str], str | None]
+) -> Mend | None:
+    """Write the topic id of a log whose file is damaged or missing; None if it need not be.
+
+    `step`: without message.  `name`: of its directory.  `id_of`: a topic's id in the cluster's
+    metadata.  Raises `CorruptCheckpointError` if a damaged file has no known id.
+    """
+    path = os.path.join(step.path, PARTITION_METADATA_FILE)
+    found = topic_id_of(path)
+    if isinstance(found, str):
+        return None
+    topic_id = METADATA_TOPIC_ID if step.topic == METADATA_TOPIC else id_of(step.topic)
+    if topic_id is None:
+        if found is None:
+            return None
+        reason = f"{found[1]}, and there is no metadata of a cluster that has its topic id"
+        remedy = (
+            "name the log directory with __cluster_metadata-0 (--metadata), or restore the file "
+            "from another replica"
+        )
+        raise CorruptCheckpointError(path, 1, reason, remedy)
+
+    def write() -> None:
+        write_topic_id(step.path, topic_id)
+        sync_directory(step.path)
+
+    why = "it was missing" if found is None else found[1]
+    words = (
+        f"{name}: ",
+        Tense("wrote", "would write"),
+        f" partition.metadata with topic id {topic_id} of the cluster's metadata: {why}",
+    )
+    return Mend([(step, words)], write)

@@ -30,10 +30,12 @@ from segmentlog.format.names import (
 )
 from segmentlog.log.listing import list_segments
 from segmentlog.log.segment import Segment, find_log_end
-from segmentlog.maintain.health.checkpoints import checkpoint_steps, readable_starts
-from segmentlog.maintain.health.faults import StartAction, StartStep, is_within, refused
+from segmentlog.maintain.health.checkpoints import checkpoint_faults, readable_starts
+from segmentlog.maintain.health.faults import StartAction, is_within
 from segmentlog.maintain.health.identity import Identities, Identity, directory_id_of
+from segmentlog.maintain.health.kinds import Fault, FaultKind
 from segmentlog.maintain.health.topic_ids import topic_id_of
+from segmentlog.maintain.start.loading import LoadingDirectory
 from segmentlog.maintain.start.steps import MetadataStart
 from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.reads.cluster_image import Image, Row
@@ -80,13 +82,14 @@ class BrokerStart:
         self.metadata_directory = metadata_directory or next(iter(self._holders), None)
         # A directory that was formatted, and that no node has used.
         self._metadata = MetadataStart(self.metadata_directory or next(iter(formatted), ""))
+        self._loading: dict[str, LoadingDirectory] = {}
         self._is_old = False  #: a directory of a broker that ZooKeeper coordinates
         self._places: dict[str | None, str] = {}  #: log directories by their ids
         self._offline: set[str] = set()
 
     @property
     def image(self) -> Image | None:
-        """The state that the broker reads from the metadata, once `steps` has ended.
+        """The state that the broker reads from the metadata, once `faults` has ended.
 
         None if the metadata is not here, or cannot be read.
         """
@@ -94,7 +97,7 @@ class BrokerStart:
 
     @property
     def features(self) -> Mapping[str, int]:
-        """The levels of the cluster's features, once `steps` has ended."""
+        """The levels of the cluster's features, once `faults` has ended."""
         found = self.image.tables.get("features", {}) if self.image else {}
         return {
             name: row["feature_level"] for name, row in found.items()
@@ -102,39 +105,45 @@ class BrokerStart:
 
     @property
     def is_alone(self) -> bool:
-        """Whether the cluster is known to have no other node, once `steps` has ended."""
+        """Whether the cluster is known to have no other node, once `faults` has ended."""
         brokers = self.image.tables.get("brokers", {}) if self.image else {}
         is_voter = self._metadata.path is not None and self._metadata.is_alone(self._node_id)
         return is_voter and bool(brokers) and {*brokers} == {self._node_id}
 
-    def steps(self) -> Iterator[StartStep]:
-        """All that goes wrong, in the order of a broker's checks."""
-        yield from map(self.settled, self._steps())
+    def loading(self, directory: str) -> LoadingDirectory:
+        """A log directory whose logs are loaded: its checkpoints are read once."""
+        if directory not in self._loading:
+            self._loading[directory] = LoadingDirectory(directory)
+        return self._loading[directory]
 
-    def settled(self, step: StartStep) -> StartStep:
-        """A step with what comes of it: a broker ends if it has no log directory left.
+    def faults(self) -> Iterator[Fault]:
+        """All that goes wrong, in the order of a broker's checks."""
+        yield from map(self.settled, self._faults())
+
+    def settled(self, fault: Fault) -> Fault:
+        """A fault with what comes of it: a broker ends if it has no log directory left.
 
         It also ends without the directory that has the metadata of the cluster.
         """
         directory = next(
-            (each for each in self.directories if is_within(step.path, each)), None
+            (each for each in self.directories if is_within(fault.path, each)), None
         )  # fmt: skip
-        if step.action is not StartAction.OFFLINE or directory is None:
-            return step
+        if fault.action is not StartAction.OFFLINE or directory is None:
+            return fault
         self._offline.add(directory)
         if len(self.directories) == 1:
-            return step
+            return fault
         if directory == self.metadata_directory:
             why = "the directory also has the metadata of the cluster"
         elif self._offline == {*self.directories}:
             why = "no other log directory is left"
         else:
-            return step
-        return step._replace(action=StartAction.REFUSE, reason=f"{step.reason}; {why}")
+            return fault
+        return fault._replace(action=StartAction.REFUSE, evidence=f"{fault.evidence}; {why}")
 
-    def _steps(self) -> Iterator[StartStep]:
+    def _faults(self) -> Iterator[Fault]:
         metadata = [
-            refused(
+            FaultKind.METADATA_TWICE.of(
                 os.path.join(each, f"{METADATA_TOPIC}-0"),
                 f"the metadata of the cluster is expected in {self.metadata_directory} alone",
                 "move the older copy out of the log directories",
@@ -143,7 +152,7 @@ class BrokerStart:
             if each != self.metadata_directory
         ]
         if self._metadata.directory:  # it has the ids that a lost file has had
-            metadata += self._metadata.steps(
+            metadata += self._metadata.faults(
                 is_given=self._is_metadata_given, is_sole_controller=self._is_sole_controller
             )
         yield from self._meta_properties()
@@ -152,19 +161,22 @@ class BrokerStart:
             if is_of_a_broker(directory):
                 yield from _space(directory)
                 yield from _owners(directory)
-            yield from checkpoint_steps(directory, is_only=len(self.directories) == 1)
+            is_only = len(self.directories) == 1
+            for each in checkpoint_faults(directory, is_only=is_only):
+                if each.action is not None:
+                    yield each
             if is_of_a_broker(directory):
                 yield from self._names(directory)
         yield from self._partitions()
 
-    def _meta_properties(self) -> Iterator[StartStep]:
+    def _meta_properties(self) -> Iterator[Fault]:
         """Step 1: ids of the cluster, of the node and of the directories."""
         every = dict.fromkeys((*self.directories, *filter(None, [self.metadata_directory])))
         ids = Identities(
             filter(self._is_expected, every), self._node_id, lambda: self._rows,
             metadata_directory=self.metadata_directory, is_kraft=self._is_kraft,
         )  # fmt: skip
-        yield from ids.steps()
+        yield from ids.faults()
         self._node_id = ids.node_id
         is_old = bool(ids.known) and all(each.version == 0 for each in ids.known)
         self._is_old = is_old and not self._is_kraft
@@ -176,7 +188,7 @@ class BrokerStart:
 
         yield from self._sole_voter(ids.known)
 
-    def _sole_voter(self, known: Iterable[Identity]) -> Iterator[StartStep]:
+    def _sole_voter(self, known: Iterable[Identity]) -> Iterator[Fault]:
         """The only voter of a dynamic quorum votes with the directory id that it began with."""
         voters = self.image.tables.get("voters", {}).values() if self.image else ()
         own = next((each for each in known if each.directory == self.metadata_directory), None)
@@ -187,7 +199,7 @@ class BrokerStart:
             return
         expected = uuid_text(voter["directory_id"])
         if own.directory_id != expected:
-            yield refused(
+            yield FaultKind.IDS.of(
                 own.path,
                 f"directory.id is {own.directory_id}, but the only voter of the cluster's "
                 f"metadata is node {own.node_id} with the directory id {expected}: no leader is "
@@ -202,7 +214,7 @@ class BrokerStart:
         is_empty = not is_directory(directory) or not list_partitions(directory)
         return is_empty or any(map(is_of_a_broker, self.directories))
 
-    def _names(self, directory: str) -> Iterator[StartStep]:
+    def _names(self, directory: str) -> Iterator[Fault]:
         """Step 5: a broker takes each directory for that of a partition."""
         for name, kind in sorted(list_entries(directory)):
             path = os.path.join(directory, name)
@@ -210,19 +222,19 @@ class BrokerStart:
                 continue
             if name == CLEAN_SHUTDOWN_FILE:  # it is deleted, which fails only with entries in it
                 if list_names(path):
-                    yield StartStep(
-                        StartAction.OFFLINE, "", -1, path,
+                    yield FaultKind.MARK.of(
+                        path,
                         "is a directory with entries, which a broker cannot delete",
-                        remedy="remove the directory",
-                    )  # fmt: skip
+                        "remove the directory",
+                    )
             elif parse_partition_directory(name) is None and is_directory(path):
-                yield refused(
+                yield FaultKind.FOREIGN_DIRECTORY.of(
                     path, "is a directory whose name is not that of a partition",
                     "move it out of the log directory, or give the broker a directory below this "
                     "one in log.dirs",
                 )  # fmt: skip
 
-    def _partitions(self) -> Iterator[StartStep]:
+    def _partitions(self) -> Iterator[Fault]:
         """Step 6: the partitions that the cluster assigns to this broker."""
         served: dict[tuple[TopicPartition, DirectoryState], str] = {}
         there: set[TopicPartition] = set()
@@ -241,17 +253,17 @@ class BrokerStart:
                         by_id.setdefault(topic_id, []).append(each)
                 elif each.state == DirectoryState.DELETE:
                     deleted[each.topic_partition] = each.path
-                steps = [*self._partition(each, topic_id)]
-                yield from steps
-                if not any(step.action == StartAction.STRAY for step in steps):
+                faults = [*self._partition(each, topic_id)]
+                yield from faults
+                if not any(fault.action == StartAction.STRAY for fault in faults):
                     found = topic_id if isinstance(topic_id, str) else None
                     kept[each.topic_partition, each.state] = each.path, found
-                if steps or each.state in (DirectoryState.DELETE, DirectoryState.STRAY):
+                if faults or each.state in (DirectoryState.DELETE, DirectoryState.STRAY):
                     continue
                 before = served.setdefault((each.topic_partition, each.state), each.path)
                 if before != each.path:
-                    yield StartStep(
-                        StartAction.REFUSE, *each.topic_partition, each.path,
+                    yield FaultKind.TWICE.at(
+                        each.topic_partition, each.path,
                         f"{before} is the same partition",
                         remedy="move the older one out of the log directories",
                     )  # fmt: skip
@@ -270,8 +282,8 @@ class BrokerStart:
                 if len(by_id[other]) == len(by_id[right]):
                     continue  # one of them is wrong, but not known to be
                 for each in by_id[other]:
-                    yield self._stray(
-                        each, os.path.join(each.path, PARTITION_METADATA_FILE),
+                    yield _stray(
+                        FaultKind.TOPIC_ID, each, os.path.join(each.path, PARTITION_METADATA_FILE),
                         f"the topic id is {other}, but {len(by_id[right])} other partitions of "
                         f"the topic have {right}",
                         f"write the two lines 'version: 0' and 'topic_id: {right}' into the file",
@@ -284,7 +296,7 @@ class BrokerStart:
         topic_id: str | None,
         current: str | None,
         current_id: str | None,
-    ) -> Iterator[StartStep]:
+    ) -> Iterator[Fault]:
         """The fate of a copy that was on its way to its log directory when the broker stopped.
 
         If the metadata assigns the partition to this directory already, the broker gives the copy
@@ -305,8 +317,8 @@ class BrokerStart:
         if current and os.path.dirname(current) == own:
             if self.image is not None and assigned != own:
                 return
-            yield StartStep(
-                StartAction.REFUSE, *where, path,
+            yield FaultKind.FUTURE.at(
+                where, path,
                 f"a broker gives this copy the name {name}, because the cluster assigns the "
                 f"partition to {own}"
                 + ("" if self.image else " (if its metadata, which is not here, says so)")
@@ -316,25 +328,27 @@ class BrokerStart:
             )  # fmt: skip
         elif assigned == own and current and current_id == topic_id:
             is_whole = 0 <= end <= copy_end
-            yield StartStep(
-                StartAction.DELETE if is_whole else StartAction.EMPTY, *where, current,
+            yield FaultKind.FUTURE.at(
+                where, current,
                 f"the cluster assigns the log to {own}: a starting broker serves the copy {path}, "
                 f"and deletes this log after file.delete.delay.ms; {offsets}",
                 "" if is_whole else "the records that the copy does not have",
                 "" if is_whole else "move the copy out of the log directories",
+                action=StartAction.DELETE if is_whole else StartAction.EMPTY,
                 offset=begin, end_offset=end, n_bytes=n_bytes,
             )  # fmt: skip
         elif assigned and assigned != own and not current:
-            yield StartStep(
-                StartAction.EMPTY, *where, path,
+            yield FaultKind.FUTURE.at(
+                where, path,
                 f"the cluster assigns the log to {assigned}, where it is not: a starting broker "
                 "begins an empty log there, and cuts this copy off to it",
                 f"offsets [{begin}, {end}), {n_bytes} bytes",
                 f"move the directory to {os.path.join(assigned, name)} before the start",
+                action=StartAction.EMPTY,
                 offset=begin, end_offset=end, n_bytes=n_bytes,
             )  # fmt: skip
 
-    def _moved_starts(self) -> Iterator[StartStep]:
+    def _moved_starts(self) -> Iterator[Fault]:
         """Log starts in the checkpoint of another directory, where no broker looks for them."""
         there = list(filter(is_directory, self.directories))
         starts = {each: readable_starts(each) for each in there}
@@ -351,8 +365,8 @@ class BrokerStart:
                 if found <= first:
                     continue
                 right = os.path.join(own, LOG_START_CHECKPOINT)
-                yield StartStep(
-                    StartAction.DROP, *where, os.path.join(other, LOG_START_CHECKPOINT),
+                yield FaultKind.MOVED_START.at(
+                    where, os.path.join(other, LOG_START_CHECKPOINT),
                     f"the log start {found} of {where} is in this file, but the log is in {own}, "
                     "where the broker does not have it: it serves the records from offset "
                     f"{first} on again",
@@ -364,7 +378,7 @@ class BrokerStart:
 
     def _missing(
         self, there: Collection[TopicPartition], deleted: Mapping[TopicPartition, str]
-    ) -> Iterator[StartStep]:
+    ) -> Iterator[Fault]:
         """Logs that the cluster assigns to these directories, and that are not in them."""
         for where, topic_id in self._ids.items():
             row = self._rows[topic_id, where.partition]
@@ -384,8 +398,8 @@ class BrokerStart:
             )
             name = f"{where.topic}-{where.partition}"
             if path is None:
-                yield StartStep(
-                    StartAction.MISSING, *where, os.path.join(place or "", name),
+                yield FaultKind.LOG_GONE.at(
+                    where, os.path.join(place or "", name),
                     f"the cluster assigns the log to this broker, but it is not there: {new}",
                     "all records that it had" if is_sole else "",
                     "put the directory back from a backup or another replica before the start, "
@@ -393,8 +407,8 @@ class BrokerStart:
                 )  # fmt: skip
             elif topic_id_of(os.path.join(path, PARTITION_METADATA_FILE)) == topic_id:
                 n_bytes = sum(list_segments(path).sizes)
-                yield StartStep(
-                    StartAction.EMPTY, *where, path,
+                yield FaultKind.RENAMED.at(
+                    where, path,
                     f"the directory is renamed for deletion, but the cluster still has the topic: "
                     f"{new}",
                     f"{n_bytes} bytes of log", f"rename the directory to {name} before the start, "
@@ -403,7 +417,7 @@ class BrokerStart:
 
     def _partition(
         self, each: NamedPartition, found: str | tuple[StartAction, str] | None
-    ) -> Iterator[StartStep]:
+    ) -> Iterator[Fault]:
         """The fate of one partition; `found`: its topic id, as `topic_id_of` returns it."""
         where = each.topic_partition
         path = os.path.join(each.path, PARTITION_METADATA_FILE)
@@ -418,9 +432,11 @@ class BrokerStart:
                 remedy += ", as segmentlog recover does"
         if not isinstance(found, str):
             if found is not None:
-                yield StartStep(found[0], *where, path, found[1], remedy=remedy)
+                yield FaultKind.TOPIC_ID.at(
+                    where, path, found[1], remedy=remedy, action=found[0]
+                )  # fmt: skip
             elif not self._is_old and each.state in _SERVED:
-                yield self._stray(each, path, "the file is missing", remedy)
+                yield _stray(FaultKind.TOPIC_ID, each, path, "the file is missing", remedy)
             return
         if self.image is None or each.state not in _SERVED:
             return
@@ -440,7 +456,7 @@ class BrokerStart:
                 "otherwise the directory may be removed"
             )
             reason = f"the topic id is {found}, but {other}"
-            stray = self._stray(each, path, reason, remedy if right else deleted)
+            stray = _stray(FaultKind.TOPIC_ID, each, path, reason, remedy if right else deleted)
             if self._metadata.is_doubtful and not self._metadata.is_alone(self._node_id):
                 # The broker fetches the metadata before it decides about strays.
                 stray = stray._replace(
@@ -449,29 +465,21 @@ class BrokerStart:
                 )  # fmt: skip
             yield stray
         elif row["topic"] != where.topic:
-            yield StartStep(
-                StartAction.UNSERVED, *where, path,
+            yield FaultKind.TOPIC_ID.at(
+                where, path,
                 f"a broker does not serve the partition: the topic id {found} is that of topic "
                 f"{row['topic']}",
                 "partitions that the broker learns of together with it are not served either",
                 f"{remedy}, or rename the directory to {row['topic']}-{where.partition}",
+                action=StartAction.UNSERVED,
             )  # fmt: skip
         elif self._node_id is not None and self._node_id not in row["replicas"]:
-            yield self._stray(
-                each, each.path,
+            yield _stray(
+                FaultKind.REPLICA, each, each.path,
                 f"the replicas of the partition are on nodes {row['replicas']}, and not on "
                 f"{self._node_id}",
                 "the replica was moved away while the broker was down; another node has it",
             )  # fmt: skip
-
-    def _stray(self, each: NamedPartition, path: str, reason: str, remedy: str) -> StartStep:
-        n_bytes = sum(list_segments(each.path).sizes)
-        return StartStep(
-            StartAction.STRAY, *each.topic_partition, path, reason,
-            f"{n_bytes} bytes of log stay in the -stray directory, and are gone from the topic "
-            "unless another replica has them",
-            remedy, n_bytes=n_bytes,
-        )  # fmt: skip
 
     @cached_property
     def _rows(self) -> Mapping[tuple[str, int], Row]:
@@ -491,12 +499,22 @@ class BrokerStart:
         }
 
 
-def _lost(where: TopicPartition, row: Row, assigned: str, directories: Sequence[str]) -> StartStep:
+def _stray(kind: FaultKind, each: NamedPartition, path: str, reason: str, remedy: str) -> Fault:
+    n_bytes = sum(list_segments(each.path).sizes)
+    return kind.at(
+        each.topic_partition, path, reason,
+        f"{n_bytes} bytes of log stay in the -stray directory, and are gone from the topic "
+        "unless another replica has them",
+        remedy, action=StartAction.STRAY, n_bytes=n_bytes,
+    )  # fmt: skip
+
+
+def _lost(where: TopicPartition, row: Row, assigned: str, directories: Sequence[str]) -> Fault:
     """A log whose directory is none of the broker's: its disk was replaced, and formatted."""
     is_sole = len(row["replicas"]) == 1
     new = "" if is_sole else ", and fetches the records from another replica if it has them"
-    return StartStep(
-        StartAction.UNSERVED, *where, partition_path(directories[0], where),
+    return FaultKind.DISK_GONE.at(
+        where, partition_path(directories[0], where),
         f"the cluster assigns the log to the log directory with the id {assigned}, which is none "
         f"of these: up to Kafka 4.3, a broker begins an empty log in its place{new}; since 4.4, "
         "the log is not served",
@@ -525,19 +543,19 @@ def _first_offset(path: str) -> int:
     return 0
 
 
-def _space(directory: str) -> Iterator[StartStep]:
+def _space(directory: str) -> Iterator[Fault]:
     """A full disk: a broker writes checkpoints again while it starts."""
     found = os.statvfs(directory)
     if found.f_bavail or found.f_flag & os.ST_RDONLY or not found.f_blocks:
         return
-    yield StartStep(
-        StartAction.OFFLINE, "", -1, directory, "no space is left on its file system",
-        remedy="segmentlog usage names what takes the space; segmentlog retain and "
+    yield FaultKind.SPACE.of(
+        directory, "no space is left on its file system",
+        "segmentlog usage names what takes the space; segmentlog retain and "
         "delete-records free it",
     )  # fmt: skip
 
 
-def _owners(directory: str) -> Iterator[StartStep]:
+def _owners(directory: str) -> Iterator[Fault]:
     """Files that the owner of the directory, as whom a broker runs, may not open."""
     owner = owner_of(directory)
     if not owner.st_uid:
@@ -563,7 +581,8 @@ def _owners(directory: str) -> Iterator[StartStep]:
         place = shlex.quote(directory)
         (path, why), n_more = closed[0], len(closed) - 1
         more = f", and {n_more} more files" if n_more else ""
-        yield StartStep(
-            StartAction.OFFLINE, "", -1, path, why + more,
-            remedy=f"chown -R {owner.st_uid}:{owner.st_gid} {place} && chmod -R u+rwX {place}",
-        )  # fmt: skip
+        yield FaultKind.OWNERS.of(
+            path,
+            why + more,
+            f"chown -R {owner.st_uid}:{owner.st_gid} {place} && chmod -R u+rwX {place}",
+        )

@@ -23,6 +23,7 @@ from segmentlog.format.names import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
+    DirectoryState,
     FileKind,
     parse_segment_file,
 )
@@ -31,8 +32,10 @@ from segmentlog.log.indexes import read_transaction_index
 from segmentlog.log.listing import list_segments, not_opened
 from segmentlog.log.producer_snapshot import list_snapshots, read_snapshot, snapshot_path
 from segmentlog.log.segment import LogEnd, Segment, find_log_end
-from segmentlog.maintain.health.faults import StartAction, StartStep
-from segmentlog.maintain.health.leader_epochs import epochs_step
+from segmentlog.maintain.health.faults import StartAction
+from segmentlog.maintain.health.indexes import times_fault
+from segmentlog.maintain.health.kinds import Fault, FaultKind
+from segmentlog.maintain.health.leader_epochs import epochs_fault
 from segmentlog.model import TopicPartition
 from segmentlog.store.partitions import NamedPartition, list_partitions
 from segmentlog.store.readable import exists, is_directory, list_names, open_file, read_whole
@@ -96,15 +99,17 @@ class LogStart:
         below = [each for each in self._segments if each.base_offset <= self.recovery_point]
         return max(len(below) - 1, 0)
 
-    def steps(self) -> Iterator[StartStep]:
+    def faults(self) -> Iterator[Fault]:
         """All that goes wrong, and all that is lost; a cut of an unclean log is not among it.
 
         `segmentlog.maintain.recover_directory.plan_log` finds that cut.
         """
         yield from self._names()
-        yield from epochs_step(*self._where, self._path)
+        yield from epochs_fault(self._where, self._path)
         for path, base_offset, why in self.not_opened:
-            yield self._step(StartAction.OFFLINE, path, f"the file {why}", offset=base_offset)
+            yield FaultKind.NOT_OPENED.at(
+                self._where, path, f"the file {why}", offset=base_offset
+            )  # fmt: skip
         if self.not_opened:
             return
         yield from self._indexes()
@@ -115,19 +120,7 @@ class LogStart:
             yield from self._end(end)
         yield from self._what_is_forgotten()
 
-    def _step(
-        self,
-        action: StartAction,
-        path: str,
-        reason: str,
-        loss: str = "",
-        remedy: str = "",
-        **numbers: int,
-    ) -> StartStep:
-        topic, partition = self._where
-        return StartStep(action, topic, partition, path, reason, loss, remedy, **numbers)
-
-    def _names(self) -> Iterator[StartStep]:
+    def _names(self) -> Iterator[Fault]:
         """Files whose names begin with no offset: a broker cannot read their numbers."""
         for name in sorted(list_names(self._path)):
             if name.endswith(_NUMBERED) and parse_segment_file(name) is None:
@@ -135,19 +128,19 @@ class LogStart:
                 if head.isascii() and head.isdecimal() and int(head) < 1 << 63:
                     continue
                 if head[:1] == "-" and head[1:].isascii() and head[1:].isdecimal():
-                    yield self._step(
-                        StartAction.KEEP, os.path.join(self._path, name),
+                    yield FaultKind.NAME.at(
+                        self._where, os.path.join(self._path, name),
                         "the name begins with an offset below 0: a starting broker removes an "
                         "index or a snapshot, and makes an empty segment at the offset of a log",
-                        "", "move the file out of the directory",
+                        "", "move the file out of the directory", action=StartAction.KEEP,
                     )  # fmt: skip
                     continue
-                yield self._step(
-                    StartAction.REFUSE, os.path.join(self._path, name),
+                yield FaultKind.NAME.at(
+                    self._where, os.path.join(self._path, name),
                     "the name begins with no offset", "", "move the file out of the directory",
                 )  # fmt: skip
 
-    def _indexes(self) -> Iterator[StartStep]:
+    def _indexes(self) -> Iterator[Fault]:
         for each in self._segments:
             path = each.transaction_index_path
             try:
@@ -155,30 +148,30 @@ class LogStart:
                     pass
             except CorruptIndexError as error:
                 if "version" in error.reason and _first_version(path) > 0:
-                    yield self._step(
-                        StartAction.REFUSE, path, error.reason, "",
+                    yield FaultKind.TRANSACTIONS.at(
+                        self._where, path, error.reason, "",
                         "segmentlog reindex builds the file again from the log",
                         offset=each.base_offset,
                     )  # fmt: skip
             if not each.size:
                 continue
             if not exists(each.offset_index_path):
-                yield self._step(
-                    StartAction.REBUILD, each.offset_index_path,
+                yield FaultKind.INDEX_GONE.at(
+                    self._where, each.offset_index_path,
                     f"the index is missing: a starting broker reads all {each.size} bytes of the "
                     "segment to build it again",
                     n_bytes=each.size, offset=each.base_offset,
                 )  # fmt: skip
-            elif not exists(each.time_index_path) and self._is_clean:
-                yield self._step(
-                    StartAction.DROP, each.time_index_path,
+            elif self._is_clean and times_fault(each) is FaultKind.TIMES_GONE:
+                yield FaultKind.TIMES_GONE.at(
+                    self._where, each.time_index_path,
                     "the index of times is missing: a starting broker makes an empty one",
                     "look-ups by time begin at the segment, and retention uses the time of the "
                     "file",
                     "segmentlog recover builds it from the log", offset=each.base_offset,
                 )  # fmt: skip
 
-    def _zeroed_times(self, log_end: int) -> Iterator[StartStep]:
+    def _zeroed_times(self, log_end: int) -> Iterator[Fault]:
         """Indexes of times that end in zeros, and are not built again.
 
         A broker takes the last entry for the newest time (``LogSegment.largestTimestamp``).
@@ -186,10 +179,10 @@ class LogStart:
         trusted = self._segments[: None if self._is_clean else self._first_read]
         ends = [*(each.base_offset for each in self._segments[1:]), log_end]
         for each, end in zip(trusted, ends, strict=False):
-            if not (each.has_zeroed_times() and exists(each.offset_index_path)):
+            if times_fault(each) is not FaultKind.TIMES_ZEROED:
                 continue
-            yield self._step(
-                StartAction.TRUNCATE, each.time_index_path,
+            yield FaultKind.TIMES_ZEROED.at(
+                self._where, each.time_index_path,
                 "the index of times ends in zeros: a broker takes the newest record for one of "
                 "1970, and retention deletes the segment half a minute after the start, unless "
                 "retention.ms is -1",
@@ -198,7 +191,7 @@ class LogStart:
                 offset=each.base_offset, end_offset=end, n_bytes=each.size,
             )  # fmt: skip
 
-    def _splits(self, log_end: int) -> Iterator[StartStep]:
+    def _splits(self, log_end: int) -> Iterator[Fault]:
         """Segments whose indexes are built again, and cannot hold their offsets."""
         first = len(self._segments) if self._is_clean else self._first_read
         follows = [*(each.base_offset for each in self._segments[1:]), log_end]
@@ -210,8 +203,8 @@ class LogStart:
 
             end = find_good_end(each, after)
             if bases := [base_offset for _, base_offset in end.splits]:
-                yield self._step(
-                    StartAction.SPLIT, each.path,
+                yield FaultKind.FAR_OFFSETS.at(
+                    self._where, each.path,
                     "the offsets lie too far from the base offset for an index: a starting broker "
                     f"divides the segment at the offsets {', '.join(map(str, bases))}",
                     "", "segmentlog recover does the same", offset=each.base_offset,
@@ -220,7 +213,7 @@ class LogStart:
             if end.position < each.size and i >= first:
                 return  # the log ends here
 
-    def below_base(self, damaged: Collection[str]) -> Iterator[StartStep]:
+    def below_base(self, damaged: Collection[str]) -> Iterator[Fault]:
         """The first batch below the base offset of its segment, in a segment that is read.
 
         A broker takes it for one whose offset no index can hold, and finds nothing to split.
@@ -247,8 +240,8 @@ class LogStart:
                     if not (is_below := last < each.base_offset).any():
                         continue
                     row = int(is_below.argmax())
-                    yield self._step(
-                        StartAction.REFUSE, each.path,
+                    yield FaultKind.BELOW_BASE.at(
+                        self._where, each.path,
                         f"the batch at byte {batches.position_of(row)} has offset {last[row]}, "
                         f"below the base offset {each.base_offset} of its segment, and the start "
                         "reads this segment",
@@ -259,23 +252,23 @@ class LogStart:
                     )  # fmt: skip
                     return
 
-    def _end(self, end: LogEnd) -> Iterator[StartStep]:
+    def _end(self, end: LogEnd) -> Iterator[Fault]:
         """The end of the log, as a broker finds it, and the log start."""
         active = self._segments[-1]
         log_end = end.offset
         if self._is_clean:
             position, offset, fault = _end_by_lengths(active)
             if fault:
-                yield self._step(
-                    StartAction.REFUSE, active.path,
+                yield FaultKind.BAD_END.at(
+                    self._where, active.path,
                     f"the batch at byte {position} {fault}, and the directory is marked as "
                     "cleanly stopped, so that nothing is recovered",
                     "", "remove .kafka_cleanshutdown, and run segmentlog recover",
                     offset=end.offset,
                 )  # fmt: skip
             elif offset < end.offset:
-                yield self._step(
-                    StartAction.TRUNCATE, active.path,
+                yield FaultKind.SHORT_END.at(
+                    self._where, active.path,
                     f"a starting broker takes offset {offset} for the end of the log, because the "
                     "directory is marked as cleanly stopped and the end is found by the last "
                     "entry of the index",
@@ -286,8 +279,8 @@ class LogStart:
                 )  # fmt: skip
                 log_end = offset
             elif (left := active.size - end.position) and end.damaged_from is None:
-                yield self._step(
-                    StartAction.KEEP, active.path,
+                yield FaultKind.TAIL.at(
+                    self._where, active.path,
                     f"a starting broker leaves {left} bytes after the last batch in place, "
                     "because the directory is marked as cleanly stopped",
                     "new records follow these bytes, and cannot be read",
@@ -297,8 +290,8 @@ class LogStart:
         if log_end < self.log_start:
             n_bytes = sum(each.size for each in self._segments)
             first = self._segments[0].base_offset
-            yield self._step(
-                StartAction.EMPTY, self._path,
+            yield FaultKind.START_BEYOND.at(
+                self._where, self._path,
                 f"the log ends at offset {log_end}, but log-start-offset-checkpoint has "
                 f"{self.log_start}: the checkpoint is newer than the log, or the end of the log "
                 "is gone",
@@ -319,7 +312,7 @@ class LogStart:
                 continue
         return False
 
-    def _what_is_forgotten(self) -> Iterator[StartStep]:
+    def _what_is_forgotten(self) -> Iterator[Fault]:
         """Producers and leader epochs that a cleanly stopped log loses: nothing is read again."""
         if not self._is_clean or not any(each.size for each in self._segments):
             return
@@ -329,15 +322,15 @@ class LogStart:
             try:
                 read_snapshot(path)
             except CorruptIndexError as error:
-                yield self._step(
-                    StartAction.DROP, path,
+                yield FaultKind.PRODUCERS.at(
+                    self._where, path,
                     f"a starting broker removes the snapshot and reads the log instead: "
                     f"{error.reason}",
                     offset=offset,
                 )  # fmt: skip
         if not offsets and self._has_producers():
-            yield self._step(
-                StartAction.DROP, self._path,
+            yield FaultKind.PRODUCERS.at(
+                self._where, self._path,
                 "no producer snapshot is there: a starting broker begins with an empty one",
                 "the sequences of idempotent producers, and open transactions: a repeated batch "
                 "is then taken for a new one",
@@ -349,12 +342,13 @@ class LogStart:
         except ValueError:  # a step has said so
             return
         if not epochs:
-            yield self._step(
-                StartAction.DROP, path,
+            yield FaultKind.LEADER_EPOCHS.at(
+                self._where, path,
                 "no leader epoch is there: a cleanly stopped log does not get them back",
                 "the offsets at which followers have to cut their copies off",
                 "remove .kafka_cleanshutdown and the partition's recovery point: the start then "
                 "reads the log",
+                action=StartAction.DROP,
             )  # fmt: skip
 
 
@@ -408,6 +402,14 @@ class LoadingDirectory:
         """The loading of one of its logs."""
         point, log_start = (each.get(topic_partition, 0) for each in (self._points, self._starts))
         return LogStart(topic_partition, path, log_start, point, is_clean=self.is_clean)
+
+    def served(self, topics: Collection[str] = ()) -> list[NamedPartition]:
+        """The directories of logs that it then serves, or copies to another log directory."""
+        states = {DirectoryState.CURRENT, DirectoryState.FUTURE}
+        return [
+            each for each in self.partitions()
+            if each.state in states and (not topics or each.topic_partition.topic in topics)
+        ]  # fmt: skip
 
     def partitions(self) -> list[NamedPartition]:
         """The directories of logs that a broker loads, but for the cluster's metadata."""

@@ -30,7 +30,8 @@ from segmentlog.format.names import (
 from segmentlog.log.checkpoint import read_properties
 from segmentlog.log.listing import left_out, list_segments
 from segmentlog.maintain.health.faults import StartAction, StartStep
-from segmentlog.maintain.health.features import feature_steps, release_of
+from segmentlog.maintain.health.features import feature_faults, release_of
+from segmentlog.maintain.health.kinds import NO_LOG, Fault, FaultKind
 from segmentlog.maintain.retain import plan_retention
 from segmentlog.maintain.start.directories import BrokerStart
 from segmentlog.maintain.start.loading import LoadingDirectory
@@ -44,51 +45,47 @@ from segmentlog.store.readable import is_directory, is_file, list_names
 from segmentlog.store.system_errors import in_words, storage_errors
 
 
-def directory_steps(
+def directory_faults(
     start: BrokerStart, topics: Collection[str] = (), partitions: Collection[int] = ()
-) -> Iterator[StartStep]:
+) -> Iterator[Fault]:
     """The actions of a start on whole directories, and the things that earlier stops have left.
 
     `topics`, `partitions`: whose logs are looked at; all if empty.  The metadata is always looked
     at.
     """
 
-    def is_chosen(step: StartStep) -> bool:
-        if not step.topic or step.topic == METADATA_TOPIC:
+    def is_chosen(fault: Fault) -> bool:
+        if not fault.topic or fault.topic == METADATA_TOPIC:
             return True
-        return (not topics or step.topic in topics) and (
-            not partitions or step.partition in partitions
+        return (not topics or fault.topic in topics) and (
+            not partitions or fault.partition in partitions
         )
 
-    yield from filter(is_chosen, start.steps())
+    yield from filter(is_chosen, start.faults())
     for path in filter(is_of_a_broker, filter(is_directory, start.directories)):
-        loading = LoadingDirectory(path)
+        loading = start.loading(path)
         if not loading.is_clean:
             yield _unclean(loading)
         yield from filter(is_chosen, _leftovers(loading))
 
 
-def _unclean(loading: LoadingDirectory) -> StartStep:
-    logs = [
-        each
-        for each in loading.partitions()
-        if each.state in (DirectoryState.CURRENT, DirectoryState.FUTURE)
-    ]
+def _unclean(loading: LoadingDirectory) -> Fault:
+    logs = loading.served()
     sizes = []
     for each in logs:
         with contextlib.suppress(LogDirectoryError, OSError):  # which is reported with its log
             sizes.append(loading.log(each.topic_partition, each.path).bytes_to_recover)
-    return StartStep(
-        StartAction.RECOVER, "", -1, loading.path,
+    return FaultKind.UNCLEAN.at(
+        NO_LOG, loading.path,
         "the directory was not cleanly stopped, or is in use: a starting broker reads "
         f"{sum(sizes)} bytes of {len(logs)} logs from their recovery points on, cuts each log at "
         "its first bad batch, and builds the indexes of these bytes again",
-        remedy="segmentlog recover does the same before the start, and keeps what it cuts off",
+        remedy=f"segmentlog recover {FaultKind.UNCLEAN.value.mend}",
         n_bytes=sum(sizes),
     )  # fmt: skip
 
 
-def _leftovers(loading: LoadingDirectory) -> Iterator[StartStep]:
+def _leftovers(loading: LoadingDirectory) -> Iterator[Fault]:
     """Logs and files that are no longer served: who removes them, and when."""
     for each in loading.partitions():
         try:
@@ -96,15 +93,15 @@ def _leftovers(loading: LoadingDirectory) -> Iterator[StartStep]:
         except (LogDirectoryError, OSError):  # which is reported where the log is loaded
             continue
         if each.state == DirectoryState.DELETE:
-            yield StartStep(
-                StartAction.DELETE, *each.topic_partition, each.path,
+            yield FaultKind.LEFTOVERS.at(
+                each.topic_partition, each.path,
                 f"a deleted partition with {size} bytes of log: a broker removes it "
                 "file.delete.delay.ms after its start",
-                n_bytes=size,
+                action=StartAction.DELETE, n_bytes=size,
             )  # fmt: skip
         elif each.state == DirectoryState.STRAY:
-            yield StartStep(
-                StartAction.KEEP, *each.topic_partition, each.path,
+            yield FaultKind.LEFTOVERS.at(
+                each.topic_partition, each.path,
                 f"a stray partition with {size} bytes of log, which an earlier start has put "
                 "aside: no broker serves it or removes it",
                 remedy="if its records are still needed, see segmentlog restore",
@@ -114,8 +111,8 @@ def _leftovers(loading: LoadingDirectory) -> Iterator[StartStep]:
             names = list_names(each.path)
             broken = [name for name in names if name.endswith(".broken")]
             if broken:
-                yield StartStep(
-                    StartAction.KEEP, *each.topic_partition, each.path,
+                yield FaultKind.LEFTOVERS.at(
+                    each.topic_partition, each.path,
                     f"{len(broken)} .broken files keep bytes that a recovery has cut off; a "
                     "broker leaves them",
                 )  # fmt: skip
@@ -124,10 +121,11 @@ def _leftovers(loading: LoadingDirectory) -> Iterator[StartStep]:
                 if (parsed := parse_segment_file(name)) and parsed.state == FileState.DELETED
             ]  # fmt: skip
             if deleted:
-                yield StartStep(
-                    StartAction.DELETE, *each.topic_partition, each.path,
+                yield FaultKind.LEFTOVERS.at(
+                    each.topic_partition, each.path,
                     f"{len(deleted)} deleted {'file' if len(deleted) == 1 else 'files'} "
                     "(.deleted): a starting broker removes them",
+                    action=StartAction.DELETE,
                 )  # fmt: skip
 
 
@@ -205,8 +203,8 @@ def preflight(
         is_all=True,
     )
 
-    def steps() -> Iterator[StartStep]:
-        first = [*directory_steps(start, names)]  # they read the metadata
+    def faults() -> Iterator[Fault]:
+        first = [*directory_faults(start, names)]  # they read the metadata
         there = [
             each for each in directories
             if is_directory(each) and (is_of_a_broker(each) or list_partitions(each))
@@ -220,27 +218,27 @@ def preflight(
             if name not in held:
                 open_log_dir(*there).log(name, -1)  # raises, and names the nearest topic
         yield from first
-        yield from feature_steps(
+        yield from feature_faults(
             str(start.metadata_directory or directories[0]), start.features, release, kafka_version
         )
         for each in there:
-            yield from map(start.settled, _log_steps(each, names))
+            yield from map(start.settled, _log_faults(start.loading(each), names))
         for each in there:
             yield from _retention(each, names, start.metadata_directory, server_properties)
         if start.image is None:
-            yield StartStep(
-                StartAction.UNKNOWN, "", -1, directories[0],
+            yield FaultKind.METADATA_UNREAD.at(
+                NO_LOG, directories[0],
                 "the cluster's metadata cannot be read here, so that it is not known which "
                 "partitions a start would rename to -stray",
                 remedy="name the log directory that holds __cluster_metadata-0 (--metadata-dir)",
             )  # fmt: skip
         if not start.is_alone:
             for name, what in _BEYOND_THESE_DISKS.items():
-                yield StartStep(StartAction.UNKNOWN, "", -1, directories[0], f"{name}: {what}")
+                yield FaultKind.ELSEWHERE.of(directories[0], f"{name}: {what}")
 
     found = []
-    for step in steps():
-        found.append(step)
+    for fault in faults():
+        found.append(step := fault.as_step())
         on_step(step)
     return found
 
@@ -286,17 +284,14 @@ def _topics(start: BrokerStart) -> Iterable[Mapping[str, str]]:
     return start.image.tables.get("topics", {}).values() if start.image else ()
 
 
-def _log_steps(directory: str, topics: Collection[str]) -> Iterator[StartStep]:
+def _log_faults(loading: LoadingDirectory, topics: Collection[str]) -> Iterator[Fault]:
     from segmentlog.maintain.recover_directory import plan_log  # the compiled kernels load here
 
-    loading, opened = LoadingDirectory(directory), open_log_dir(directory)
-    for each in loading.partitions():
-        is_served = each.state in (DirectoryState.CURRENT, DirectoryState.FUTURE)
-        if not is_served or (topics and each.topic_partition.topic not in topics):
-            continue
+    opened = open_log_dir(loading.path)
+    for each in loading.served(topics):
         try:
             log = loading.log(each.topic_partition, each.path)
-            yield from log.steps()
+            yield from log.faults()
             if log.not_opened:
                 continue
             lost_segments: Sequence[LostSegments] = ()
@@ -306,8 +301,8 @@ def _log_steps(directory: str, topics: Collection[str]) -> Iterator[StartStep]:
             for lost in lost_segments:
                 if isinstance(lost, EmptiedSegment):  # a start leaves its files as they are
                     continue
-                yield StartStep(
-                    StartAction.DELETE, *each.topic_partition, each.path,
+                yield FaultKind.SEGMENTS_GONE.at(
+                    each.topic_partition, each.path,
                     f"{lost}: a starting broker removes the index, the only sign of the loss",
                     remedy="put the segment back from another replica or a backup first",
                     offset=lost.start_offset, end_offset=lost.end_offset,
@@ -318,8 +313,8 @@ def _log_steps(directory: str, topics: Collection[str]) -> Iterator[StartStep]:
                 is_file(at) for at, *_ in left_out(each.path)
             )
             if promised > 0 and is_empty:
-                yield StartStep(
-                    StartAction.MISSING, *each.topic_partition, each.path,
+                yield FaultKind.NO_SEGMENT.at(
+                    each.topic_partition, each.path,
                     "the directory has no segment: a starting broker begins an empty log",
                     f"all records up to the high watermark {promised}",
                     "put the segments back from a backup or another replica before the start",
@@ -336,8 +331,8 @@ def _log_steps(directory: str, topics: Collection[str]) -> Iterator[StartStep]:
         except (SegmentLogError, OSError) as error:
             yield _undecided(each, error)
             continue
-        yield StartStep(
-            StartAction.RECOVER, *each.topic_partition, each.path,
+        yield FaultKind.RECOVERED.at(
+            each.topic_partition, each.path,
             f"a starting broker reads {log.bytes_to_recover} bytes from the recovery point on",
             n_bytes=log.bytes_to_recover,
         )  # fmt: skip
@@ -359,16 +354,16 @@ def _log_steps(directory: str, topics: Collection[str]) -> Iterator[StartStep]:
                     "restore the damaged file from another replica; segmentlog recover "
                     "--on-corrupt-batch skip keeps the good batches after the damage"
                 )
-            yield StartStep(
-                StartAction.TRUNCATE, *each.topic_partition, each.path, reason, plan.loss, remedy,
+            yield FaultKind.BAD_BATCH.at(
+                each.topic_partition, each.path, reason, plan.loss, remedy,
                 offset=plan.end_offset, end_offset=max(plan.lost_to, committed_to),
                 n_bytes=plan.n_cut_bytes,
             )  # fmt: skip
 
 
-def _undecided(each: NamedPartition, error: SegmentLogError | OSError) -> StartStep:
-    return StartStep(
-        StartAction.UNKNOWN, *each.topic_partition, each.path,
+def _undecided(each: NamedPartition, error: SegmentLogError | OSError) -> Fault:
+    return FaultKind.UNREAD.at(
+        each.topic_partition, each.path,
         f"the start of this log cannot be decided: {in_words(error)}",
     )  # fmt: skip
 
@@ -378,17 +373,18 @@ def _retention(
     topics: Collection[str],
     metadata_directory: str | None,
     server_properties: str | os.PathLike[str] | None,
-) -> Iterator[StartStep]:
+) -> Iterator[Fault]:
     """Segments that are due: a broker removes them half a minute after its start."""
     try:
         settings = DirectorySettings.read(
             directory, None, metadata_directory, server_properties, kafka_defaults=True
         )
     except SegmentLogError as error:
-        yield StartStep(
-            StartAction.UNKNOWN, "", -1, directory,
+        yield FaultKind.EXPIRED.at(
+            NO_LOG, directory,
             f"the segments that retention removes are not known, because the settings of topics "
             f"cannot be read: {error}",
+            action=StartAction.UNKNOWN,
         )  # fmt: skip
         return
     now_ms = int(time.time() * 1000)
@@ -400,9 +396,10 @@ def _retention(
             log = opened.log(*each)
             expired = plan_retention(log, settings.config(each.topic), now_ms)
         except (SegmentLogError, OSError) as error:
-            yield StartStep(
-                StartAction.UNKNOWN, *each, os.path.join(directory, str(each)),
+            yield FaultKind.EXPIRED.at(
+                each, os.path.join(directory, str(each)),
                 f"the segments that retention removes are not known: {in_words(error)}",
+                action=StartAction.UNKNOWN,
             )  # fmt: skip
             continue
         if not expired:
@@ -412,8 +409,8 @@ def _retention(
         why = ", ".join(sorted({removed.reason for removed in expired}))
         if server_properties is None:
             why += "; by Kafka's defaults, where the cluster's metadata has no setting"
-        yield StartStep(
-            StartAction.DELETE, *each, log.path,
+        yield FaultKind.EXPIRED.at(
+            each, log.path,
             f"retention ({why}) removes {len(expired)} "
             f"segment{'s' * (len(expired) > 1)} half a minute after the start",
             f"offsets [{first}, {end}), {n_bytes} bytes",

@@ -11,15 +11,12 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from segmentlog.errors import (
     CorruptCheckpointError,
-    CorruptLogError,
     LogDirectoryError,
     SegmentLogError,
-    TruncatedBatchError,
-    UnsupportedFormatError,
 )
 from segmentlog.format.names import (
     BOOTSTRAP_FILE,
@@ -28,25 +25,32 @@ from segmentlog.format.names import (
 )
 from segmentlog.log.checkpoint import read_leader_epochs
 from segmentlog.log.listing import list_segments
-from segmentlog.maintain.health.faults import StartAction, StartStep, legible, refused, whole_file
-from segmentlog.maintain.health.leader_epochs import epochs_step
+from segmentlog.maintain.health.faults import StartAction, legible, whole_file
+from segmentlog.maintain.health.kinds import Fault, FaultKind
+from segmentlog.maintain.health.leader_epochs import epochs_fault
+from segmentlog.maintain.health.snapshots import (
+    end_of,
+    fault_in_words,
+    snapshot_fault,
+    snapshot_faults,
+)
 from segmentlog.maintain.health.topic_ids import METADATA_TOPIC_ID, topic_id_of
-from segmentlog.model import METADATA_TOPIC
+from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.reads.cluster_image import RECORDS, Image
 from segmentlog.reads.metadata_log import (
     Snapshot,
-    is_whole,
     list_metadata_snapshots,
     metadata_path,
     read_metadata,
     read_snapshot,
 )
-from segmentlog.store.readable import is_file, list_names, open_file, status_of
+from segmentlog.store.readable import is_file, list_names
 from segmentlog.store.system_errors import in_words
 
 _QUORUM_STATE = "quorum-state"
 _SNAPSHOT = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint")
 _SNAPSHOT_LIKE = re.compile(r"\.checkpoint(\.part|\.deleted)?$")
+_METADATA = TopicPartition(METADATA_TOPIC, 0)
 _BACKUP = "put the directory back from another controller or a backup"
 
 
@@ -54,7 +58,7 @@ class MetadataStart:
     """The metadata that a starting broker reads.
 
     `directory`: the log directory that holds it, or should hold it.  `image`: the state that the
-    broker reads, once `steps` has ended; None if the metadata is not here, or cannot be read.
+    broker reads, once `faults` has ended; None if the metadata is not here, or cannot be read.
     `is_doubtful`: whether the log is damaged, so that the image may be old.
     """
 
@@ -65,7 +69,7 @@ class MetadataStart:
         self.is_doubtful = False
         self.formatted: dict[str, int] = {}  #: features of a directory that no node has used
 
-    def steps(self, *, is_given: bool, is_sole_controller: bool) -> Iterator[StartStep]:
+    def faults(self, *, is_given: bool, is_sole_controller: bool) -> Iterator[Fault]:
         """All that goes wrong.
 
         `is_given`: whether the directory was named as that of the metadata.
@@ -75,39 +79,40 @@ class MetadataStart:
         if self.path is not None:
             is_readable = True
             try:
-                for step in (*self._small_files(self.path), *self._snapshots(self.path)):
-                    is_readable &= not step.has_harm
-                    yield step
+                for fault in (*self._small_files(self.path), *snapshot_faults(self.path)):
+                    is_readable &= not fault.has_harm
+                    yield fault
                 yield from self._log(self.path, is_readable=is_readable)
             except (LogDirectoryError, OSError) as error:
-                yield _step(
-                    StartAction.UNKNOWN, self.path,
+                yield FaultKind.METADATA_UNREAD.at(
+                    _METADATA, self.path,
                     f"the metadata of the cluster cannot be read: {in_words(error)}",
                 )  # fmt: skip
         elif is_sole_controller:
             self.image = Image()
-            yield _step(
-                StartAction.MISSING, self.directory,
+            yield FaultKind.METADATA_GONE.at(
+                _METADATA, self.directory,
                 "there is no __cluster_metadata-0, and the broker is the only controller: it "
                 "begins a new cluster, without any topic",
                 "all topics and settings", "put the directory back from a backup before the start",
             )  # fmt: skip
         elif is_given:
-            yield _step(
-                StartAction.UNKNOWN, self.directory,
+            yield FaultKind.METADATA_GONE.at(
+                _METADATA, self.directory,
                 "there is no __cluster_metadata-0: a broker that is also the only controller "
                 "begins a new cluster, and renames all partitions to -stray; another broker "
                 "fetches the metadata from the controllers",
                 remedy="put the directory back from a backup before the start",
+                action=StartAction.UNKNOWN,
             )  # fmt: skip
 
-    def _bootstrap(self) -> Iterator[StartStep]:
+    def _bootstrap(self) -> Iterator[Fault]:
         """Step 2: the metadata that a new cluster begins with; read at each start, if there."""
         path = os.path.join(self.directory, BOOTSTRAP_FILE)
         if not is_file(path):
             return
         damage = snapshot_fault(path)
-        fault = "" if damage is None else _in_words(damage)
+        fault = "" if damage is None else fault_in_words(damage)
         if damage is None:
             try:
                 for each in read_snapshot(path, ["FeatureLevelRecord"]):
@@ -117,13 +122,13 @@ class MetadataStart:
                 fault = "it has no metadata.version"
             except (SegmentLogError, ValueError) as error:
                 fault = str(error)
-        yield refused(
+        yield FaultKind.BOOTSTRAP.of(
             path, fault,
             "remove the file if __cluster_metadata-0 is sound: a start reads it, but needs it "
             "only for a new cluster",
         )  # fmt: skip
 
-    def _small_files(self, path: str) -> Iterator[StartStep]:
+    def _small_files(self, path: str) -> Iterator[Fault]:
         """The last election, the leader epochs, the topic id, and names that are none."""
         file = os.path.join(path, _QUORUM_STATE)
         try:
@@ -131,12 +136,12 @@ class MetadataStart:
         except FileNotFoundError:
             pass
         except (CorruptCheckpointError, ValueError, OSError) as error:
-            yield _step(
-                StartAction.REFUSE, file,
+            yield FaultKind.ELECTION.at(
+                _METADATA, file,
                 f"the file is not what a node writes: {legible(str(error))}",
                 remedy="remove the file: the node then takes part in a new election",
             )  # fmt: skip
-        yield from epochs_step(METADATA_TOPIC, 0, path)
+        yield from epochs_fault(_METADATA, path)
         file = os.path.join(path, PARTITION_METADATA_FILE)
         topic_id = topic_id_of(file)
         fault = topic_id[1] if isinstance(topic_id, tuple) else None
@@ -144,51 +149,28 @@ class MetadataStart:
             fault = f"topic_id is {topic_id}, but the metadata of every cluster has "
             fault += METADATA_TOPIC_ID
         if fault is not None:
-            yield _step(StartAction.REFUSE, file, fault, remedy="remove the file")
+            yield FaultKind.METADATA_ID.at(_METADATA, file, fault, remedy="remove the file")
         for name in sorted(list_names(path)):
             if _SNAPSHOT_LIKE.search(name) and not _SNAPSHOT.match(name):
-                yield _step(
-                    StartAction.REFUSE, os.path.join(path, name),
+                yield FaultKind.SNAPSHOT_NAME.at(
+                    _METADATA, os.path.join(path, name),
                     "the name is not that of a snapshot",
                     remedy="move the file out of the directory",
                 )  # fmt: skip
 
-    def _snapshots(self, path: str) -> Iterator[StartStep]:
-        """Damaged snapshots: the newest one ends the start."""
-        snapshots = list_metadata_snapshots(path)[::-1]
-        faults = [snapshot_fault(each) for _, each, _ in snapshots]
-        files = list_segments(path)
-        first = files[0].base_offset if files else None
-        for i, ((end_offset, each, _), fault) in enumerate(zip(snapshots, faults, strict=True)):
-            if fault is None:
-                continue
-            # The snapshot that formats a directory (Kafka 4.4) may end early: the log goes on.
-            is_newest = not i and not (first == 0 and not end_offset and _ends_early(each))
-            action = StartAction.REFUSE if is_newest else StartAction.KEEP
-            older = "an older snapshot is not read instead" if is_newest else "it is not read"
-            # The log may still reach back to an older snapshot.
-            sound = [end for (end, *_), other in zip(snapshots, faults, strict=True) if not other]
-            remedy = "put the file back from another controller or a backup"
-            if first is not None and (not first or any(end >= first for end in sound)):
-                remedy = "move the file away: an older snapshot and the log have all that it has"
-            yield _step(
-                action, each, f"the snapshot is damaged: {_in_words(fault)}; {older}",
-                remedy=remedy, offset=end_offset,
-            )  # fmt: skip
-
-    def _log(self, path: str, *, is_readable: bool) -> Iterator[StartStep]:
+    def _log(self, path: str, *, is_readable: bool) -> Iterator[Fault]:
         """The end of the log, which a start reads to its first bad batch; and the image."""
         end, epoch, error = 0, -1, None
         for segment in list_segments(path):
-            end, last, error, _ = _end_of(segment.path, segment.base_offset)
+            end, last, error, _ = end_of(segment.path, segment.base_offset)
             epoch = max(epoch, last)
             if error is not None:
                 break
         newest, _, newest_epoch = next(reversed(list_metadata_snapshots(path)), Snapshot(0, ""))
         if error is not None:
             self.is_doubtful = True
-            yield _step(
-                StartAction.TRUNCATE, error.path,
+            yield FaultKind.METADATA_CUT.at(
+                _METADATA, error.path,
                 "a starting broker cuts the metadata of the cluster off at offset "
                 f"{max(end, newest)}: {getattr(error, 'finding', error)}",
                 "the changes of the cluster after this offset, such as topics and moves: a sole "
@@ -199,8 +181,8 @@ class MetadataStart:
                 offset=max(end, newest),
             )  # fmt: skip
         if (newest_epoch, newest) > (_last_epoch(path, end, epoch), end):
-            yield _step(
-                StartAction.EMPTY, path,
+            yield FaultKind.METADATA_END.at(
+                _METADATA, path,
                 f"the log of the cluster's metadata ends at offset {end}, before its newest "
                 f"snapshot at offset {newest}",
                 "the changes of the cluster after this snapshot, unless other controllers have "
@@ -218,9 +200,10 @@ class MetadataStart:
                 image.apply(record)
             self.image = image
         except (SegmentLogError, ValueError) as fault:
-            yield _step(
-                StartAction.REFUSE, getattr(fault, "path", path),
+            yield FaultKind.METADATA_UNREAD.at(
+                _METADATA, getattr(fault, "path", path),
                 f"the metadata of the cluster cannot be read: {fault}", remedy=_BACKUP,
+                action=StartAction.REFUSE,
             )  # fmt: skip
 
     def is_alone(self, node_id: int | None) -> bool:
@@ -265,65 +248,6 @@ def _read_quorum_state(path: str) -> Mapping[str, Any]:
         if not is_right and not (kind is list and value is None):
             raise ValueError(f"its {name} is {str(value)[:40]!r}")
     return found
-
-
-def _step(
-    action: StartAction, path: str, reason: str, loss: str = "", remedy: str = "", **numbers: int
-) -> StartStep:
-    return StartStep(action, METADATA_TOPIC, 0, path, reason, loss, remedy, **numbers)
-
-
-def snapshot_fault(path: str) -> CorruptLogError | UnsupportedFormatError | OSError | str | None:
-    """The first fault of a snapshot's batches; None if they are sound, and the last is the footer.
-
-    A file that has no footer was not written to its end.  `UnsupportedFormatError` stands for a
-    whole batch of a newer format, and `OSError` for a file that cannot be read.
-    """
-    try:
-        end = _end_of(path, 0)
-        if end.error is not None:
-            return end.error if end.is_newer else str(end.error)
-        return None if is_whole(Snapshot(0, path)) else "its last batch, the footer, is missing"
-    except OSError as failure:
-        return failure
-
-
-def _in_words(fault: Exception | str) -> str:
-    return (fault.strerror if isinstance(fault, OSError) else None) or str(fault)
-
-
-def _ends_early(path: str) -> bool:
-    """Whether a snapshot has whole batches, and perhaps a part of one at its end."""
-    error = _end_of(path, 0).error
-    if error is None or not error.position:
-        return error is None
-    return isinstance(error, TruncatedBatchError)
-
-
-class _End(NamedTuple):
-    """Offset and leader epoch after the last good batch of a file, and the damage there."""
-
-    offset: int
-    epoch: int
-    error: CorruptLogError | UnsupportedFormatError | None
-    is_newer: bool = False  # whether the damage is a whole batch of a newer format
-
-
-def _end_of(path: str, base_offset: int) -> _End:
-    from segmentlog.format.kernels import layout
-    from segmentlog.log.walk import Verdict, walk  # the compiled kernels load here
-
-    end = _End(base_offset, -1, None)
-    size = status_of(path, follow=True).size
-    with open_file(path) as file:
-        for stretch in walk(path, file, 0, size, base_offset, goes_on=False):
-            if (batches := stretch.batches) is None:
-                is_newer = stretch.verdict is Verdict.NEWER
-                return end._replace(error=stretch.error, is_newer=is_newer)
-            at = int(batches.headers[-1, layout.POSITION]) + layout.LEADER_EPOCH_AT
-            epoch = int.from_bytes(bytes(batches.buf[at : at + 4]), "big", signed=True)
-            end = _End(stretch.next_offset, epoch, None)
-    return end
 
 
 def _last_epoch(path: str, end: int, of_batches: int) -> int:

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from segmentlog.maintain.health.faults import StartAction, StartStep
+from segmentlog.maintain.health.faults import StartAction
+from segmentlog.maintain.health.kinds import Fault
 from segmentlog.masking import with_plain_buckets
 from segmentlog.model import TopicPartition
 
@@ -139,7 +140,8 @@ def unfinished_commits(guards: Iterable[str]) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-_OF_START: Mapping[StartAction, FindingKind] = {
+#: The kinds of findings about what a starting broker does.
+OF_START: Mapping[StartAction, FindingKind] = {
     StartAction.REFUSE: FindingKind.START_REFUSED,
     StartAction.OFFLINE: FindingKind.START_OFFLINE,
     StartAction.UNSERVED: FindingKind.START_OFFLINE,
@@ -157,9 +159,10 @@ _OF_START: Mapping[StartAction, FindingKind] = {
 }
 
 
-def as_finding(step: StartStep) -> Finding:
-    """A step of a start as a finding."""
+def as_finding(fault: Fault) -> Finding:
+    """What a reader is told of a fault that a starting broker notices."""
+    step = fault.as_step()
     return MakeFinding(TopicPartition(step.topic, step.partition))(
-        _OF_START[step.action], step.path, step.message,
+        OF_START[step.action], step.path, step.message,
         offset=step.offset, end_offset=step.end_offset,
     )  # fmt: skip

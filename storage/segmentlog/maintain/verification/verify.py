@@ -22,10 +22,11 @@ from segmentlog.format.names import (
     parse_partition_directory,
 )
 from segmentlog.log.listing import list_segments
-from segmentlog.maintain.health.faults import StartAction, StartStep
+from segmentlog.maintain.health.faults import StartAction
+from segmentlog.maintain.health.kinds import Fault, FaultKind
 from segmentlog.maintain.start.directories import BrokerStart
 from segmentlog.maintain.start.loading import LoadingDirectory
-from segmentlog.maintain.start.preflight import directory_steps
+from segmentlog.maintain.start.preflight import directory_faults
 from segmentlog.maintain.verification.findings import (
     Finding,
     FindingKind,
@@ -275,26 +276,23 @@ def _of_directories(
         [[each] for each in paths] if isinstance(directory, ReplicatedDirectory) else [paths]
     )
     for each in filter(None, together):
-        for step in directory_steps(BrokerStart(each), topics, partitions):
-            if step.action == StartAction.UNKNOWN and step.topic:
-                place = TopicPartition(step.topic, step.partition)
-                yield MakeFinding(place)(FindingKind.UNREADABLE_FILE, step.path, step.reason)
+        for fault in directory_faults(BrokerStart(each), topics, partitions):
+            if fault.action == StartAction.UNKNOWN and fault.topic:
+                place = TopicPartition(fault.topic, fault.partition)
+                yield MakeFinding(place)(FindingKind.UNREADABLE_FILE, fault.path, fault.evidence)
             else:
-                yield as_finding(step)
+                yield as_finding(fault)
 
 
-def _of_start(log: Log, loading: Callable[[str], LoadingDirectory]) -> list[StartStep]:
-    """The actions of a starting broker on a log; missing indexes have findings of their own."""
+def _of_start(log: Log, loading: Callable[[str], LoadingDirectory]) -> list[Fault]:
+    """The faults that a starting broker notices; missing indexes have findings of their own."""
     path = plain_path(log.path)
     parent = os.path.dirname(path)
     if is_url(path) or not is_directory(path) or not is_of_a_broker(parent):
         return []
-    steps = loading(parent).log(log.topic_partition, path).steps()
-    return [
-        each for each in steps
-        if each.action != StartAction.REBUILD
-        and not (each.action == StartAction.DROP and each.path.endswith(".timeindex"))
-    ]  # fmt: skip
+    faults = loading(parent).log(log.topic_partition, path).faults()
+    missing = {FaultKind.INDEX_GONE, FaultKind.TIMES_GONE}
+    return [each for each in faults if each.kind not in missing]
 
 
 def _or_unreadable(
@@ -337,9 +335,9 @@ def _of_log(
     from segmentlog.maintain.verification.verify_log import LogCheck
 
     extents = extents_of(log) if is_bucket(log.path) else {}
-    steps = _of_start(log, loading)
-    tails = [each for each in steps if each.action == StartAction.KEEP]
-    yield from (as_finding(each) for each in steps if each not in tails)
+    faults = _of_start(log, loading)
+    tails = [each for each in faults if each.action == StartAction.KEEP]
+    yield from (as_finding(each) for each in faults if each not in tails)
     parent = os.path.dirname(log.path)
     damaged: dict[FindingKind, set[str]] = {}  # paths of segments
     is_misnamed = False  # perhaps: the first batch of a segment is not read
@@ -358,7 +356,7 @@ def _of_log(
                 is_misnamed |= finding.position == 0
             if tails and finding.path == tails[0].path and finding.position >= log.end.position:
                 # No start removes the tail, and what is written after it cannot be read.
-                message = f"{finding.message}; {tails[0].message}"
+                message = f"{finding.message}; {tails[0].as_step().message}"
                 yield finding._replace(message=message, severity=Severity.ERROR)
                 continue
             yield finding

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import segmentlog
 from segmentlog import RecoveryKind, StartAction
 from segmentlog.errors import LogDirectoryError, OptionError
+from segmentlog.log.checkpoint import write_offsets
 from segmentlog.log.listing import list_segments
 from segmentlog.log.segment import Segment, find_log_end
 from segmentlog.maintain.health.features import levels_of
@@ -205,8 +206,10 @@ def test_a_node_without_zookeeper_renames_the_logs_of_one_that_had_it(directory:
     assert [(StartAction.STRAY, "partition.metadata")] * n_logs == found
 
 
-def test_a_log_start_in_the_old_directory_is_not_found_there(tmp_path: Path) -> None:
-    """A partition that was moved by hand."""
+def test_a_log_start_in_the_old_directory_is_not_found_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A partition that was moved by hand: reads say so, until the line is written."""
     log = KafkaLog(tmp_path / "one")
     log.write("big", [f"v{i}" for i in range(60)])
     log.delete_records("big", 15)
@@ -220,6 +223,14 @@ def test_a_log_start_in_the_old_directory_is_not_found_there(tmp_path: Path) -> 
     ]  # fmt: skip
     assert (StartAction.DROP, 0, 15) == (step.action, step.offset, step.end_offset)
     assert f"'big 0 15' into {tmp_path / 'two'}" in step.remedy
+    begin = segmentlog.open_log_dir(*directories).log("big", 0).log_start_offset
+    assert f"'big 0 15' into {tmp_path / 'two'}" in caplog.text
+    assert begin < 15
+    caplog.clear()
+    entry = {segmentlog.TopicPartition("big", 0): 15}
+    write_offsets(str(tmp_path / "two"), "log-start-offset-checkpoint", entry)
+    assert 15 == segmentlog.open_log_dir(*directories).log("big", 0).log_start_offset
+    assert "" == caplog.text
 
 
 def test_features_are_compared_one_by_one(directory: Path) -> None:
