@@ -25,7 +25,7 @@ import contextlib
 import logging
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -309,6 +309,7 @@ class DirectorySettings:
         topics: str | Collection[str] = (),
         purge: bool = False,
         needs: Collection[str] | None = None,
+        cluster_at: Callable[[str], ClusterSettings] = read_cluster_settings,
     ) -> "DirectorySettings":
         """The settings of a log directory.
 
@@ -319,7 +320,8 @@ class DirectorySettings:
         was given.  `topics`: to which `given` applies: one or several; all but brokers' own if
         empty.  `purge`: whether ``file.delete.delay.ms`` is 0 for these topics, or for all.
         `needs`: settings without which the caller cannot do; if all of them are given, metadata
-        that cannot be read is named by a warning, and not an error.
+        that cannot be read is named by a warning, and not an error.  `cluster_at`: reads a
+        metadata log; who asks for several directories of one node keeps what was read.
         """
         TopicConfig.parse(given or {})
         topics = [topics] if isinstance(topics, str) and topics else topics
@@ -344,7 +346,7 @@ class DirectorySettings:
         path, cluster = metadata_path(place), None
         if path is not None:
             with _may_lack(needs, given):
-                cluster = read_cluster_settings(path)
+                cluster = cluster_at(path)
         elif metadata is not None:
             raise LogDirectoryError(place, "holds no __cluster_metadata-0")
         elif not is_optional and "cleanup.policy" not in (given or {}):

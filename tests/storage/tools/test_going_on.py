@@ -20,7 +20,7 @@ from segmentlog.audits.parts import STRETCHES
 from segmentlog.cluster import follower
 from segmentlog.errors import SegmentLogError
 from segmentlog.log import checkpoint, listing
-from segmentlog.maintain.start import steps
+from segmentlog.maintain.start import metadata
 from segmentlog.reads import scan
 from segmentlog.testing.reference import Record, encode_batch
 
@@ -710,7 +710,7 @@ def test_unlistable_metadata_ends_no_command(
     if command == "verify":
         (log,) = (copy / "orders-1").glob("*.log")
         flip(log, 80)
-    for module in (listing, steps):
+    for module in (listing, metadata):
         list_names = module.list_names
 
         def refuse(path: str, list_names: Callable[[str], list[str]] = list_names) -> list[str]:

@@ -36,7 +36,7 @@ from segmentlog.maintain.health.identity import Identities, Identity, directory_
 from segmentlog.maintain.health.kinds import Fault, FaultKind
 from segmentlog.maintain.health.topic_ids import topic_id_of
 from segmentlog.maintain.start.loading import LoadingDirectory
-from segmentlog.maintain.start.steps import MetadataStart
+from segmentlog.maintain.start.metadata import MetadataStart
 from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.reads.cluster_image import Image, Row
 from segmentlog.reads.metadata_log import is_of_a_broker, metadata_path

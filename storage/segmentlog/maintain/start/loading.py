@@ -53,7 +53,8 @@ _NUMBERED = tuple(f".{kind}" for kind in FileKind)
 class LogStart:
     """The loading of one log; `log_start` and `recovery_point` are 0 without an entry.
 
-    `is_clean` says whether the log directory has the mark of a clean stop.
+    `committed_to`: its high watermark, or -1.  `is_clean`: whether the log directory has the mark
+    of a clean stop.
     """
 
     def __init__(
@@ -62,10 +63,12 @@ class LogStart:
         path: str,
         log_start: int,
         recovery_point: int,
+        committed_to: int,
         *,
         is_clean: bool,
     ) -> None:
         self._where = topic_partition
+        self._committed_to = committed_to
         self._path = path
         self.log_start, self.recovery_point = log_start, recovery_point
         self._is_clean = is_clean
@@ -290,14 +293,18 @@ class LogStart:
         if log_end < self.log_start:
             n_bytes = sum(each.size for each in self._segments)
             first = self._segments[0].base_offset
+            # Only records below the high watermark can be deleted.
+            is_wrong = 0 <= self._committed_to <= log_end
             yield FaultKind.START_BEYOND.at(
                 self._where, self._path,
                 f"the log ends at offset {log_end}, but log-start-offset-checkpoint has "
                 f"{self.log_start}: the checkpoint is newer than the log, or the end of the log "
                 "is gone",
                 f"offsets [{first}, {log_end}), {n_bytes} bytes",
-                "put the segments back, or remove the partition's line from the checkpoint (and "
-                "lower the count in its second line)",
+                "segmentlog recover removes the entry: the high watermark is not beyond the end"
+                if is_wrong
+                else "put the segments back, or remove the partition's line from the checkpoint "
+                "(and lower the count in its second line)",
                 offset=first, end_offset=log_end, n_bytes=n_bytes,
             )  # fmt: skip
 
@@ -401,7 +408,10 @@ class LoadingDirectory:
     def log(self, topic_partition: TopicPartition, path: str) -> LogStart:
         """The loading of one of its logs."""
         point, log_start = (each.get(topic_partition, 0) for each in (self._points, self._starts))
-        return LogStart(topic_partition, path, log_start, point, is_clean=self.is_clean)
+        committed_to = self.high_watermarks.get(topic_partition, -1)
+        return LogStart(
+            topic_partition, path, log_start, point, committed_to, is_clean=self.is_clean
+        )  # fmt: skip
 
     def served(self, topics: Collection[str] = ()) -> list[NamedPartition]:
         """The directories of logs that it then serves, or copies to another log directory."""

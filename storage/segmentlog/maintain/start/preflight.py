@@ -13,10 +13,15 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from segmentlog.arguments import one_dialect, topic_names
-from segmentlog.cluster.directory_settings import DirectorySettings
+from segmentlog.cluster.directory_settings import (
+    ClusterSettings,
+    DirectorySettings,
+    read_cluster_settings,
+)
 from segmentlog.errors import (
     LogDirectoryError,
     OptionError,
@@ -223,8 +228,11 @@ def preflight(
         )
         for each in there:
             yield from map(start.settled, _log_faults(start.loading(each), names))
+        cluster_at = cache(read_cluster_settings)  # once for all directories
         for each in there:
-            yield from _retention(each, names, start.metadata_directory, server_properties)
+            yield from _retention(
+                each, names, start.metadata_directory, server_properties, cluster_at
+            )  # fmt: skip
         if start.image is None:
             yield FaultKind.METADATA_UNREAD.at(
                 NO_LOG, directories[0],
@@ -373,11 +381,17 @@ def _retention(
     topics: Collection[str],
     metadata_directory: str | None,
     server_properties: str | os.PathLike[str] | None,
+    cluster_at: Callable[[str], ClusterSettings],
 ) -> Iterator[Fault]:
     """Segments that are due: a broker removes them half a minute after its start."""
     try:
         settings = DirectorySettings.read(
-            directory, None, metadata_directory, server_properties, kafka_defaults=True
+            directory,
+            None,
+            metadata_directory,
+            server_properties,
+            kafka_defaults=True,
+            cluster_at=cluster_at,
         )
     except SegmentLogError as error:
         yield FaultKind.EXPIRED.at(

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import struct
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,11 +16,13 @@ from typer.testing import CliRunner
 
 import segmentlog
 from segmentlog import RecoveryKind, StartAction
+from segmentlog.cluster import directory_settings
 from segmentlog.errors import LogDirectoryError, OptionError
 from segmentlog.log.checkpoint import write_offsets
 from segmentlog.log.listing import list_segments
 from segmentlog.log.segment import Segment, find_log_end
 from segmentlog.maintain.health.features import levels_of
+from segmentlog.maintain.start import metadata as metadata_start
 from segmentlog.testing.kafka_log import KafkaLog
 from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.tools.cli import app
@@ -231,6 +234,24 @@ def test_a_log_start_in_the_old_directory_is_not_found_there(
     write_offsets(str(tmp_path / "two"), "log-start-offset-checkpoint", entry)
     assert 15 == segmentlog.open_log_dir(*directories).log("big", 0).log_start_offset
     assert "" == caplog.text
+
+
+def test_the_metadata_is_read_once_for_the_start_and_once_for_its_settings(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many log directories the broker has."""
+    second = second_disk(directory, "orders-1", "orders-2")
+    read: list[object] = []
+    for module in (metadata_start, directory_settings):
+        real = module.read_metadata
+
+        def counted(*found: object, real: Any = real, **options: object) -> Any:
+            read.append(found[0])
+            return real(*found, **options)
+
+        monkeypatch.setattr(module, "read_metadata", counted)
+    segmentlog.preflight(directory, second)
+    assert 2 == len(read)
 
 
 def test_features_are_compared_one_by_one(directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""The steps of a starting broker, and the first of them: what it knows of its cluster.
+"""What a starting broker knows of its cluster: the first steps of a start.
 
 Before a broker loads a log, it reads ``bootstrap.checkpoint``, and then the metadata of the
 cluster: the last election, the newest snapshot, and the log up to its first bad batch
