@@ -108,14 +108,6 @@ def _fault(path: str) -> CheckpointFault | None:
         return CheckpointFault(error.line, error.reason)
 
 
-def readable_starts(directory: str) -> Mapping[TopicPartition, int]:
-    """The log starts of a directory; none if a broker cannot read them."""
-    try:
-        return read_offsets(directory, LOG_START_CHECKPOINT)
-    except (CorruptCheckpointError, OSError):
-        return {}
-
-
 def entries_that_stay(directory: str, name: str) -> Mapping[TopicPartition, int]:
     """The entries of a damaged checkpoint that a recovery keeps.
 

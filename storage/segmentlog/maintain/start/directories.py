@@ -12,8 +12,8 @@ with brokers (``tests/interop/test_broker_start.py``).
 import contextlib
 import os
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache, cached_property
 
 from segmentlog.errors import SegmentLogError
 from segmentlog.format.messages.reader import uuid_text
@@ -30,7 +30,7 @@ from segmentlog.format.names import (
 )
 from segmentlog.log.listing import list_segments
 from segmentlog.log.segment import Segment, find_log_end
-from segmentlog.maintain.health.checkpoints import checkpoint_faults, readable_starts
+from segmentlog.maintain.health.checkpoints import checkpoint_faults
 from segmentlog.maintain.health.faults import StartAction, is_within
 from segmentlog.maintain.health.identity import Identities, Identity, directory_id_of
 from segmentlog.maintain.health.kinds import Fault, FaultKind
@@ -56,7 +56,7 @@ class BrokerStart:
     is not known.  `node_id`: that the broker is configured with; None if it is not known.
     `is_sole_controller`: whether the broker is configured as the only controller of its cluster.
     `is_kraft`: whether the broker is known to need no ZooKeeper.  `is_all`: whether these are all
-    log directories of the broker.
+    log directories of the broker.  `loading`: what is known of the loading of directories.
     """
 
     def __init__(
@@ -68,6 +68,7 @@ class BrokerStart:
         is_sole_controller: bool = False,
         is_kraft: bool = False,
         is_all: bool = False,
+        loading: Callable[[str], LoadingDirectory] | None = None,
     ) -> None:
         self.directories = tuple(directories)
         self._is_sole_controller = is_sole_controller
@@ -82,7 +83,8 @@ class BrokerStart:
         self.metadata_directory = metadata_directory or next(iter(self._holders), None)
         # A directory that was formatted, and that no node has used.
         self._metadata = MetadataStart(self.metadata_directory or next(iter(formatted), ""))
-        self._loading: dict[str, LoadingDirectory] = {}
+        #: a log directory whose logs are loaded: its checkpoints are read once
+        self.loading = loading or cache(LoadingDirectory)
         self._is_old = False  #: a directory of a broker that ZooKeeper coordinates
         self._places: dict[str | None, str] = {}  #: log directories by their ids
         self._offline: set[str] = set()
@@ -109,12 +111,6 @@ class BrokerStart:
         brokers = self.image.tables.get("brokers", {}) if self.image else {}
         is_voter = self._metadata.path is not None and self._metadata.is_alone(self._node_id)
         return is_voter and bool(brokers) and {*brokers} == {self._node_id}
-
-    def loading(self, directory: str) -> LoadingDirectory:
-        """A log directory whose logs are loaded: its checkpoints are read once."""
-        if directory not in self._loading:
-            self._loading[directory] = LoadingDirectory(directory)
-        return self._loading[directory]
 
     def faults(self) -> Iterator[Fault]:
         """All that goes wrong, in the order of a broker's checks."""
@@ -351,7 +347,7 @@ class BrokerStart:
     def _moved_starts(self) -> Iterator[Fault]:
         """Log starts in the checkpoint of another directory, where no broker looks for them."""
         there = list(filter(is_directory, self.directories))
-        starts = {each: readable_starts(each) for each in there}
+        starts = {each: self.loading(each).starts for each in there}
         logs = {
             each.topic_partition: (directory, each.path)
             for directory in there for each in list_partitions(directory) if each.is_current

@@ -402,12 +402,12 @@ class LoadingDirectory:
         self.path = path
         self.is_clean = exists(os.path.join(path, CLEAN_SHUTDOWN_FILE))
         self._points = _offsets(path, RECOVERY_POINT_CHECKPOINT)
-        self._starts = _offsets(path, LOG_START_CHECKPOINT)
+        self.starts = _offsets(path, LOG_START_CHECKPOINT)
         self.high_watermarks = _offsets(path, HIGH_WATERMARK_CHECKPOINT)
 
     def log(self, topic_partition: TopicPartition, path: str) -> LogStart:
         """The loading of one of its logs."""
-        point, log_start = (each.get(topic_partition, 0) for each in (self._points, self._starts))
+        point, log_start = (each.get(topic_partition, 0) for each in (self._points, self.starts))
         committed_to = self.high_watermarks.get(topic_partition, -1)
         return LogStart(
             topic_partition, path, log_start, point, committed_to, is_clean=self.is_clean

@@ -158,10 +158,11 @@ def verify(
         raise
     missing = missing_of(directory, names, numbers)
     chosen = partitions_of(directory, names, numbers, missing)
-    take(_of_the_whole(directory, names, numbers, missing))
+    loading = cache(LoadingDirectory)  # its checkpoints are read once, not for each log
+    take(_of_the_whole(directory, names, numbers, missing, loading))
     take(
         _of_logs(
-            directory, names, numbers, chosen,
+            directory, names, numbers, chosen, loading,
             records=records, producers=producers, on_bytes=on_bytes,
         )
     )  # fmt: skip
@@ -175,10 +176,11 @@ def _of_the_whole(
     topics: Collection[str],
     partitions: Collection[int],
     missing: Iterable[MissingPartition],
+    loading: Callable[[str], LoadingDirectory],
 ) -> Iterator[Finding]:
     """Unfinished commits, actions of a starting broker, checkpoints, missing partitions."""
     yield from unfinished_commits(directory.unfinished_commits)
-    yield from _of_directories(directory, topics, partitions)
+    yield from _of_directories(directory, topics, partitions, loading)
     for bad in directory.corrupt_checkpoints:
         message = f"line {bad.line}: {bad.reason}; {bad.remedy}"
         yield MakeFinding()(FindingKind.CHECKPOINT, bad.path, message)
@@ -216,6 +218,7 @@ def _of_logs(
     topics: Collection[str],
     partitions: Collection[int],
     chosen: Iterable[TopicPartition],
+    loading: Callable[[str], LoadingDirectory],
     *,
     records: bool,
     producers: bool,
@@ -223,7 +226,6 @@ def _of_logs(
 ) -> Iterator[Finding]:
     """The findings of each log, about its tier first."""
     reported = {*map(str, directory.corrupt_checkpoints)}
-    loading = cache(LoadingDirectory)  # its checkpoints are read once, not for each log
     tiers = None
     if is_tiered(directory.paths[0]):
         from segmentlog.maintain.verification.tier import TierCheck  # the kernels load here
@@ -256,7 +258,10 @@ def _places(paths: Iterable[str | os.PathLike[str]]) -> list[BucketLocation]:
 
 
 def _of_directories(
-    directory: LogDirectory, topics: Collection[str], partitions: Collection[int]
+    directory: LogDirectory,
+    topics: Collection[str],
+    partitions: Collection[int],
+    loading: Callable[[str], LoadingDirectory],
 ) -> Iterator[Finding]:
     """The actions of a starting broker on whole log directories."""
     paths = [
@@ -276,7 +281,7 @@ def _of_directories(
         [[each] for each in paths] if isinstance(directory, ReplicatedDirectory) else [paths]
     )
     for each in filter(None, together):
-        for fault in directory_faults(BrokerStart(each), topics, partitions):
+        for fault in directory_faults(BrokerStart(each, loading=loading), topics, partitions):
             if fault.action == StartAction.UNKNOWN and fault.topic:
                 place = TopicPartition(fault.topic, fault.partition)
                 yield MakeFinding(place)(FindingKind.UNREADABLE_FILE, fault.path, fault.evidence)
