@@ -276,8 +276,8 @@ def preflight(
     harm = [
         step for step in steps
         if step.has_harm
-        # A log is cut off, and not only a torn tail of it.
-        or (step.action == StartAction.TRUNCATE
+        # A log is cut off, and not only a torn tail of it; or its records are gone already.
+        or (step.action in {StartAction.TRUNCATE, StartAction.MISSING}
             and (step.end_offset > step.offset or step.topic == METADATA_TOPIC))
     ]  # fmt: skip
     undecided = [step for step in steps if step.action == StartAction.UNKNOWN and step.topic]

@@ -187,6 +187,10 @@ class FaultKind(Enum):
         "removes the entry if the high watermark is not beyond the log end, too: only records "
         "below it can be deleted",
     )  # fmt: skip
+    BELOW_WATERMARK = Row(
+        "the log ends below its high watermark, and nothing is cut off", _TRUNCATE,
+        "lowers the high watermark, and ends with status 3: acknowledged records are missing",
+    )  # fmt: skip
     PRODUCERS = Row("producer snapshots of a cleanly stopped log are damaged, or gone", _DROP)
     SEGMENTS_GONE = Row(
         "index files without a log, the last sign of the loss of segments", _DELETE,

@@ -73,6 +73,7 @@ class LogStart:
         self.log_start, self.recovery_point = log_start, recovery_point
         self._is_clean = is_clean
         self._segments = [Segment(each, is_sealed=False) for each in list_segments(path)]
+        self.log_end = -1  #: once `faults` has ended, if there are segments
 
     @property
     def has_segments(self) -> bool:
@@ -118,6 +119,7 @@ class LogStart:
         yield from self._indexes()
         if self._segments:
             end = find_log_end(self._segments[-1], warns=False)
+            self.log_end = end.offset
             yield from self._zeroed_times(end.offset)
             yield from self._splits(end.offset)
             yield from self._end(end)
@@ -261,6 +263,7 @@ class LogStart:
         log_end = end.offset
         if self._is_clean:
             position, offset, fault = _end_by_lengths(active)
+            self.log_end = max(offset, end.offset)  # it may serve what is not read here
             if fault:
                 yield FaultKind.BAD_END.at(
                     self._where, active.path,

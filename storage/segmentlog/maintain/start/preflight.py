@@ -39,7 +39,7 @@ from segmentlog.maintain.health.features import feature_faults, release_of
 from segmentlog.maintain.health.kinds import NO_LOG, Fault, FaultKind
 from segmentlog.maintain.retain import plan_retention
 from segmentlog.maintain.start.directories import BrokerStart
-from segmentlog.maintain.start.loading import LoadingDirectory
+from segmentlog.maintain.start.loading import LoadingDirectory, LogStart
 from segmentlog.model import METADATA_TOPIC
 from segmentlog.reads.listed import EmptiedSegment, LostSegments
 from segmentlog.reads.log_directory import open_log_dir
@@ -332,6 +332,7 @@ def _log_faults(loading: LoadingDirectory, topics: Collection[str]) -> Iterator[
             yield _undecided(each, error)
             continue
         if loading.is_clean:
+            yield from _below_watermark(loading, each, log, log.log_end)
             yield from log.below_base(log.paths)
             continue
         try:
@@ -349,7 +350,10 @@ def _log_faults(loading: LoadingDirectory, topics: Collection[str]) -> Iterator[
             # Segments without an index are read, too, also below the recovery point.
             read = [*plan.segments[: plan.first], *plan.copies, *bad]
             yield from log.below_base([each.path for each in read])
-        if plan is not None and plan.loss:
+        if plan is None or not plan.loss:
+            end = log.log_end if plan is None else plan.end_offset
+            yield from _below_watermark(loading, each, log, end)
+        else:
             committed_to = loading.high_watermarks.get(each.topic_partition, -1)
             reason, remedy = f"a starting broker cuts the log off at offset {plan.end_offset}", (
                 "segmentlog recover does the same, and keeps the bytes"
@@ -367,6 +371,23 @@ def _log_faults(loading: LoadingDirectory, topics: Collection[str]) -> Iterator[
                 offset=plan.end_offset, end_offset=max(plan.lost_to, committed_to),
                 n_bytes=plan.n_cut_bytes,
             )  # fmt: skip
+
+
+def _below_watermark(
+    loading: LoadingDirectory, each: NamedPartition, log: LogStart, end: int
+) -> Iterator[Fault]:
+    """Acknowledged records that are gone already, and whose offsets new records would get."""
+    committed_to = loading.high_watermarks.get(each.topic_partition, -1)
+    if not each.is_current or not log.has_segments or end < log.log_start or end >= committed_to:
+        return
+    yield FaultKind.BELOW_WATERMARK.at(
+        each.topic_partition, each.path,
+        f"the log ends at offset {end}, below its high watermark {committed_to}: a starting "
+        "broker takes this for the end, and new records get the offsets of those that are gone",
+        f"offsets [{end}, {committed_to}), which were acknowledged",
+        "put the files back from another replica or a backup before the start",
+        offset=end, end_offset=committed_to, n_bytes=0,
+    )  # fmt: skip
 
 
 def _undecided(each: NamedPartition, error: SegmentLogError | OSError) -> Fault:

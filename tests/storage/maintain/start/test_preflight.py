@@ -22,10 +22,12 @@ from damaged_starts import (
     second_disk,
     writable_copy,
 )
+from typer.testing import CliRunner
 
 import segmentlog
 from segmentlog import FindingKind, OptionError, RecoveryKind, Severity, StartAction, StartStep
 from segmentlog.testing.reference import Record, encode_batch
+from segmentlog.tools.cli import app
 
 CLUSTER = Path(__file__).parents[4] / "examples" / "cluster"
 METADATA = "__cluster_metadata-0"
@@ -233,7 +235,7 @@ def test_a_batch_that_begins_below_the_name_of_its_segment_is_not_cut_off(
     if is_first:
         for each in log.glob("0*"):
             each.unlink()
-    batch = encode_batch([Record(int(right) + i, 0, b"k", b"v") for i in range(10)])
+    batch = encode_batch([Record(int(right) + i, 0, b"k", b"v") for i in range(20)])
     path = log / f"{int(right) + 5:020d}.log"
     path.write_bytes(batch)
     if not is_clean:
@@ -253,7 +255,7 @@ def test_a_batch_that_begins_below_the_name_of_its_segment_is_not_cut_off(
     for each in log.glob(f"{path.stem}.*"):
         each.rename(each.with_name(each.name.replace(path.stem, right)))
     segmentlog.recover(directory)
-    assert int(right) + 10 == segmentlog.open_log_dir(directory).log("orders", 1).log_end_offset
+    assert int(right) + 20 == segmentlog.open_log_dir(directory).log("orders", 1).log_end_offset
 
 
 @pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "unclean"])
@@ -678,6 +680,23 @@ def test_a_cut_below_the_high_watermark_is_a_loss(directory: Path) -> None:
               if each.action == StartAction.TRUNCATE]  # fmt: skip
     assert (0, 20) == (cut.offset, cut.end_offset)
     assert "below its high watermark 20: acknowledged records go" in cut.reason
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("data", [b"", b"older"])
+def test_a_log_that_ends_below_its_high_watermark_is_a_loss(
+    directory: Path, data: bytes, *, is_clean: bool
+) -> None:
+    """Its files are sound: a log of no bytes after a power cut, or an older copy of it."""
+    if not is_clean:
+        (directory / ".kafka_cleanshutdown").unlink()
+        (directory / "recovery-point-offset-checkpoint").unlink()
+    path = directory / "orders-1" / LOG
+    path.write_bytes(data and encode_batch([Record(0, 0, b"k", b"v")]))
+    (step,) = [each for each in segmentlog.preflight(directory, topics="orders")
+               if each.action == StartAction.TRUNCATE]  # fmt: skip
+    assert (1 if data else 0, 20) == (step.offset, step.end_offset)
+    assert 1 == CliRunner().invoke(app, ["preflight", str(directory)]).exit_code
 
 
 def test_without_metadata_the_other_partitions_of_a_topic_decide(directory: Path) -> None:
