@@ -805,5 +805,5 @@ def test_a_preflight_names_logs_without_segments(run: Run, segments: Path) -> No
 
     assert (
         f"missing  {segments / 'a-0'}, offset 0: the directory has no segment"
-        in run("preflight", segments).stdout
+        in run("preflight", segments, status=1).stdout
     )
