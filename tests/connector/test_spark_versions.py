@@ -130,7 +130,15 @@ def test_the_tests_of_the_connector(version: str) -> None:
 def test_killed_workers_and_drivers(version: str) -> None:
     """Batches and streams are in the log once."""
     files = ("tests/crash/test_kill_streams.py", "tests/crash/test_kill_spark.py")
-    run_tests(version, "-m", "slow", *files, SPARK_KILLS="40")
+    run_tests(version, "-m", "slow", *files, SPARK_KILLS=os.environ.get("SPARK_KILLS", "40"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_standalone_master_with_two_workers(version: str) -> None:
+    """The plainest cluster, with other processes for driver and executors."""
+    run_tests(version, "-m", "slow", "tests/architecture/test_standalone.py")
 
 
 @pytest.mark.slow
