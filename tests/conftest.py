@@ -224,7 +224,11 @@ def example_cluster() -> str:
 
 @pytest.fixture(scope="session")
 def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
-    """A local session, with Spark's own Kafka source, and with Avro, if they are available."""
+    """A local session, with Spark's own Kafka source, and with Avro, if they are available.
+
+    With ``SPARK_OF_TESTS=plain`` without them, and without an archive of classes: few tests do not
+    earn what these cost.
+    """
     if request.config.option.engine == "sail":
         session = sail_session()
         session.conf.set("spark.sql.session.timeZone", "UTC")
@@ -239,12 +243,13 @@ def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.execution.arrow.pyspark.validateSchema.enabled", "true")
     )
-    jars = _jars_of_spark()
+    is_plain = os.environ.get("SPARK_OF_TESTS") == "plain"
+    jars = [] if is_plain else _jars_of_spark()
     if jars:
         builder = builder.config("spark.jars", ",".join(jars))
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
-    maker = begin_to_make()
+    maker = None if is_plain else begin_to_make()
     yield session
     session.stop()
     if maker is not None:

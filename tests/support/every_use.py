@@ -19,6 +19,7 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
+from quick_java import spark_variables
 
 import pyspark_segmentlog
 import segmentlog
@@ -31,6 +32,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 def session(*, remote: bool) -> SparkSession:
     """A local session, or a client of Spark Connect with its server."""
+    os.environ.update(spark_variables())
     builder = SparkSession.builder.config("spark.ui.enabled", "false")
     builder = builder.config("spark.sql.shuffle.partitions", "2")
     builder = builder.config("spark.log.level", "OFF")

@@ -2,8 +2,7 @@
 
 A session and its first query take 6 s of the processor's time with the file, and 10 s without it.
 It takes 30 s to make.  So the first session of tests lets a process make the file beside itself,
-and JVMs that start after that find it.  With ``SPARK_CLASSES=none`` it makes none: an environment
-that starts a single session would never read it.
+and JVMs that start after that find it.
 """
 
 import fcntl
@@ -27,8 +26,8 @@ def reading_flags() -> list[str]:
 
 
 def begin_to_make() -> subprocess.Popen[bytes] | None:
-    """Let a process make the file, unless it is there, or nobody would read it."""
-    if _classes().kept.exists() or os.environ.get("SPARK_CLASSES") == "none":
+    """Let a process make the file, unless it is there."""
+    if _classes().kept.exists():
         return None
     nowhere = subprocess.DEVNULL
     return subprocess.Popen([sys.executable, __file__], stdout=nowhere, stderr=nowhere)
