@@ -23,6 +23,7 @@ from damaged_starts import (
     writable_copy,
 )
 from kafka_here import Broker, JavaClient
+from kafka_here.broker import OldBroker
 from kafka_here.java import Outgoing
 
 import segmentlog
@@ -228,6 +229,50 @@ def test_files_are_taken_as_the_broker_parses_them(
         damage_it(writable_copy(base, broker.log_dir))
         found[name] = predicted(segmentlog.preflight(broker.log_dir))
         expected[name] = broker.outcome(is_to_end=found[name] == "refused")
+    assert expected == found
+
+
+#: Damages of a directory of a broker that ZooKeeper coordinates, Kafka 2.8.2.
+OF_ZOOKEEPER: dict[str, Callable[[Path], object]] = {
+    "nothing": lambda to: to,
+    "no cluster id": lambda to: _without(to / "meta.properties", "cluster.id"),
+    "no broker id": lambda to: _without(to / "meta.properties", "broker.id"),
+    "no ids": lambda to: (to / "meta.properties").unlink(),
+    "recovery points, zeros": _at_the_top("recovery-point-offset-checkpoint", bytes(40)),
+    "a topic id, empty": _of_orders("partition.metadata", b""),
+    "a topic id of another topic": _of_orders(
+        "partition.metadata", b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAABkA"
+    ),
+    "leader epochs, zeros": _of_orders("leader-epoch-checkpoint", bytes(20)),
+    "lost+found": lambda to: (to / "lost+found").mkdir(),
+}
+
+
+def _without(path: Path, key: str) -> None:
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(each for each in lines if not each.startswith(key)))
+
+
+def test_disks_of_zookeeper_are_predicted(tmp_path: Path) -> None:
+    """Their broker needs no ids of topics, and takes its own id from its settings."""
+    filled = OldBroker(tmp_path / "broker")
+    with filled, JavaClient(filled) as client:
+        client.create_topic("orders", 3)
+        client.produce("orders", [Outgoing(b"k", b"v", (), None, i % 3) for i in range(30)])
+    shutil.copytree(filled.directory, tmp_path / "kept")
+    found, expected = {}, {}
+    for name, make in OF_ZOOKEEPER.items():
+        shutil.rmtree(filled.directory)
+        shutil.copytree(tmp_path / "kept", filled.directory)
+        broker = OldBroker(filled.directory)
+        make(broker.log_dir)
+        found[name] = predicted(segmentlog.preflight(broker.log_dir))
+        try:
+            broker.start()
+            expected[name] = "starts"
+        except RuntimeError:
+            expected[name] = "refused"
+        broker.kill()
     assert expected == found
 
 

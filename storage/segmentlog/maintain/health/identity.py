@@ -70,6 +70,8 @@ def read_identity(directory: str, *, is_kraft: bool) -> Identity | Fault:
         fault = ""
         if directory_id is not None and (reason := uuid_fault(directory_id)):
             fault = f"directory.id {directory_id!r} {reason}{_blanks(directory_id)}"
+        elif node_id is None and not version and not is_kraft and "node.id" not in properties:
+            pass  # a broker that ZooKeeper coordinates has the id of its settings, or a new one
         elif node_id is None or (cluster_id is None and (version or is_kraft)):
             # Kafka's order: the ids of the cluster and of the node are missed at different steps.
             missing = "cluster.id" if cluster_id is None and version else key
@@ -115,9 +117,8 @@ class Identities:
         self._metadata_directory = metadata_directory
         self.found = {each: read_identity(each, is_kraft=is_kraft) for each in directories}
         self.known = [each for each in self.found.values() if isinstance(each, Identity)]
-        self.node_id = node_id
-        if node_id is None and self.known:
-            self.node_id = self.known[0].node_id
+        known = (each.node_id for each in self.known if each.node_id is not None)
+        self.node_id = next(known, None) if node_id is None else node_id
 
     def faults(self) -> Iterator[Fault]:
         """Files that a broker does not take, and ids that do not go together."""
@@ -186,7 +187,7 @@ class Identities:
                     f"cluster.id is {each.cluster_id}, but {right.path} has {right.cluster_id}",
                     remedy,
                 )
-            if each.node_id != self.node_id:
+            if each.node_id is not None and each.node_id != self.node_id:
                 yield FaultKind.IDS.of(
                     each.path, f"node.id is {each.node_id}, but {self.node_id} is expected",
                     "start the broker whose directory this is, with its node.id",

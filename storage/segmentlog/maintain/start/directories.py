@@ -261,7 +261,8 @@ class BrokerStart:
                     yield FaultKind.TWICE.at(
                         each.topic_partition, each.path,
                         f"{before} is the same partition",
-                        remedy="move the older one out of the log directories",
+                        remedy="segmentlog compare tells which of the two has more records; move "
+                        "the other one out of the log directories",
                     )  # fmt: skip
 
         for (where, state), (path, topic_id) in kept.items():

@@ -191,13 +191,14 @@ def test_the_remedy_for_another_cluster_id_is_the_line_to_write(directory: Path)
 
 
 def test_a_node_without_zookeeper_renames_the_logs_of_one_that_had_it(directory: Path) -> None:
-    """A broker with ZooKeeper serves them, also without a cluster id."""
+    """A broker with ZooKeeper serves them, also without a cluster id, or its own id."""
     shutil.rmtree(directory / METADATA)
     (directory / "bootstrap.checkpoint").unlink()
-    (directory / "meta.properties").write_text("version=0\nbroker.id=1\n")
     for each in directory.glob("*/partition.metadata"):
         each.unlink()
-    assert [] == harm(directory)
+    for ids in ("broker.id=1\n", "cluster.id=abc\n"):
+        (directory / "meta.properties").write_text(f"version=0\n{ids}")
+        assert [] == harm(directory)
     (directory / "meta.properties").write_text("version=0\nbroker.id=1\ncluster.id=abc\n")
     properties = directory.parent / "server.properties"
     properties.write_text(
