@@ -9,6 +9,7 @@ done; a dry run shows the same mends, and carries none of them out.
 """
 
 import contextlib
+import itertools
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -41,7 +42,7 @@ from segmentlog.maintain.health.checkpoints import (
     log_start_mend,
 )
 from segmentlog.maintain.health.faults import is_within
-from segmentlog.maintain.health.indexes import times_mend
+from segmentlog.maintain.health.indexes import times_mend, transactions_mend
 from segmentlog.maintain.health.kinds import Fault
 from segmentlog.maintain.health.leader_epochs import epochs_mend
 from segmentlog.maintain.health.mend import (
@@ -57,6 +58,7 @@ from segmentlog.maintain.health.snapshots import snapshot_faults
 from segmentlog.maintain.health.topic_ids import topic_id_mend
 from segmentlog.maintain.salvage import Salvage, plan_salvages, salvage
 from segmentlog.maintain.start.directories import BrokerStart
+from segmentlog.maintain.start.loading import name_faults
 from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.reads.cluster_image import topic_ids_by_name
 from segmentlog.reads.log_directory import open_log_dir
@@ -250,7 +252,7 @@ class DirectoryRecovery:
             )  # fmt: skip
             log_start = plan.log_start
         yield from self._leader_epochs(log, plan, log_start)
-        yield from self._times(log, plan, log_start)
+        yield from self._wrong_indexes(log, plan, log_start)
         if plan is None:
             active = Segment(list_segments(log.path)[-1], is_sealed=False)
             log.end_offset = find_log_end(active, committed_to, warns=False).offset
@@ -260,17 +262,22 @@ class DirectoryRecovery:
         self._begin()
         finish_swaps(path)
 
-    def _times(self, log: "_OneLog", plan: RecoveryPlan | None, log_start: int) -> Iterator[Mend]:
-        """Build indexes of times again; a planned recovery builds those that it reads."""
-        segments = (
-            [Segment(each, is_sealed=False) for each in list_segments(log.path)]
-            if plan is None
-            else plan.segments[: plan.first]
-        )
+    def _wrong_indexes(
+        self, log: "_OneLog", plan: RecoveryPlan | None, log_start: int
+    ) -> Iterator[Mend]:
+        """Build wrong indexes again; a planned recovery builds those that it reads."""
+        files = () if plan else list_segments(log.path)
+        segments = plan.segments if plan else [Segment(each, is_sealed=False) for each in files]
+        n_trusted = plan.first if plan else len(segments)
         step = log.step(RecoveryKind.INDEXES_BUILT)
-        mend = times_mend(step, log.name, segments, log_start, self._interval_bytes)
-        if mend is not None:
-            yield mend
+        for mend in (
+            times_mend(
+                step, log.name, segments[:n_trusted], log_start, self._interval_bytes
+            ),
+            transactions_mend(step, log.name, segments, n_trusted, self._interval_bytes),
+        ):  # fmt: skip
+            if mend is not None:
+                yield mend
 
     def _leader_epochs(
         self, log: "_OneLog", plan: RecoveryPlan | None, log_start: int
@@ -362,9 +369,14 @@ class DirectoryRecovery:
         """Put the mark of a clean stop in place, unless a start would end or lose logs."""
         # The mark would tell a user that a broker may start, and a broker to read nothing.
         start = BrokerStart([self._directory], metadata_directory=self._metadata)
+        names = (
+            name_faults(each.topic_partition, each.path)
+            for each in start.loading(self._directory).served()
+        )  # fmt: skip
         harm = self._run.left(
             [
-                each for each in start.faults()
+                each
+                for each in itertools.chain(start.faults(), *names)
                 if each.has_harm and is_within(each.path, self._directory)
             ],
             self._mended,

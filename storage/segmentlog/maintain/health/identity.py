@@ -67,11 +67,14 @@ def read_identity(directory: str, *, is_kraft: bool) -> Identity | Fault:
                 fault += _blanks(properties[key])
                 return FaultKind.IDS.of(path, fault, action=action)
         cluster_id, directory_id = map(properties.get, ("cluster.id", "directory.id"))
+        # Written by a broker that ZooKeeper coordinates.
+        is_old = not (version or is_kraft) and properties.keys() & {"version", key} == {"version"}
+        is_old &= "node.id" not in properties
         fault = ""
         if directory_id is not None and (reason := uuid_fault(directory_id)):
             fault = f"directory.id {directory_id!r} {reason}{_blanks(directory_id)}"
-        elif node_id is None and not version and not is_kraft and "node.id" not in properties:
-            pass  # a broker that ZooKeeper coordinates has the id of its settings, or a new one
+        elif is_old:
+            pass  # its id is in its settings, or it takes a new one
         elif node_id is None or (cluster_id is None and (version or is_kraft)):
             # Kafka's order: the ids of the cluster and of the node are missed at different steps.
             missing = "cluster.id" if cluster_id is None and version else key

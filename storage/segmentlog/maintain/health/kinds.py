@@ -152,7 +152,9 @@ class FaultKind(Enum):
         "builds the file again from the log", "a broker keeps epochs that contradict batches",
     )  # fmt: skip
     NOT_OPENED = Row("a file of a segment is a directory, or a link that leads nowhere", _OFFLINE)
-    TRANSACTIONS = Row("a `.txnindex` file of another version", _REFUSE)
+    TRANSACTIONS = Row(
+        "a `.txnindex` file of another version", _REFUSE, "builds it again from the log"
+    )  # fmt: skip
     INDEX_GONE = Row(
         "a segment without `.index`", StartAction.REBUILD, "builds it again from the log"
     )  # fmt: skip

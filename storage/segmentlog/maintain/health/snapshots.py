@@ -40,7 +40,7 @@ def snapshot_faults(path: str) -> Iterator[Fault]:
     # The log must have all that the damaged snapshots had and the older one lacks.
     older = snapshots[n_damaged] if n_damaged < len(snapshots) else Snapshot(0, "")
     is_enough = older.end_offset >= begin and end >= snapshots[0].end_offset
-    is_known = not any(
+    is_enough &= not any(  # nothing shows that these are damaged
         isinstance(each, OSError | UnsupportedFormatError) for each in faults[:n_damaged]
     )
     for i, (snapshot, fault) in enumerate(zip(snapshots, faults, strict=True)):
@@ -54,10 +54,12 @@ def snapshot_faults(path: str) -> Iterator[Fault]:
             f"put the file back from another controller or a backup: the log, from offset {begin} "
             f"to {end}, does not join an older snapshot"
         )  # fmt: skip
-        if is_enough:
+        if i > n_damaged:
+            remedy = "remove the file: a newer snapshot is sound"
+        elif is_enough:
             remedy = "segmentlog recover puts it aside: an older snapshot and the log have all "
             remedy += "that it has"
-        if not i and is_enough and is_known:
+        if not i and is_enough:
             mend = partial(_put_aside, path, snapshots[:n_damaged], older)
         yield FaultKind.SNAPSHOT.at(
             TopicPartition(METADATA_TOPIC, 0), snapshot.path,

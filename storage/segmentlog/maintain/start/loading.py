@@ -28,17 +28,16 @@ from segmentlog.format.names import (
     parse_segment_file,
 )
 from segmentlog.log.checkpoint import read_leader_epochs, read_offsets
-from segmentlog.log.indexes import read_transaction_index
 from segmentlog.log.listing import list_segments, not_opened
 from segmentlog.log.producer_snapshot import list_snapshots, read_snapshot, snapshot_path
 from segmentlog.log.segment import LogEnd, Segment, find_log_end
 from segmentlog.maintain.health.faults import StartAction
-from segmentlog.maintain.health.indexes import times_fault
+from segmentlog.maintain.health.indexes import times_fault, transactions_fault
 from segmentlog.maintain.health.kinds import Fault, FaultKind
 from segmentlog.maintain.health.leader_epochs import epochs_fault
 from segmentlog.model import TopicPartition
 from segmentlog.store.partitions import NamedPartition, list_partitions
-from segmentlog.store.readable import exists, is_directory, list_names, open_file, read_whole
+from segmentlog.store.readable import exists, is_directory, list_names, open_file
 
 _LEAST_LENGTH = 14  #: of a message of magic 0, after its offset and length; less is damage
 _LOG_OVERHEAD = 12  #: bytes of an offset and a length
@@ -108,7 +107,7 @@ class LogStart:
 
         `segmentlog.maintain.recover_directory.plan_log` finds that cut.
         """
-        yield from self._names()
+        yield from name_faults(self._where, self._path)
         yield from epochs_fault(self._where, self._path)
         for path, base_offset, why in self.not_opened:
             yield FaultKind.NOT_OPENED.at(
@@ -125,39 +124,14 @@ class LogStart:
             yield from self._end(end)
         yield from self._what_is_forgotten()
 
-    def _names(self) -> Iterator[Fault]:
-        """Files whose names begin with no offset: a broker cannot read their numbers."""
-        for name in sorted(list_names(self._path)):
-            if name.endswith(_NUMBERED) and parse_segment_file(name) is None:
-                head = name.partition(".")[0]
-                if head.isascii() and head.isdecimal() and int(head) < 1 << 63:
-                    continue
-                if head[:1] == "-" and head[1:].isascii() and head[1:].isdecimal():
-                    yield FaultKind.NAME.at(
-                        self._where, os.path.join(self._path, name),
-                        "the name begins with an offset below 0: a starting broker removes an "
-                        "index or a snapshot, and makes an empty segment at the offset of a log",
-                        "", "move the file out of the directory", action=StartAction.KEEP,
-                    )  # fmt: skip
-                    continue
-                yield FaultKind.NAME.at(
-                    self._where, os.path.join(self._path, name),
-                    "the name begins with no offset", "", "move the file out of the directory",
-                )  # fmt: skip
-
     def _indexes(self) -> Iterator[Fault]:
         for each in self._segments:
-            path = each.transaction_index_path
-            try:
-                for _ in read_transaction_index(path):
-                    pass
-            except CorruptIndexError as error:
-                if "version" in error.reason and _first_version(path) > 0:
-                    yield FaultKind.TRANSACTIONS.at(
-                        self._where, path, error.reason, "",
-                        "segmentlog reindex builds the file again from the log",
-                        offset=each.base_offset,
-                    )  # fmt: skip
+            if reason := transactions_fault(each):
+                yield FaultKind.TRANSACTIONS.at(
+                    self._where, each.transaction_index_path, reason, "",
+                    f"segmentlog recover {FaultKind.TRANSACTIONS.value.mend}",
+                    offset=each.base_offset,
+                )  # fmt: skip
             if not each.size:
                 continue
             if not exists(each.offset_index_path):
@@ -362,11 +336,25 @@ class LogStart:
             )  # fmt: skip
 
 
-def _first_version(path: str) -> int:
-    """The first version above 0 in a transaction index, or 0."""
-    data = read_whole(path, lambda reason: CorruptIndexError(path, reason))
-    versions = (struct.unpack_from(">h", data, at)[0] for at in range(0, len(data) - 33, 34))
-    return next((each for each in versions if each > 0), 0)
+def name_faults(where: TopicPartition, path: str) -> Iterator[Fault]:
+    """Files whose names begin with no offset: a broker cannot read their numbers."""
+    for name in sorted(list_names(path)):
+        if name.endswith(_NUMBERED) and parse_segment_file(name) is None:
+            head = name.partition(".")[0]
+            if head.isascii() and head.isdecimal() and int(head) < 1 << 63:
+                continue
+            if head[:1] == "-" and head[1:].isascii() and head[1:].isdecimal():
+                yield FaultKind.NAME.at(
+                    where, os.path.join(path, name),
+                    "the name begins with an offset below 0: a starting broker removes an "
+                    "index or a snapshot, and makes an empty segment at the offset of a log",
+                    "", "move the file out of the directory", action=StartAction.KEEP,
+                )  # fmt: skip
+                continue
+            yield FaultKind.NAME.at(
+                where, os.path.join(path, name),
+                "the name begins with no offset", "", "move the file out of the directory",
+            )  # fmt: skip
 
 
 def _end_by_lengths(segment: Segment) -> tuple[int, int, str]:
