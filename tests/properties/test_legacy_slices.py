@@ -20,7 +20,7 @@ from segmentlog.testing.legacy import encode_message, encode_wrapper, read_log
 from segmentlog.testing.reference import Record, encode_batch
 
 _FIRST_MS = 1_700_000_000_000
-_LOGS = int(os.environ.get("LEGACY_LOGS", "8"))  # a run of hundreds takes minutes
+_LOGS = int(os.environ.get("LEGACY_LOGS", "5"))  # a run of hundreds takes minutes
 _COLUMNS = ["offset", "timestamp", "timestampType", "key", "value"]
 
 

@@ -576,8 +576,8 @@ def test_a_segment_that_overlaps_across_a_batch_is_damage(partition: Path) -> No
 
 
 def test_a_bomb_takes_no_more_memory_than_its_bound(partition: Path) -> None:
-    """A megabyte would inflate to a gigabyte of zeros. The bound holds while inflating."""
-    damage.bomb(1, 1 << 30)(partition / CLOSED)
+    """250 KB would inflate to 256 MB of zeros. The bound holds while inflating."""
+    damage.bomb(1, 1 << 28)(partition / CLOSED)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(MalformedBatchError, match="inflate beyond 8388608 bytes"):
         offsets(open_log(partition), max_inflated_batch_bytes=8 << 20)

@@ -24,9 +24,9 @@ READS = ("open", "pread", "preadv", "scandir", "listdir", "stat", "lstat", "fsta
 Forward = partial[object]
 
 
-#: A loop over the calls at which something is cut: each seventh call, and each night all of them.
+#: A loop over the calls at which something is cut: each eleventh call, and each night all of them.
 #: `tests/storage/txn/test_change.py` always cuts each call of the steps that all changes share.
-cut_loop = pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
+cut_loop = pytest.mark.parametrize("every", [11, pytest.param(1, marks=pytest.mark.slow)])
 
 
 def refuse_copies(patch: pytest.MonkeyPatch) -> None:

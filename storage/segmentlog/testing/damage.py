@@ -7,6 +7,7 @@ Batches are counted from 0 and found by their lengths, so a file must be damaged
 its end to its start.  Only magic 2 has the fields named here.
 """
 
+import functools
 import random
 import struct
 import zlib
@@ -113,13 +114,18 @@ def garble_records(batch: int) -> Damage:
     return _of_batch(batch, change)
 
 
+@functools.cache  # a gigabyte takes seconds
+def _deflated_zeros(n_bytes: int) -> bytes:
+    deflate = zlib.compressobj(9, zlib.DEFLATED, 31)
+    body = b"".join(deflate.compress(bytes(1 << 20)) for _ in range(n_bytes >> 20))
+    return body + deflate.compress(bytes(n_bytes & ((1 << 20) - 1))) + deflate.flush()
+
+
 def bomb(batch: int, n_bytes: int) -> Damage:
     """Replace the records of a batch by a gzip stream that inflates to `n_bytes`."""
 
     def change(data: bytearray, start: int, end: int) -> None:
-        deflate = zlib.compressobj(9, zlib.DEFLATED, 31)
-        body = b"".join(deflate.compress(bytes(1 << 20)) for _ in range(n_bytes >> 20))
-        body += deflate.compress(bytes(n_bytes & ((1 << 20) - 1))) + deflate.flush()
+        body = _deflated_zeros(n_bytes)
         data[start + layout.HEADER_BYTES : end] = body
         end = start + layout.HEADER_BYTES + len(body)
         struct.pack_into(">i", data, start + layout.BATCH_LENGTH_AT, end - start - 12)

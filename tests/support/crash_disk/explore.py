@@ -14,7 +14,7 @@ from crash_disk.runs import Promise, Run, outcome, read, recover_as_a_writer, sa
 from crash_disk.states import CrashState, crash_states
 
 #: Odd, because states in which nothing is lost alternate with states in which everything is.
-SHARED_EVERY = 5
+SHARED_EVERY = 15
 
 _UNFINISHED = re.compile(r"\.unfinished\.|\.(cleaned|swap)$")
 

@@ -352,7 +352,7 @@ def test_no_kernel_reads_past_the_end_of_its_buffer(name: str) -> None:
 
     No signal ends the process.
     """
-    assert run(IN_FRONT_OF_A_PAGE + SCRIPTS[name].replace("ROUNDS", "2000")) == "True True"
+    assert run(IN_FRONT_OF_A_PAGE + SCRIPTS[name].replace("ROUNDS", "800")) == "True True"
 
 
 @pytest.mark.slow

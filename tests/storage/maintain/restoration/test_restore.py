@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from broker_copies import IDS, T0, broker
 from coordinator_logs import Coordinator, commit_key, commit_value
-from crashing import Crash, crash_at, cut_loop
+from crashing import Crash, crash_at
 from other_cluster import format_brokers, restore_to
 from preserved_rows import make, rows
 from producer_batches import batch, plant
@@ -662,7 +662,7 @@ def test_no_advice_names_fewer_partitions_than_the_log_had(
     assert [1, 1] == [each.n_records for each in found.partitions]
 
 
-@cut_loop
+@pytest.mark.parametrize("every", [31, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_restoration_that_is_cut_at_any_call_is_repeated(
     brokers: list[Path], tmp_path: Path, every: int
 ) -> None:

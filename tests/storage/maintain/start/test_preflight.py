@@ -51,7 +51,7 @@ def harm(steps: list[StartStep]) -> list[tuple[StartAction, str, str]]:
 @pytest.mark.parametrize(
     "file",
     [
-        pytest.param(each, marks=[pytest.mark.slow] if i % 3 else [])
+        pytest.param(each, marks=[pytest.mark.slow] if i % 5 else [])
         for i, each in enumerate(FILES)
     ],
 )
