@@ -5,7 +5,6 @@ import functools
 import gc
 import importlib
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -110,7 +109,6 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         or not config.pluginmanager.has_plugin("xdist")
     ):
         return
-    _take_memory()
     if config.option.numprocesses is None and not config.option.usepdb:
         config.option.numprocesses = 3
     if config.option.dist == "no" and config.option.numprocesses:
@@ -188,16 +186,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
             return f"{shared} of {BESIDE.get(folder, folder)}"
 
     return BySharing(config, log)
-
-
-def _take_memory() -> None:
-    """Let the directories of tests lie in memory: a quarter of the time would go to `fsync`.
-
-    What a power cut leaves is asked of recorded calls, which no disk keeps.
-    """
-    memory = Path("/dev/shm")
-    if memory.is_dir() and shutil.disk_usage(memory).free > 8 << 30:
-        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
 
 
 @functools.cache

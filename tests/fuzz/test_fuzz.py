@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 SLOW_RUN = Path(__file__).parent / "slow_run.json"
 
-N_MUTANTS, N_MORE_MUTANTS = 8_000, 100_000
+N_MUTANTS, N_MORE_MUTANTS = 12_500, 100_000
 N_SLOW_MUTANTS = int(os.environ.get("FUZZ_MUTANTS", "5_000_000"))
 CHUNK = 12_500
 COMPARE_EVERY, COMPARE_EVERY_SLOW = 1, 4

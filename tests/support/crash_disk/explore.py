@@ -122,7 +122,8 @@ def _promised_states(run: Run, every: int) -> Iterator[tuple[CrashState, Promise
     for state in crash_states(run.recorder.image, run.recorder.steps):
         kind = "shared" if state.index < 0 else "mixed"
         counts[kind] += 1
-        if counts[kind] % (every if kind == "mixed" else min(every, SHARED_EVERY)):
+        one_of = every if kind == "mixed" else min(every, SHARED_EVERY)
+        if counts[kind] % one_of != 3 % one_of:  # a short run has one, too
             continue
         for promise in run.promises_at(state.n_steps):
             yield state, promise
