@@ -65,6 +65,7 @@ def test_all_tasks_of_a_write_share_the_limit(spark: SparkSession, logs: Path) -
 
 
 @pytest.mark.linux
+@pytest.mark.usefixtures("real_syncs")
 def test_a_query_leaves_the_page_cache_as_it_was(spark: SparkSession, logs: Path) -> None:
     """Pages of a broker's consumers stay, and the pages that the query has read do not."""
     from segmentlog.store.beside_broker import _residency

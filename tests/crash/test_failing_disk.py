@@ -107,7 +107,6 @@ def test_every_call_that_fails_leaves_the_job_whole_or_out(
     Then the disk works again.
     """
     outcomes: Counter[str] = Counter()
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # useless in a test without power cuts
     caught: BaseException | None = OSError()
     for number in range(0, 1000, every):
         directory = tmp_path / str(number)

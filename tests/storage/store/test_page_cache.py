@@ -13,7 +13,7 @@ import segmentlog
 from segmentlog.store import beside_broker
 from segmentlog.store.beside_broker import BorrowedPages, _residency
 
-pytestmark = pytest.mark.linux
+pytestmark = [pytest.mark.linux, pytest.mark.usefixtures("real_syncs")]
 
 PAGE = os.sysconf("SC_PAGESIZE")
 MB = 1 << 20

@@ -121,14 +121,12 @@ def test_a_read_that_fails_leaves_the_recovery_to_the_next_writer(
     mend: Callable[[Path], None],
     every: int,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A failing disk is not taken for a missing file, at any call.
 
     An undo that left out a partition removed the guard, and the records became part of the log.
     """
     left, expected = unfinished
-    monkeypatch.setattr("os.fsync", lambda _: None)  # only a power cut needs it
     for number in range(6, 10_000, every):
         directory = tmp_path / f"copy-{number}"
         shutil.copytree(left, directory, ignore=shutil.ignore_patterns("copy-*"))

@@ -137,10 +137,9 @@ def act_beside_another(act: Callable[[], object], number: int, other: Callable[[
     ],
 )  # fmt: skip
 def test_what_another_has_committed_meanwhile_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: str, act: str, every: int
+    tmp_path: Path, begin: str, act: str, every: int
 ) -> None:
     """The other writer commits after any call of the first one, which continues then."""
-    monkeypatch.setattr("os.fsync", lambda _: None)  # only a power cut needs it
     whole = tmp_path / "whole"
     BEGIN[begin](whole)
     for number in range(1, 10_000, every):
@@ -159,11 +158,8 @@ def test_what_another_has_committed_meanwhile_stays(
 
 
 @cut_loop
-def test_a_mirror_that_is_overtaken_by_a_later_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
-) -> None:
+def test_a_mirror_that_is_overtaken_by_a_later_one(tmp_path: Path, every: int) -> None:
     """The later one has copied more of the same segment, and of the next one."""
-    monkeypatch.setattr("os.fsync", lambda _: None)
     source, begun = tmp_path / "source", tmp_path / "begun"
     write(source, b"a")
     segmentlog.mirror(source, to=begun)
