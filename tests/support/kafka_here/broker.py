@@ -28,6 +28,8 @@ _LOG4J = """\
 log4j.rootLogger=OFF, out
 log4j.appender.out=org.apache.log4j.ConsoleAppender
 log4j.appender.out.layout=org.apache.log4j.SimpleLayout
+log4j.logger.kafka.log.LogManager=WARN
+log4j.logger.kafka.server.ReplicaManager=WARN
 """ + "".join(f"log4j.logger.{each}=INFO\n" for each in _STARTING)  #: for versions before 4.0
 _STARTED = re.compile(rb"Kafka Server started|KafkaServer id=\d+\] started")
 
