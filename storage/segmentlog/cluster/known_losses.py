@@ -1,7 +1,7 @@
 """What a log promises and does not have, as checkpoints, indexes and the metadata show it."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import cast
 
@@ -65,13 +65,16 @@ def _never_compacted(path: str, _: object) -> frozenset[str]:
     return frozenset() if is_default else frozenset(every - compacted - INTERNAL_TOPICS)
 
 
-def missing_offsets(log: Log) -> Iterator[str]:
-    """The offsets that a log promises and does not have, and a way on, in words."""
+def missing_offsets(log: Log, losses: Iterable[LostSegments] | None = None) -> Iterator[str]:
+    """The offsets that a log promises and does not have, and a way on, in words.
+
+    `losses`: its `known_losses`, if the caller has them.
+    """
     remedy = "put the files back from another replica or a backup; segmentlog verify shows more"
     found = diskless_partitions([os.path.dirname(log.path)])
     if log.topic_partition in found:
         yield elsewhere(found[log.topic_partition], log.log_end_offset)
-    for lost in known_losses(log):
+    for lost in known_losses(log) if losses is None else losses:
         yield f"{lost}; {remedy}"
     if reason := log_start_beyond(log):
         yield reason

@@ -276,7 +276,7 @@ class _Walk:
     def _check(self, placed: "PlacedHeader") -> None:
         """Refuse a batch with a wrong checksum, or the one of two batches with a wrong offset."""
         header, path = placed.header, self._opened.segment.path
-        found = placed.checksum(self._opened.file)
+        found = self._opened.checksum(placed)
         if found != header.crc:
             raise ChecksumMismatchError(
                 path, placed.position, header.base_offset, header.crc, found

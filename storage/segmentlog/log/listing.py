@@ -151,12 +151,14 @@ class ListedFiles(Sequence[SegmentFiles]):
         return repr(tuple(self))
 
 
-def list_segments(partition_path: str) -> ListedFiles:
+def list_segments(partition_path: str, seen: Fingerprint | None = None) -> ListedFiles:
     """Segments in the order of their base offsets; none is not an error.
 
     Sizes are read once all names are known.  A segment that has a successor is no longer written
     to.  If a segment is measured before its successor is listed, its end may be missed: rows from
     the middle of a log were left out beside a writer that rolled small segments.
+
+    `seen`: a look at the directory just before.
 
     Raises `LogDirectoryError` if the directory cannot be listed.
     """
@@ -164,7 +166,7 @@ def list_segments(partition_path: str) -> ListedFiles:
     while True:
         attempt += 1
         try:
-            names = _names(partition_path)
+            names = _names(partition_path, seen if attempt == 1 else None)
         except OSError as error:
             if not is_gone(error) and error.errno not in _NOT_LISTED:
                 raise
@@ -199,7 +201,7 @@ def list_now(path: str, *, is_clean: bool = False, before: Listing | None = None
     """The segments at `path` as they are now, with continued evidence; or `LogDirectoryError`."""
     known = dict(before.evidence) if before else {}
     seen = [] if is_url(path) else [(path, fingerprint(path, known.get(path)))]
-    files = list_segments(path)
+    files = list_segments(path, seen[0][1] if seen else None)
     return Listing(files, is_clean, evidence=_with_active(seen, files, known))
 
 
@@ -353,7 +355,7 @@ def _is_there(partition_path: str, name: str) -> bool:
     return True
 
 
-def _names(partition_path: str) -> list[str]:
+def _names(partition_path: str, seen: Fingerprint | None = None) -> list[str]:
     """Names of files that may matter, without a gap."""
     # While a long directory is listed, a new file may be missed although a later one is found, and
     # a renamed file may be found under neither name. So a long directory is listed until two
@@ -361,7 +363,8 @@ def _names(partition_path: str) -> list[str]:
     # order of their offsets, and these files were made after the first listing. A directory that
     # has not changed since the clock of its file system last moved on is listed once: its time
     # shows that nothing was made, renamed or removed meanwhile.
-    seen = None if is_url(partition_path) else fingerprint(partition_path)
+    if seen is None and not is_url(partition_path):
+        seen = fingerprint(partition_path)
     names = list_names(partition_path)
     if len(names) <= _MOST_AT_ONCE:
         return _of_logs(names)
@@ -420,8 +423,22 @@ def replaced_by(swaps: Sequence[SegmentFiles], live: Iterable[SegmentFiles]) -> 
 
 def indexes_without_log(path: str) -> list[tuple[int, str]]:
     """Base offset and path of each index file whose segment is gone, in their order."""
+    return _indexes_without_log(path, list_names(path))
+
+
+def orphans(path: str) -> list[tuple[int, str]]:
+    """`indexes_without_log`, and each entry that has the name of a segment and is no file."""
+    entries = list_entries(path)
+    found = _indexes_without_log(path, [name for name, _ in entries])
+    for name, kind in entries:
+        parsed = parse_segment_file(name) if kind is not FileType.FILE else None
+        if parsed and parsed.kind == FileKind.LOG and parsed.state == FileState.LIVE:
+            found.append((parsed.offset, os.path.join(path, name)))
+    return found
+
+
+def _indexes_without_log(path: str, names: Sequence[str]) -> list[tuple[int, str]]:
     # A ``.log.swap`` file counts as a log: compaction puts the indexes in their place first.
-    names = list_names(path)
     logs = {name[:20] for name in names if name[20:] in {".log", ".log.swap"}}
     found = []
     for name in sorted(name for name in names if name[:20] not in logs):
@@ -429,16 +446,6 @@ def indexes_without_log(path: str) -> list[tuple[int, str]]:
         if parsed and parsed.kind in INDEXES and parsed.state == FileState.LIVE:
             found.append((parsed.offset, os.path.join(path, name)))
     return found
-
-
-def not_files(path: str) -> list[tuple[int, str]]:
-    """Base offset and path of each entry that has the name of a segment and is no file."""
-    found = []
-    for name, kind in list_entries(path):
-        parsed = parse_segment_file(name) if kind is not FileType.FILE else None
-        if parsed and parsed.kind == FileKind.LOG and parsed.state == FileState.LIVE:
-            found.append((parsed.offset, os.path.join(path, name)))
-    return sorted(found)
 
 
 def remove_indexes_without_log(path: str) -> int:

@@ -41,6 +41,7 @@ TORN_TAIL_LOGGER = f"{__name__}.torn_tail"
 _torn_tail_logger = logging.getLogger(TORN_TAIL_LOGGER)
 
 _FIRST_WINDOW_BYTES = 4 << 10  # Kafka's default of index.interval.bytes
+_TAIL_WINDOW_BYTES = 4 * _FIRST_WINDOW_BYTES  # from the last index entry but two on
 _HEADER_WINDOW_BYTES = 64 << 10
 _PIECE_BYTES = 1 << 20
 _ENTRIES_TRIED = 4  # of an offset index, from its end, to find one whose batch is there
@@ -61,19 +62,32 @@ class PlacedHeader(NamedTuple):
         """Byte after the batch, by its own length."""
         return self.position + self.header.size_in_bytes
 
-    def checksum(self, file: ReadableFile) -> int:
-        """Checksum of the bytes that the batch's own checksum covers, read a piece at a time."""
+    def checksum(self, file: ReadableFile, window: bytes = b"", window_at: int = 0) -> int:
+        """Checksum of the bytes that the batch's own checksum covers, read a piece at a time.
+
+        `window`: bytes of the file from byte `window_at` on, which need no further read.
+        """
         is_message = self.header.magic < layout.FIRST_BATCH_MAGIC
         at = self.position + (layout.MAGIC_AT if is_message else layout.ATTRIBUTES_AT)
         add = zlib.crc32 if is_message else crc32c
-        crc = 0
-        while at < self.end:
-            piece = file.read(at, min(_PIECE_BYTES, self.end - at))
+        crc, end = 0, self.end
+        if window_at <= at and end <= window_at + len(window):
+            return add(memoryview(window)[at - window_at : end - window_at], 0)
+        while at < end:
+            piece = file.read(at, min(_PIECE_BYTES, end - at))
             if not piece:
                 break
             crc = add(piece, crc)
             at += len(piece)
         return crc
+
+
+class Tail(NamedTuple):
+    """The end of a segment after a walk that found every batch sound, up to the last byte."""
+
+    position: int  # of its first batch
+    newest_ms: int  # the largest timestamp of its batches
+    last: PlacedHeader
 
 
 @class_of_one_dialect()
@@ -92,7 +106,7 @@ class Segment:
 
     __slots__ = (
         "base_offset", "inode", "is_active", "is_sealed", "may_be_torn", "offset_limit", "path",
-        "size",
+        "size", "tail",
     )  # fmt: skip
 
     def __init__(
@@ -113,6 +127,8 @@ class Segment:
         self.is_active = is_active
         #: The end of the active segment; a high watermark beyond it promises that it is whole.
         self.may_be_torn = is_active
+        #: Once `find_log_end` has walked it, if it is sound: look-ups need not walk it again.
+        self.tail: Tail | None = None
 
     def __repr__(self) -> str:
         return f"Segment({self.path!r}, size={self.size})"
@@ -201,13 +217,15 @@ class OpenSegment(Closing):
     `file`: its ``.log`` file, if it is open.
     """
 
-    __slots__ = ("_file", "_index", "_times", "segment")
+    __slots__ = ("_file", "_index", "_times", "_window", "_window_at", "segment")
 
     def __init__(self, segment: Segment, file: ReadableFile | None = None) -> None:
         self.segment = segment
         self._file = file
         self._index: OffsetIndex | None = None
         self._times: TimeIndex | None = None
+        # The bytes in which `headers` has found the last header: a small batch is whole in them.
+        self._window, self._window_at = b"", 0
 
     @property
     def file(self) -> ReadableFile:
@@ -236,8 +254,15 @@ class OpenSegment(Closing):
             if each is not None:
                 each.close()
         self._file = self._index = self._times = None
+        self._window = b""
 
-    def headers(self, position: int, end: int | None = None) -> Iterator[PlacedHeader]:
+    def checksum(self, placed: PlacedHeader) -> int:
+        """Checksum of the bytes of a batch that `headers` has just found."""
+        return placed.checksum(self.file, self._window, self._window_at)
+
+    def headers(
+        self, position: int, end: int | None = None, *, window_bytes: int = _FIRST_WINDOW_BYTES
+    ) -> Iterator[PlacedHeader]:
         """Batch headers from byte `position` on; their checksums are not verified.
 
         If the end may be torn, the headers end before the first batch that is not whole.  They
@@ -245,8 +270,9 @@ class OpenSegment(Closing):
         preallocates the active segment, and a crash may undo the cut of a closed one.
 
         Only headers are read, in windows that small batches share.  The first window is about as
-        large as the log between two index entries, which is all that a look-up needs; each later
-        one is twice as large, up to 64 KiB.  A message of magic 0 or 1 is a batch of its own.
+        large as the log between two index entries, which is all that a look-up needs, or has
+        `window_bytes`; each later one is twice as large, up to 64 KiB.  A message of magic 0 or 1
+        is a batch of its own.
 
         Raises `MalformedBatchError` if a length is less than a header's, or if a batch of a
         segment that never overlaps the next one begins in it; `TruncatedBatchError` if the last
@@ -254,7 +280,7 @@ class OpenSegment(Closing):
         """
         segment, file = self.segment, self.file
         limit = segment.size if end is None else min(end, segment.size)
-        window, window_at, window_bytes = b"", 0, _FIRST_WINDOW_BYTES
+        window, window_at = b"", 0
         least = -1 if segment.may_be_torn else segment.offset_limit
         next_offset = segment.base_offset
         while position + layout.SMALLEST_BATCH_BYTES <= limit:
@@ -262,6 +288,7 @@ class OpenSegment(Closing):
             if at < 0 or at + layout.HEADER_BYTES > len(window):
                 n_bytes = min(window_bytes, limit - position)
                 window, window_at, at = file.read(position, n_bytes), position, 0
+                self._window, self._window_at = window, window_at
                 window_bytes = min(2 * window_bytes, _HEADER_WINDOW_BYTES)
             try:
                 placed = self._placed(window, at, position)
@@ -270,7 +297,7 @@ class OpenSegment(Closing):
                 if is_whole and after_zeros(file, position, segment.size) == segment.size:
                     return
                 raise
-            if placed is None or placed.end > limit:
+            if placed is None or (batch_end := placed.end) > limit:
                 break
             if placed.header.base_offset >= segment.offset_limit and file.never_overlaps:
                 reason = (
@@ -279,7 +306,7 @@ class OpenSegment(Closing):
                 base_offset = placed.header.base_offset
                 raise MalformedBatchError(segment.path, position, base_offset, reason)
             yield placed
-            position, next_offset = placed.end, placed.header.last_offset + 1
+            position, next_offset = batch_end, placed.header.last_offset + 1
         if position < limit == segment.size and not segment.may_be_torn:
             prefix = window[position - window_at :][: layout.LOG_OVERHEAD]
             base_offset = int.from_bytes(prefix[:8], "big", signed=True)
@@ -397,6 +424,9 @@ class OpenSegment(Closing):
         """
         # The last entry of a closed segment has the largest timestamp of all its batches.
         (largest, _), position = self.indexed_time(but_one=self.segment.is_active)
+        tail = self.segment.tail
+        if tail is not None and tail.position <= position:
+            return max(largest, tail.newest_ms)
         is_indexed = position > 0 and not self.segment.is_active
         headers = (
             self.headers(position) if is_indexed else sound_headers(self, position, skips=skips)
@@ -490,13 +520,16 @@ def _indexed(opened: OpenSegment) -> int:
 
 def _last_good(opened: OpenSegment, end: LogEnd, committed_to: int) -> LogEnd:
     """End of the good batches that follow `end`, or `end` itself when there is none."""
-    span = OffsetSpan(opened.segment.base_offset, committed_to)
+    segment = opened.segment
+    segment.tail = None
+    begin, newest_ms = end.position, -1
+    span = OffsetSpan(segment.base_offset, committed_to)
     before = end  # of the last good batch
     last: PlacedHeader | None = None
     with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
-        for placed in opened.headers(end.position):
+        for placed in opened.headers(begin, window_bytes=_TAIL_WINDOW_BYTES):
             header = placed.header
-            if placed.checksum(opened.file) != header.crc:
+            if opened.checksum(placed) != header.crc:
                 break
             if header.base_offset < end.offset:
                 if last is None or header.base_offset < before.offset:
@@ -511,14 +544,19 @@ def _last_good(opened: OpenSegment, end: LogEnd, committed_to: int) -> LogEnd:
                 span.leave_out()
             before, last = end, placed
             span.take(header.base_offset, header.last_offset)
+            newest_ms = max(newest_ms, header.max_timestamp)
             end = LogEnd(header.last_offset + 1, placed.end, end.damaged_from)
     if last is None:
         return end
     if span.is_refuted:
         return before
-    if not before.offset < committed_to < end.offset:
-        return end
-    return before if _first_offset(opened, last) > before.offset else end
+    crosses = before.offset < committed_to < end.offset
+    if crosses and _first_offset(opened, last) > before.offset:
+        return before
+    is_whole = end.position == segment.size and end.damaged_from is None
+    if is_whole and not span.is_in_doubt and end.offset <= segment.offset_limit:
+        segment.tail = Tail(begin, newest_ms, last)
+    return end
 
 
 def _first_offset(opened: OpenSegment, placed: PlacedHeader) -> int:

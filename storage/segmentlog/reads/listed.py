@@ -47,9 +47,8 @@ from segmentlog.log.indexes import OffsetPosition
 from segmentlog.log.listing import (
     ListedFiles,
     Listing,
-    indexes_without_log,
     list_segments,
-    not_files,
+    orphans,
 )
 from segmentlog.log.segment import LogEnd, OpenSegment, Segment, find_log_end
 from segmentlog.model import (
@@ -154,12 +153,18 @@ class ListedSegments:
     def segment(self, i: int) -> Segment:
         """Segment `i` of the log, from 0."""
         if i + 1 == len(self.files):
-            return Segment(self.files[i], is_sealed=False, offset_limit=self.offset_limit(i))
+            return self._active
         follows = self.files.paths.base_offsets[i + 1]
         is_sealed = self.listing.is_clean and follows < self._committed_to
         return Segment(
             self.files[i], is_sealed=is_sealed, is_active=False, offset_limit=self.offset_limit(i)
         )
+
+    @cached_property
+    def _active(self) -> Segment:
+        """The last segment, which keeps what the search for the log end finds."""
+        i = len(self.files) - 1
+        return Segment(self.files[i], is_sealed=False, offset_limit=self.offset_limit(i))
 
     def offset_limit(self, i: int) -> int:
         """An offset that no batch of segment `i` reaches, unless the segment was merged."""
@@ -180,7 +185,7 @@ class ListedSegments:
         """End of the last segment."""
         if not self.files:
             return LogEnd(self._log_start, 0)
-        return find_log_end(self.segment(len(self.files) - 1), self._committed_to)
+        return find_log_end(self._active, self._committed_to)
 
     @cached_property
     def log_start_offset(self) -> int:
@@ -223,11 +228,7 @@ class ListedSegments:
     def _orphans(self) -> list[tuple[int, str]]:
         """Base offset and path of each index whose segment is gone, or that is no file itself."""
         try:
-            return (
-                sorted(indexes_without_log(self._path) + not_files(self._path))
-                if self._path
-                else []
-            )
+            return sorted(orphans(self._path)) if self._path else []
         except (FileNotFoundError, NotADirectoryError):
             return []
 

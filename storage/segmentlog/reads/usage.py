@@ -6,6 +6,7 @@ partition is looked into: it and its indexes may end in zeros that were allocate
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -109,6 +110,10 @@ LEFTOVERS = frozenset(
 )  # fmt: skip
 
 
+_OF_LOGS = frozenset({UsageKind.LOGS, UsageKind.INTERNAL})
+_OF_LIVE = _OF_LOGS | {UsageKind.INDEXES, UsageKind.PREALLOCATED}  #: files of segments in use
+
+
 class UsedSpace(NamedTuple):
     """The files of one kind in one place: in the directory of a partition, or at the top.
 
@@ -190,17 +195,15 @@ def _checked(path: str | os.PathLike[str]) -> str:
 
 def large_leftovers(paths: Iterable[str]) -> list[UsedSpace]:
     """The leftovers of log directories, the largest first; none if they are small."""
-    # They are found by their names, and only they are measured, besides the segments.
-    found = [
-        used
-        for path in paths
-        for used in _account(path, LEFTOVERS | {UsageKind.LOGS, UsageKind.INTERNAL})
-    ]
-    left = [used for used in found if used.kind in LEFTOVERS and used.n_files]
+    # They are found by their names, and only they are measured; the segments, too, if there are
+    # enough of them.
+    paths = [*paths]
+    left = [used for path in paths for used in _account(path, LEFTOVERS) if used.n_files]
     n_left = sum(max(used.n_bytes, used.n_allocated) for used in left)
-    n_others = sum(
-        min(used.n_bytes, used.n_allocated) for used in found if used.kind not in LEFTOVERS
-    )
+    if n_left < _LEAST_BYTES:
+        return []
+    logs = (used for path in paths for used in _account(path, _OF_LOGS))
+    n_others = sum(min(used.n_bytes, used.n_allocated) for used in logs)
     if n_left < min(max(_LARGE_SHARE * n_others, _LEAST_BYTES), _LARGE_BYTES):
         return []
     return sorted(left, key=lambda used: -used.n_bytes)
@@ -323,6 +326,7 @@ def _of_partition(partition: NamedPartition, wanted: Collection[UsageKind]) -> I
         yield from sums.result()
         return
     is_metadata = partition.is_metadata
+    counts_live = not wanted.isdisjoint(_OF_LIVE)
     is_internal = is_metadata or partition.topic_partition.topic in INTERNAL_TOPICS
     of_log = UsageKind.INTERNAL if is_internal else UsageKind.LOGS
     sums.add(of_log, partition.path)
@@ -335,8 +339,10 @@ def _of_partition(partition: NamedPartition, wanted: Collection[UsageKind]) -> I
     live = [each for each in parsed.values() if each and each.state is FileState.LIVE]
     active = max((each.offset for each in live if each.kind is FileKind.LOG), default=-1)
     for name, file_type in entries:
-        path = os.path.join(partition.path, name)
         file = parsed[name]
+        if file is not None and file.state is FileState.LIVE and not counts_live:
+            continue
+        path = f"{partition.path}/{name}"
         split = None
         if file is not None:
             of_file = of_log if file.kind is FileKind.LOG else UsageKind.INDEXES
@@ -369,7 +375,13 @@ def _end_of(path: str, file: SegmentFileName) -> Callable[[FileStatus], int] | N
     if index is None:
         return None
 
-    def end_of_index(_: FileStatus) -> int:
+    def end_of_index(found: FileStatus) -> int:
+        # As of a log: an index whose last entry is not zero is in use to its end.
+        last = max(found.size - index.entry_bytes, 0)
+        if found.size % index.entry_bytes == 0:
+            with suppress(OSError), open_file(path, follow=False) as file:
+                if not found.size or file.read(last, index.entry_bytes).strip(b"\0"):
+                    return found.size
         with index(path, file.offset, mapped=False) as opened:
             return int(opened.n_entries * opened.entry_bytes)
 

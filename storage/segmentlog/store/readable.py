@@ -411,12 +411,12 @@ class LocalDisk:
         found = []
         with os.scandir(path) as entries:
             for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
+                if entry.is_file(follow_symlinks=False):
+                    kind = FileType.FILE
+                elif entry.is_dir(follow_symlinks=False):
                     kind = FileType.DIRECTORY
-                elif entry.is_symlink():
-                    kind = FileType.LINK
                 else:
-                    kind = FileType.FILE if entry.is_file() else FileType.OTHER
+                    kind = FileType.LINK if entry.is_symlink() else FileType.OTHER
                 found.append(Entry(entry.name, kind))
         return found
 

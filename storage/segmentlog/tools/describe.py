@@ -242,10 +242,13 @@ def _outer_headers(log: Log) -> _Seen:
             seen.add(placed.header)
             break
         with filled[-1].opened() as opened:
-            last_entry = opened.floor_position(LARGEST_LONG)
-            headers = opened.headers(last_entry, _end_of(log, filled[-1]))
-            for placed in deque(headers, maxlen=1):
-                seen.add(placed.header)
+            end = _end_of(log, filled[-1])
+            if filled[-1].tail is not None:
+                seen.add(filled[-1].tail.last.header)
+            else:
+                headers = opened.headers(opened.floor_position(LARGEST_LONG), end)
+                for placed in deque(headers, maxlen=1):
+                    seen.add(placed.header)
             seen.add_time(opened.largest_timestamp())
     return seen
 

@@ -6,12 +6,12 @@ and between two entries the offsets are taken to be evenly spread.
 """
 
 import logging
-import os
 import sys
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
+from operator import itemgetter
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -21,9 +21,7 @@ from numpy.typing import NDArray
 from segmentlog.cluster.directory_settings import read_partition_counts
 from segmentlog.cluster.known_losses import known_losses, missing_offsets
 from segmentlog.errors import CorruptCheckpointError, SegmentLogError
-from segmentlog.format.names import CLEANER_OFFSET_CHECKPOINT
-from segmentlog.log.checkpoint import read_offsets
-from segmentlog.log.segment import Segment
+from segmentlog.log.segment import OpenSegment
 from segmentlog.model import INTERNAL_TOPICS, LARGEST_LONG, TopicPartition
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log import Log
@@ -104,7 +102,7 @@ class TopicSummary(NamedTuple):
     last_ms: int | None
     #: for each partition, times and the offsets before them; without absurd times if there are
     #: others
-    points: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]]
+    points: Sequence[tuple[Sequence[int], Sequence[int]]]
     problems: Sequence[str]  # reasons why partitions are missing or cannot be read
     is_compacted: bool = False  # so that there are at most so many records as offsets
 
@@ -119,8 +117,8 @@ class TopicSummary(NamedTuple):
         """The first and the last time of `points`, or None without one."""
         if not self.points:
             return None
-        first = min(int(times[0]) for times, _ in self.points)
-        return first, max(int(times[-1]) for times, _ in self.points)
+        first = min(times[0] for times, _ in self.points)
+        return first, max(times[-1] for times, _ in self.points)
 
     def counts(self, begin_ms: int, end_ms: int, n_times: int = _N_TIMES) -> NDArray[np.float64]:
         """Records in each of so many equal pieces of time.
@@ -216,9 +214,12 @@ def _summary(
         try:
             n_bytes += log.size_bytes
             records += log.log_end_offset - log.log_start_offset
-            records -= sum(lost.end_offset - lost.start_offset for lost in known_losses(log))
-            is_compacted |= _is_cleaned(log)
-            problems += [f"{log.topic_partition}: {reason}" for reason in missing_offsets(log)]
+            losses = known_losses(log)
+            records -= sum(lost.end_offset - lost.start_offset for lost in losses)
+            # A compaction may then have removed records between others.
+            is_compacted |= log.cleaned_to > log.log_start_offset
+            reasons = missing_offsets(log, losses)
+            problems += [f"{log.topic_partition}: {reason}" for reason in reasons]
             if log.end.damaged_from is not None:
                 problems.append(f"{log.topic_partition}: {damaged_end(log.end.damaged_from)}")
             found = _points(log)
@@ -227,7 +228,7 @@ def _summary(
             continue
         if found is not None:
             pairs, start, end = found
-            times += [int(pairs[0, 0]), int(pairs[:, 0].max())]
+            times += [pairs[0][0], max(pairs)[0]]
             points.append(_rising(pairs, start, end))
     first, last = min(times, default=None), max(times, default=None)
     return TopicSummary(
@@ -235,34 +236,25 @@ def _summary(
     )
 
 
-def _is_cleaned(log: Log) -> bool:
-    """Whether a compaction may have removed records of a log between others."""
-    try:
-        cleaned = read_offsets(os.path.dirname(log.path), CLEANER_OFFSET_CHECKPOINT)
-    except (SegmentLogError, OSError):
-        return False  # it says nothing; verify reports it
-    return cleaned.get(log.topic_partition, -1) > log.log_start_offset
-
-
-def _are_plausible(times: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether each time may be a record's: one in seconds, or in nanoseconds, is far off."""
-    return (times >= _LEAST_MS) & (times <= time.time() * 1000 + _AHEAD_MS)
+def _is_plausible(time_ms: int) -> bool:
+    """Whether a time may be a record's: one in seconds, or in nanoseconds, is far off."""
+    return _LEAST_MS <= time_ms <= time.time() * 1000 + _AHEAD_MS
 
 
 def _rising(
-    pairs: NDArray[np.int64], start: int, end: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    pairs: Sequence[tuple[int, int]], start: int, end: int
+) -> tuple[Sequence[int], Sequence[int]]:
     """Times that rise, and the number of offsets of a log before or at each.
 
     A time that is far off, up or down, has most of the times after it or before it against it.
     """
-    are_plausible = _are_plausible(pairs[:, 0])
-    if are_plausible.any():
-        pairs = pairs[are_plausible]
-    pairs = pairs[np.argsort(pairs[:, 1], kind="stable")]
-    pairs = pairs[_longest_rise(pairs[:, 0].tolist())]
-    pairs = pairs[np.append(pairs[1:, 0] > pairs[:-1, 0], True)]  # the last offset of each time
-    times, offsets = pairs[:, 0], np.clip(pairs[:, 1], start, end) - start
+    # Most logs have few pairs, for which calls of numpy would take longer.
+    pairs = [each for each in pairs if _is_plausible(each[0])] or pairs
+    pairs = sorted(pairs, key=itemgetter(1))
+    pairs = [pairs[i] for i in _longest_rise([each for each, _ in pairs])]
+    last_of_time = dict(pairs)
+    times = [*last_of_time]
+    offsets = [min(max(each, start), end) - start for each in last_of_time.values()]
     # At the ends, such a time leaves a long time with hardly any record.
     few, first, last = offsets[-1] * _FEW, 0, len(times) - 1
     while last - first > 1:
@@ -273,9 +265,9 @@ def _rising(
             last -= 1
         else:
             break
-    times, offsets = times[first : last + 1], offsets[first : last + 1].copy()
+    times, offsets = times[first : last + 1], offsets[first : last + 1]
     offsets[-1] = end - start
-    return np.append(times[:1], times), np.append([0], offsets)
+    return [times[0], *times], [0, *offsets]
 
 
 def _longest_rise(times: Sequence[int]) -> list[int]:
@@ -294,7 +286,7 @@ def _longest_rise(times: Sequence[int]) -> list[int]:
     return found[::-1]
 
 
-def _points(log: Log) -> tuple[NDArray[np.int64], int, int] | None:
+def _points(log: Log) -> tuple[Sequence[tuple[int, int]], int, int] | None:
     """Times and offsets after them, and the bounds of the log; None without any time."""
     start, end = log.log_start_offset, log.log_end_offset
     segments = [segment for segment in log.untorn_segments if segment.size]
@@ -302,52 +294,61 @@ def _points(log: Log) -> tuple[NDArray[np.int64], int, int] | None:
         return None
     ends = [*(segment.base_offset for segment in segments[1:]), end]
     found = list[tuple[int, int]]()
-    for placed in islice(segments[0].headers(0), _N_POINTS):
-        offset = max(placed.header.base_offset, start) if found else start
-        found.append((placed.header.first_timestamp, offset))
-        if _are_plausible(np.array([found[-1][0]]))[0]:
-            break
-    if not found:
-        return None
     n_entries = max(1, _N_POINTS // len(segments))
     for segment, segment_end in zip(segments, ends, strict=True):
-        found += _entries(segment, n_entries, segment_end)
-    pairs = np.array([each for each in found if each[0] >= 0], np.int64).reshape(-1, 2)
-    return (pairs, start, end) if len(pairs) else None
+        with segment.opened() as opened:
+            if segment is segments[0]:
+                found += _first_times(opened, start)
+                if not found:
+                    return None
+            found += _entries(opened, n_entries, segment_end)
+    pairs = [each for each in found if each[0] >= 0]
+    return (pairs, start, end) if pairs else None
 
 
-def _entries(segment: Segment, most: int, end: int) -> Iterator[tuple[int, int]]:
+def _first_times(opened: OpenSegment, start: int) -> Iterator[tuple[int, int]]:
+    """The times of the first batches of a log, up to one that may be right."""
+    offset = start
+    for i, placed in enumerate(islice(opened.headers(0), _N_POINTS)):
+        offset = max(placed.header.base_offset, start) if i else start
+        first = placed.header.first_timestamp
+        yield first, offset
+        if _is_plausible(first):
+            break
+
+
+def _entries(opened: OpenSegment, most: int, end: int) -> Iterator[tuple[int, int]]:
     """Some entries of the time index of a segment, and its largest time at its end."""
-    with segment.opened() as opened:
-        index = opened.time_index
-        for slot in _spread(index.n_entries, most):
-            timestamp_ms, offset = index.entry(slot)
-            yield timestamp_ms, offset + 1
-        largest = opened.largest_timestamp()
-        if largest > time.time() * 1000 or not _are_plausible(np.array([largest]))[0]:
-            # Index entries after such a time are missing, so headers are looked at.
-            offsets = opened.offset_index
-            for slot in _spread(offsets.n_entries, most):
-                entry = offsets.entry(slot)
-                header = opened.header_at(entry.position, up_to_offset=entry.offset)
-                if header is not None:
-                    yield header.max_timestamp, last_offset(header) + 1
-            for placed in opened.headers(opened.floor_position(LARGEST_LONG)):
-                yield placed.header.max_timestamp, last_offset(placed.header) + 1
-        yield largest, end
+    index = opened.time_index
+    for slot in _spread(index.n_entries, most):
+        timestamp_ms, offset = index.entry(slot)
+        yield timestamp_ms, offset + 1
+    largest = opened.largest_timestamp()
+    if largest > time.time() * 1000 or not _is_plausible(largest):
+        # Index entries after such a time are missing, so headers are looked at.
+        offsets = opened.offset_index
+        for slot in _spread(offsets.n_entries, most):
+            entry = offsets.entry(slot)
+            header = opened.header_at(entry.position, up_to_offset=entry.offset)
+            if header is not None:
+                yield header.max_timestamp, last_offset(header) + 1
+        for placed in opened.headers(opened.floor_position(LARGEST_LONG)):
+            yield placed.header.max_timestamp, last_offset(placed.header) + 1
+    yield largest, end
 
 
-def _spread(n_entries: int, most: int) -> Iterable[int]:
+def _spread(n_entries: int, most: int) -> Sequence[int]:
     """Numbers of some entries of an index, from its first to its last."""
-    slots = np.linspace(0, n_entries - 1, min(most, n_entries)).astype(np.int64)
-    return dict.fromkeys(slots.tolist())
+    if n_entries <= most:
+        return range(n_entries)
+    return [i * (n_entries - 1) // max(most - 1, 1) for i in range(most)]
 
 
 def _table(found: Sequence[TopicSummary]) -> str:
     spans = [each.span for each in found if each.span is not None]
     usual = [
         (each.span, each.records) for each in found
-        if each.span is not None and _are_plausible(np.array(each.span)).all()
+        if each.span is not None and all(map(_is_plausible, each.span))
     ]  # fmt: skip
     shared = _axis(_without_few(usual) or spans)
     names = ["topic", "partitions", "records", "bytes", "records/s", "from", "to", "over time"]

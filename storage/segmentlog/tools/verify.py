@@ -265,14 +265,16 @@ def preflight(
     """
     given = tuple(directories or ())
 
-    def show(step: StartStep) -> None:
-        if as_json:
-            write_json(json_fields(step._replace(path=as_given(step.path, given))))
+    with progress("preflight", None, is_bytes=False) as bar:
 
-    steps = segmentlog.preflight(
-        *given, topics=topic or (), metadata=metadata, server_properties=server_properties,
-        kafka_version=kafka_version, on_step=show,
-    )  # fmt: skip
+        def show(step: StartStep) -> None:
+            if as_json:
+                bar.write(to_json(json_fields(step._replace(path=as_given(step.path, given)))))
+
+        steps = segmentlog.preflight(
+            *given, topics=topic or (), metadata=metadata, server_properties=server_properties,
+            kafka_version=kafka_version, on_step=show, on_log=bar.begin,
+        )  # fmt: skip
     harm = [
         step for step in steps
         if step.has_harm

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import segmentlog
-from segmentlog.errors import ChecksumMismatchError
+from segmentlog.errors import ChecksumMismatchError, SegmentLogError
 from segmentlog.log.listing import SegmentFiles
 from segmentlog.log.segment import LogEnd, Segment, find_log_end
 from segmentlog.testing.reference import Record, encode_batch
@@ -254,3 +254,36 @@ def test_damage_is_found_behind_a_hole(partition: Path) -> None:
     found = find_log_end(Segment(SegmentFiles(40, str(path), size), is_sealed=False))
 
     assert LogEnd(50, size, damaged_from=42) == found
+
+
+def largest(segment: Segment) -> int | str:
+    """The largest timestamp of a segment, or the error of the look-up."""
+    try:
+        return segment.largest_timestamp()
+    except SegmentLogError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("has_index", [False, True])
+def test_what_the_search_for_the_end_keeps_changes_no_look_up(
+    partition: Path, *, has_index: bool
+) -> None:
+    """The largest timestamp is that of a segment whose end nobody has searched, or its error."""
+    path = partition / NAME
+    if has_index:
+        path.with_suffix(".index").write_bytes(entry(43, ENDS[1]) + entry(49, ENDS[4]))
+        time_entry = (1001).to_bytes(8, "big") + (3).to_bytes(4, "big")
+        path.with_suffix(".timeindex").write_bytes(time_entry)
+    changed = [flip(WHOLE, at) for at in range(0, len(WHOLE), 5)]
+    cut = [WHOLE[:n_bytes] for n_bytes in range(ENDS[3], len(WHOLE), 5)]
+    kept = 0
+    for data in [WHOLE, *changed, *cut]:
+        path.write_bytes(data)
+        files = SegmentFiles(40, str(path), len(data))
+        searched, fresh = (Segment(files, is_sealed=False) for _ in range(2))
+        end = find_log_end(searched)
+        kept += searched.tail is not None
+
+        assert (searched.tail is None) or end.position == len(data)
+        assert largest(fresh) == largest(searched), data
+    assert kept > len(changed) / 20  # bits that no checksum covers, and a damaged first batch

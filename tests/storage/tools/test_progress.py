@@ -65,6 +65,7 @@ def _read(descriptor: int) -> bytes:
             ["compact", "{}", "--topic", "segments", "-s", "cleanup.policy=compact", "-y"],
             b"files stay as .deleted",
         ),
+        (["preflight", "{}"], b" newer metadata: "),
         (["topics", "{}"], "\u2588".encode()),
         (["describe", "{}"], b" none "),
         (["usage", "{}"], b"all "),

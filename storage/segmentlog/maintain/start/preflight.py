@@ -154,6 +154,7 @@ def preflight(
     server_properties: str | os.PathLike[str] | None = None,
     kafka_version: str | None = None,
     on_step: Callable[[StartStep], object] = lambda _: None,
+    on_log: Callable[[str], object] = lambda _: None,
 ) -> list[StartStep]:
     """Find out what a starting broker would do with its log directories.  Nothing is changed.
 
@@ -172,6 +173,7 @@ def preflight(
     kafka_version : of the broker that will start, such as ``"4.3"``; compared with the features
         of the cluster.
     on_step : called with each step once it is known.
+    on_log : called with topic and partition of a log before each look at it.
 
     Returns
     -------
@@ -227,11 +229,11 @@ def preflight(
             str(start.metadata_directory or directories[0]), start.features, release, kafka_version
         )
         for each in there:
-            yield from map(start.settled, _log_faults(start.loading(each), names))
+            yield from map(start.settled, _log_faults(start.loading(each), names, on_log))
         cluster_at = cache(read_cluster_settings)  # once for all directories
         for each in there:
             yield from _retention(
-                each, names, start.metadata_directory, server_properties, cluster_at
+                each, names, start.metadata_directory, server_properties, cluster_at, on_log
             )  # fmt: skip
         if start.image is None:
             yield FaultKind.METADATA_UNREAD.at(
@@ -292,11 +294,14 @@ def _topics(start: BrokerStart) -> Iterable[Mapping[str, str]]:
     return start.image.tables.get("topics", {}).values() if start.image else ()
 
 
-def _log_faults(loading: LoadingDirectory, topics: Collection[str]) -> Iterator[Fault]:
+def _log_faults(
+    loading: LoadingDirectory, topics: Collection[str], on_log: Callable[[str], object]
+) -> Iterator[Fault]:
     from segmentlog.maintain.recover_directory import plan_log  # the compiled kernels load here
 
     opened = open_log_dir(loading.path)
     for each in loading.served(topics):
+        on_log(str(each.topic_partition))
         try:
             log = loading.log(each.topic_partition, each.path)
             yield from log.faults()
@@ -403,6 +408,7 @@ def _retention(
     metadata_directory: str | None,
     server_properties: str | os.PathLike[str] | None,
     cluster_at: Callable[[str], ClusterSettings],
+    on_log: Callable[[str], object],
 ) -> Iterator[Fault]:
     """Segments that are due: a broker removes them half a minute after its start."""
     try:
@@ -427,6 +433,7 @@ def _retention(
     for each in opened.topic_partitions():
         if topics and each.topic not in topics:
             continue
+        on_log(str(each))
         try:
             log = opened.log(*each)
             expired = plan_retention(log, settings.config(each.topic), now_ms)
