@@ -37,11 +37,12 @@ class SparkAudit(AuditResult):
     Attributes
     ----------
     partitions, n_rows, n_rows_of_other_topics, n_rows_without_offset, unknown_partitions,
-    topics_not_audited : see `segmentlog.Audit`.
+    topics_not_audited, compared : see `segmentlog.Audit`.
     """
 
     def __init__(self, merged: "MergedAudit", work: "AuditWork", found: "DataFrame") -> None:
-        super().__init__(merged.partitions, merged.counts)
+        compared = [name for name, _ in work.columns.compared]
+        super().__init__(merged.partitions, merged.counts, compared)
         # The results of partitions are not needed to complete ranges.
         self._merged, self._work, self._found = merged._replace(partitions=()), work, found
 
@@ -126,6 +127,7 @@ def audit(
     partition_column: str = "partition",
     offset_column: str = "offset",
     topic_column: str | None = None,
+    columns: str | Sequence[str] = (),
     since: "Time | None" = None,
     until: "Time | None" = None,
     most_ranges: int = 10,
@@ -149,7 +151,7 @@ def audit(
     ----------
     spark : the session, classic or Spark Connect.
     table : a DataFrame with the rows, in any order; only the columns for topic, partition and
-        offset are read.
+        offset are read, and those of `columns`.
     spill_directory : of temporary files of the workers.
     path, topics, and all other arguments : see `segmentlog.audit`.
 
@@ -166,12 +168,13 @@ def audit(
         See `segmentlog.audit`.
     """
     check_compiled()
-    from segmentlog.audits import AuditWork, ColumnNames, merge
+    from segmentlog.audits import AuditWork, ColumnNames, compared_columns, merge
 
     if not hasattr(table, "mapInArrow"):
         raise OptionError("table", type(table).__name__, "give a DataFrame of Spark")
     plan = plan_audit(path, topics, partitions, most_ranges, since=since, until=until, **options)
-    names = ColumnNames(partition_column, offset_column, topic_column)
+    wanted = compared_columns(columns)
+    names = ColumnNames(partition_column, offset_column, topic_column, wanted)
     directory = None if spill_directory is None else fspath(spill_directory)
     work = AuditWork.of(plan, names, _arrow_schema(table.schema), directory)
     found = _found(spark, table, work)
@@ -187,18 +190,21 @@ def audit(
 
 def _found(spark: "SparkSession", table: "DataFrame", work: "AuditWork") -> "DataFrame":
     """What all tasks find; computed once, when it is first asked for."""
+    heads = [*dict.fromkeys(place[0] for place in work.columns.places)]
 
     def collect(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         check_compiled()
-        return work.collect(batches)
+        return work.collect(each.rename_columns(heads) for each in batches)
 
     def compare(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         check_compiled()
         return work.compare(batches)
 
-    heads = dict.fromkeys(place[0] for place in work.columns.places)
-    names = ("`{}`".format(name.replace("`", "``")) for name in heads)
-    rows = table.select(*names).mapInArrow(collect, _STRETCHES)
+    # ``mapInArrow`` looks its columns up by their names, and takes a dot for that of a field.
+    names = [
+        "`{}` as c{}".format(name.replace("`", "``"), number) for number, name in enumerate(heads)
+    ]
+    rows = table.selectExpr(*names).mapInArrow(collect, _STRETCHES)
     # A part without rows is compared, too: all of its records are missing.
     parts = spark.range(0, len(work.parts), 1, 1).selectExpr(
         "cast(id as int) part", "cast(null as long) first_offset", "cast(null as long) end_offset",

@@ -44,6 +44,7 @@ def table() -> pa.Table:
         "topic": draw.choice(["t", "t", "t", "u", "x"], n),
         "partition": draw.integers(0, 4, n).astype(np.int32),
         "offset": [None if each == 99 else int(each) for each in draw.integers(-2, 110, n)],
+        "value": [b"%d" % each for each in draw.integers(0, 9, n)],
     }
     return pa.table(rows)
 
@@ -63,9 +64,12 @@ def test_as_in_plain_python(
     rows = table()
     frame = any_spark.createDataFrame(rows).repartition(3)
 
-    expected = segmentlog.audit(tmp_path, ["t", "u"], rows, most_ranges=3)
-    found = pyspark_segmentlog.audit(any_spark, tmp_path, ["t", "u"], frame, most_ranges=3)
+    options: dict[str, Any] = {"most_ranges": 3, "columns": ["timestamp", "value"]}
+    expected = segmentlog.audit(tmp_path, ["t", "u"], rows, **options)
+    found = pyspark_segmentlog.audit(any_spark, tmp_path, ["t", "u"], frame, **options)
 
+    assert ("partition", "offset", "value") == expected.compared == found.compared
+    assert 9 < expected.count("different")
     assert expected.partitions == found.partitions
     assert vars(expected).keys() - {"_bounds", "_ranges"} <= vars(found).keys()
     assert expected.unknown_partitions == found.unknown_partitions
@@ -77,9 +81,9 @@ def test_as_in_plain_python(
     assert ranges == sorted_rows(found.ranges(), *BY_OFFSET)
     place = ("topic", "partition", "offset")
     every: list[dict[str, Any]] = [{}, {"include_headers": True, "strings": True}]
-    for options in every:
-        records = sorted_rows(expected.missing(**options), *place)
-        assert records == sorted_rows(found.missing(**options), *place)
+    for chosen in every:
+        records = sorted_rows(expected.missing(**chosen), *place)
+        assert records == sorted_rows(found.missing(**chosen), *place)
     assert found.missing(["offset"]).columns == ["offset"]
     found.unpersist()
 
@@ -103,11 +107,16 @@ def test_nested_columns_and_a_topic_of_another_meaning(
 ) -> None:
     """As in plain Python."""
     KafkaLog(tmp_path).write("t", [b"v"] * 3)
+    flat = spark.sql("select 0 `k.partition`, id `k.offset`, 'v' `the.value` from range(3)")
     frame = spark.sql("select 'sports' topic, struct(0 partition, id offset) k from range(2)")
     names: Any = {"partition_column": "k.partition", "offset_column": "k.offset"}
 
     with pytest.raises(OptionError, match="empty name"):
         pyspark_segmentlog.audit(spark, tmp_path, "t", frame, **names)
+    dotted = pyspark_segmentlog.audit(
+        spark, tmp_path, "t", flat, columns=["value=the.value"], **names
+    )
+    assert dotted.is_complete
     found = pyspark_segmentlog.audit(spark, tmp_path, "t", frame, topic_column="", **names)
     assert (1, 2) == (found.count("missing"), found.n_rows)
 

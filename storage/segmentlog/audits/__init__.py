@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from segmentlog.arrow_dataset.open_dataset import DatasetOptions
     from segmentlog.audits.audit import FINDINGS, AuditResult, check_findings, plan_audit
     from segmentlog.audits.parts import AuditWork, MergedAudit, merge
+    from segmentlog.audits.record_sums import compared_columns
     from segmentlog.audits.table_rows import ColumnNames
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "DatasetOptions",
     "MergedAudit",
     "check_findings",
+    "compared_columns",
     "merge",
     "plan_audit",
 ]
@@ -32,6 +34,7 @@ __getattr__, __dir__ = exported(
         "arrow_dataset.open_dataset": "DatasetOptions",
         "audits.audit": "AuditResult FINDINGS check_findings plan_audit",
         "audits.parts": "AuditWork MergedAudit merge",
+        "audits.record_sums": "compared_columns",
         "audits.table_rows": "ColumnNames",
     },
 )

@@ -57,6 +57,8 @@ class AuditedPartition(NamedTuple):
     n_records : records of the log in this range, without aborted ones.
     n_rows : rows of the table with this partition, at any offset.
     missing : records that the log has and the table lacks, for certain.
+    different : offsets with a row of other contents than the record there: in one of the columns
+        that were compared, if there are any.
     duplicates : offsets that several rows have.
     aborted : rows of records whose transaction was aborted.
     markers : rows at the end of a transaction, where there is no record.
@@ -82,6 +84,7 @@ class AuditedPartition(NamedTuple):
     n_records: int
     n_rows: int
     missing: FoundOffsets = FoundOffsets()
+    different: FoundOffsets = FoundOffsets()
     duplicates: FoundOffsets = FoundOffsets()
     aborted: FoundOffsets = FoundOffsets()
     markers: FoundOffsets = FoundOffsets()
@@ -95,13 +98,17 @@ class AuditedPartition(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the table has each record once, and nothing that is no record."""
+        """Whether the table has each record once, and nothing that is no record.
+
+        Only the columns that were compared tell whether a row is that of the record, and not of an
+        earlier topic of the same name.
+        """
         faults = [getattr(self, name) for name in FAULTS]
         return not self.error and not any(each.n_offsets for each in faults)
 
 
 #: Findings that make a table incomplete, or wrong.
-FAULTS = ("missing", "duplicates", "aborted", "markers", "nonexistent", "lost")
+FAULTS = ("missing", "different", "duplicates", "aborted", "markers", "nonexistent", "lost")
 #: All findings, in their order in results.
 FINDINGS = (*FAULTS, "removed", "possibly_missing", "below_log_start", "not_audited")
 
@@ -128,9 +135,17 @@ class AuditResult:
     unknown_partitions : rows of partitions that the log does not have, by partition; the first
         1,000 of these partitions.
     topics_not_audited : topics of which no offset was audited, although log or table have some.
+    compared : the columns of records that were compared with the table: ``partition`` and
+        ``offset``, and those of `columns` that the table has.
     """
 
-    def __init__(self, partitions: Sequence[AuditedPartition], counts: "RowCounts") -> None:
+    def __init__(
+        self,
+        partitions: Sequence[AuditedPartition],
+        counts: "RowCounts",
+        compared: Sequence[str] = (),
+    ) -> None:
+        self.compared = ("partition", "offset", *compared)
         self.partitions = tuple(partitions)
         self.n_rows = counts.n_rows
         self.n_rows_of_other_topics = counts.n_of_other_topics
@@ -185,17 +200,18 @@ class Audit(AuditResult):
     Attributes
     ----------
     partitions, n_rows, n_rows_of_other_topics, n_rows_without_offset, unknown_partitions,
-    topics_not_audited : see `AuditResult`.
+    topics_not_audited, compared : see `AuditResult`.
     """
 
     def __init__(
         self,
         partitions: Sequence[AuditedPartition],
         counts: "RowCounts",
+        compared: Sequence[str],
         bounds: "DatasetBounds",
         ranges: "Mapping[tuple[TopicPartition, str], RangeList]",
     ) -> None:
-        super().__init__(partitions, counts)
+        super().__init__(partitions, counts, compared)
         self._bounds, self._ranges = bounds, ranges
 
     def ranges(self, findings: str | Collection[str] = FINDINGS) -> pa.RecordBatchReader:
@@ -361,6 +377,7 @@ def audit(
     partition_column: str = "partition",
     offset_column: str = "offset",
     topic_column: str | None = None,
+    columns: str | Sequence[str] = (),
     since: Time | None = None,
     until: Time | None = None,
     most_ranges: int = 10,
@@ -382,8 +399,10 @@ def audit(
     are written later do not matter.  Most batches are known by their headers, and are not decoded;
     `verify` checks their bytes.
 
-    Partitions and offsets are compared, and no keys or values: the rows of a topic that was
-    deleted and created again have the same offsets as those of the new topic.
+    Partitions and offsets are compared.  They alone cannot tell the rows of a topic that was
+    deleted and created again: these have the same offsets as the records of the new topic.  With
+    `columns`, each row is also compared with the record at its offset, by a checksum of 64 bits;
+    then the log is read, and all of it is decoded.  `Audit.compared` says what was compared.
 
     Parameters
     ----------
@@ -399,6 +418,10 @@ def audit(
         ``kafka.offset`` is the field ``offset`` of the column ``kafka``.
     topic_column : name of the column with its topic; by default ``topic``, if the table has it.
         Without such a column, or if the name is empty, all rows are of one topic.
+    columns : columns of records to compare with those of the table that have the same names, as
+        far as the table has them: ``timestamp``, ``timestampType``, ``key``, ``value``,
+        ``headers``.  ``key=record_key`` names the table's column.  Text is compared as its bytes
+        in UTF-8, and a time without a zone is in UTC.
     since, until : times that bound the audited offsets, as `Log.scan` takes them.
     most_ranges : number of ranges that a result shows of each finding.
     spill_directory : of a temporary file, if a table without any order has more rows than memory
@@ -416,32 +439,41 @@ def audit(
     Raises
     ------
     ColumnError
-        If the table lacks one of the columns, or a value is not a whole number.
+        If the table lacks one of the columns, or all of `columns`; if a value is not a whole
+        number, or a column has a type that cannot be compared.
     OptionError
         If the table cannot be opened, or an argument is not accepted.
     SegmentLogError
         See `dataset`.  A partition that cannot be read is a result with an error.
     """
     from segmentlog.audits.comparison import Comparison
+    from segmentlog.audits.record_sums import RowSums, compared_columns
     from segmentlog.audits.spill import SpillFile
     from segmentlog.audits.table_offsets import TableOffsets
     from segmentlog.audits.table_rows import ColumnNames, RowCollector
     from segmentlog.audits.tables import open_table
 
     plan = plan_audit(path, topics, partitions, most_ranges, since=since, until=until, **options)
+    wanted = compared_columns(columns)
     parts = open_table(table)
-    names = ColumnNames(partition_column, offset_column, topic_column)
+    names = ColumnNames(partition_column, offset_column, topic_column, wanted)
     spill = SpillFile(None if spill_directory is None else os.fspath(spill_directory))
     offsets = TableOffsets(spill)
-    collector = RowCollector(plan.codes, plan.others, plan.topics, offsets)
+    sums = RowSums(spill) if wanted else None
+    collector = RowCollector(plan.codes, plan.others, plan.topics, offsets, sums)
+    compared = tuple[str, ...]()
     for part in parts:
-        columns = names.of(part.schema, plan.n_topics, part.file)
-        for batch in part.read(columns.places):
-            collector.add(batch, columns)
+        found_columns = names.of(part.schema, plan.n_topics, part.file)
+        names = names.settled(found_columns)
+        compared = tuple(name for name, _ in found_columns.compared)
+        for batch in part.read(found_columns.places):
+            collector.add(batch, found_columns)
             on_rows(batch.num_rows)
     collector.counts.check_topics(names)
     offsets.finish()
-    comparison = Comparison(plan.bounds, offsets, spill, plan.most_ranges)
+    if sums is not None:
+        sums.finish()
+    comparison = Comparison(plan.bounds, offsets, spill, plan.most_ranges, compared, sums)
     found = []
     planned = zip(plan.bounds.partitions, plan.losses, strict=True)
     for code, (each, losses) in enumerate(planned):
@@ -452,7 +484,7 @@ def audit(
         found.append(AuditedPartition(*unread, 0, 0, 0, 0, 0, n_rows, error=error))
         on_partition(found[-1])
     found.sort(key=lambda each: each[:2])
-    return Audit(found, collector.counts, plan.bounds, comparison.ranges)
+    return Audit(found, collector.counts, compared, plan.bounds, comparison.ranges)
 
 
 def _chosen(there: set[TopicPartition], partitions: Collection[int]) -> set[TopicPartition]:

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from segmentlog.arrow_dataset.bounds import DatasetBounds, PartitionBounds
 from segmentlog.audits.audit import FINDINGS, AuditedPartition, FoundOffsets
 from segmentlog.audits.log_offsets import Content, Contents, log_contents
+from segmentlog.audits.record_sums import RowSums, rows_that_differ
 from segmentlog.audits.spill import RangeList, SpillFile
-from segmentlog.audits.stretches import Stretches, Tally
+from segmentlog.audits.stretches import Stretches, Tally, stretches_of
 from segmentlog.audits.table_offsets import Cursor, TableOffsets
 from segmentlog.errors import LogChangedError, SegmentLogError
 from segmentlog.format.kernels.memory import Int64s
@@ -70,8 +71,11 @@ class Comparison:
         offsets: TableOffsets,
         spill: SpillFile,
         most_ranges: int,
+        compared: Sequence[str] = (),
+        sums: RowSums | None = None,
     ) -> None:
         self._bounds, self._offsets = bounds, offsets
+        self._compared, self._sums = compared, sums
         self._spill, self._most_ranges = spill, most_ranges
         #: All ranges of each finding.
         self.ranges: dict[tuple[TopicPartition, str], RangeList] = {}
@@ -143,7 +147,33 @@ class Comparison:
             log_end = max(log_end, later.log_end_offset)
         policy = self._bounds.policy
         _walk(log, offsets, losses, within, policy, log_end, cursor.again, counter)
+        if self._compared and self._sums is not None and counter.n_matched:
+            self._compare_records(log, within, code, self._sums, counter)
         log.check_topic(offsets)
+
+    def _compare_records(
+        self, log: Log, within: OffsetRange, code: int, sums: RowSums, counter: "_Counter"
+    ) -> None:
+        """Compare the columns of each record with those of the rows at its offset."""
+        start = max(counter.audited.start_offset, within.start_offset)
+        end = min(counter.audited.end_offset, within.end_offset)
+        names = ["offset", *self._compared]
+        policy = self._bounds.policy._replace(text=())
+        n_compared = 0
+        for log_slice in log.slices(start, end, _SLICE_BYTES):
+            if not len(sums.within(code, *log_slice.offsets)[0]):
+                continue
+            batches = scan_slice(log_slice, columns=names, policy=policy)
+            for n, different in rows_that_differ(batches, self._compared, code, sums):
+                n_compared += n
+                if len(different):
+                    counter.add_different(different)
+        if n_compared != counter.n_matched:
+            reason = (
+                f"{counter.n_matched} of its records have rows, and {n_compared} of them could be "
+                "compared: others have been removed since"
+            )
+            raise LogChangedError(log.path, start, end, reason)
 
 
 class _Counter:
@@ -157,6 +187,7 @@ class _Counter:
         """Forget what was found; count in these offsets."""
         self.audited, self.of_log = audited, of_log
         self.n_records = 0
+        self.n_matched = 0  # records that have rows
         for each in self._lists.values():
             each.clear()
         self._tallies = {
@@ -194,6 +225,7 @@ class _Counter:
         is_row = times > 0
         is_record = content == Content.RECORD
         self.n_records += int((rights - lefts)[is_record].sum())
+        self.n_matched += int((rights - lefts)[is_record & is_row].sum())
         self._add("missing", is_record & ~is_row, lefts, rights, times)
         is_nothing = content == Content.NOTHING
         self._add("possibly_missing", is_nothing & ~is_row, lefts, rights, times)
@@ -204,6 +236,10 @@ class _Counter:
             self._add(name, is_row & (content == kind), lefts, rights, times)
         is_again = (times > 1) & (content != _Outside.NOT_AUDITED)
         self._add("duplicates", is_again, lefts, rights, times - 1)
+
+    def add_different(self, offsets: Int64s) -> None:
+        """Count rows, by their sorted offsets, that differ from their records; after `add`."""
+        self._tallies["different"].add(stretches_of(offsets))
 
     def _add(self, name: str, which: NDArray[np.bool_], *columns: Int64s) -> None:
         if which.any():

@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from segmentlog.arrow_dataset.bounds import DatasetBounds, PartitionBounds, reopened
 from segmentlog.audits.audit import FINDINGS, RANGES, AuditedPartition, AuditPlan, FoundOffsets
 from segmentlog.audits.comparison import ComparedPart, Comparison, scan_ranges
+from segmentlog.audits.record_sums import RowSums, SumsByCode
 from segmentlog.audits.spill import SpillFile
 from segmentlog.audits.stretches import Stretches
 from segmentlog.audits.table_offsets import OffsetCollector, TableOffsets
@@ -30,10 +32,12 @@ from segmentlog.reads.log_directory import LogDirectory
 _PART_BYTES = 256 << 20
 _PART_OFFSETS = 32 << 20
 _MOST_PARTS = 2_000  # if there are fewer partitions
+_MOST_SUMS = 1 << 17  # rows whose checksums are sent together
 _NO_PART = -1
 
-#: Stretches on their way to the task that compares their part.  A row without a part has
-#: `counts`, pickled: `RowCounts`, or the error of the task.
+#: Stretches on their way to the task that compares their part.  A row without an `end_offset` is
+#: a row of the table, with its checksum in `n_rows`.  A row without a part has `counts`, pickled:
+#: `RowCounts`, or the error of the task.
 STRETCHES = pa.schema([
     pa.field("part", pa.int32()),
     pa.field("first_offset", pa.int64()),
@@ -131,13 +135,18 @@ class AuditWork(NamedTuple):
         runs: list[dict[int, Stretches]] = []
         collector = OffsetCollector(SpillFile(self.spill_directory), runs.append)
         codes = {each.topic_partition: code for code, each in enumerate(self.partitions)}
-        rows = RowCollector(codes, self.others, self.topics, collector)
+        sums = SumsByCode() if self.columns.compared else None
+        rows = RowCollector(codes, self.others, self.topics, collector, sums)
         begins = self._first_parts()
         try:
             for batch in batches:
                 rows.add(batch, self.columns)
                 while runs:
                     yield from self._cut(runs.pop(), begins)
+                if sums is not None and sums.n_rows >= _MOST_SUMS:
+                    yield from self._by_part(sums, begins)
+            if sums is not None:
+                yield from self._by_part(sums, begins)
             collector.finish()
             for code, numbers in collector.bitmaps.by_code().items():
                 for number in numbers:
@@ -170,6 +179,21 @@ class AuditWork(NamedTuple):
                     columns.append(pa.nulls(high - low, pa.binary()))
                     yield pa.RecordBatch.from_arrays(columns, schema=STRETCHES)
 
+    def _by_part(self, sums: SumsByCode, begins: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """The checksums of rows by parts."""
+        for code, offsets, of_rows in sums.take():
+            own = self.parts[begins[code] : begins[code + 1]]
+            starts = np.array([each.within.start_offset for each in own], np.int64)
+            parts = np.maximum(starts.searchsorted(offsets, "right") - 1, 0) + begins[code]
+            n = len(offsets)
+            yield pa.RecordBatch.from_arrays(
+                [
+                    pa.array(parts.astype(np.int32)), pa.array(offsets), pa.nulls(n, pa.int64()),
+                    pa.array(of_rows), pa.nulls(n, pa.binary()),
+                ],
+                schema=STRETCHES,
+            )  # fmt: skip
+
     def compare(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The findings in some parts, as `FOUND`; errors are rows, too.
 
@@ -184,19 +208,23 @@ class AuditWork(NamedTuple):
     def _compare(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         spill = SpillFile(self.spill_directory)
         offsets, counts = TableOffsets(spill), RowCounts()
+        sums = RowSums(spill) if self.columns.compared else None
+        compared = [name for name, _ in self.columns.compared]
         wanted = set[int]()
         for batch in batches:
             for text in batch.column("counts").drop_null().to_pylist():
                 counts.add(_unpickled(text))
-            wanted.update(_add(batch, offsets))
+            wanted.update(_add(batch, offsets, sums))
         offsets.finish()
+        if sums is not None:
+            sums.finish()
         yield _row(FOUND, _NO_PART, PartOutcome(_NO_PART, None, counts))
         if not wanted:
             return
         directory = self.opens(*self.paths)
         bounds = DatasetBounds(self.paths, (), self.policy, self.opens)
         for part in sorted(wanted):
-            comparison = Comparison(bounds, offsets, spill, self.most_ranges)
+            comparison = Comparison(bounds, offsets, spill, self.most_ranges, compared, sums)
             code, within = self.parts[part]
             known = self.partitions[code]
             error = known.error
@@ -273,8 +301,16 @@ def _equal(numbers: Int64s) -> Iterator[tuple[int, int]]:
     return zip([0, *cuts], [*cuts, len(numbers)], strict=True) if len(numbers) else iter(())
 
 
-def _add(batch: pa.RecordBatch, to: TableOffsets) -> set[int]:
+def _add(batch: pa.RecordBatch, to: TableOffsets, sums: RowSums | None) -> set[int]:
     """Add the stretches of a batch to those of their parts; return the parts."""
+    if sums is not None:
+        is_sum = pc.and_(batch["first_offset"].is_valid(), batch["end_offset"].is_null())
+        of_rows = batch.filter(is_sum)
+        sums.add(
+            of_rows["part"].to_numpy().astype(np.int64), of_rows["first_offset"].to_numpy(),
+            of_rows["n_rows"].to_numpy(),
+        )  # fmt: skip
+        batch = batch.filter(pc.invert(is_sum))
     parts = batch.column("part").to_numpy()
     order = parts.argsort(kind="stable")
     parts = parts[order]

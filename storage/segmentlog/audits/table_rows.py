@@ -3,13 +3,14 @@
 The columns are found in each file of a table, by names that may be those of nested columns.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from segmentlog.audits.record_sums import check_type, sums_of
 from segmentlog.errors import ColumnError, OptionError
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.model import TopicPartition
@@ -23,33 +24,46 @@ Place: TypeAlias = tuple[str, ...]
 
 
 class Columns(NamedTuple):
-    """The columns that name the record of a row; `topic` is None if there is no such column."""
+    """The columns that name the record of a row; `topic` is None if there is no such column.
+
+    `compared`: columns that are compared with those of records, after their names there.
+    """
 
     partition: Place
     offset: Place
     topic: Place | None
+    compared: tuple[tuple[str, Place], ...] = ()
 
     @property
     def places(self) -> list[Place]:
         """The columns, each once."""
-        return [*dict.fromkeys(each for each in self if each is not None)]
+        named = [self.partition, self.offset, *filter(None, [self.topic])]
+        return [*dict.fromkeys([*named, *(place for _, place in self.compared)])]
 
 
 class ColumnNames(NamedTuple):
     """The names of these columns, as the user gives them.
 
     `topic`: None for a column ``topic``, if there is one; empty if there is no such column.
+    `compared`: columns of records, and the names of those of the table; an empty name is that of
+    the record's column, if the table has it.
     """
 
     partition: str
     offset: str
     topic: str | None
+    compared: tuple[tuple[str, str], ...] = ()
+
+    def settled(self, columns: Columns) -> "ColumnNames":
+        """The names with which all files of a table are read, after the columns of the first."""
+        compared = tuple((name, shown(place)) for name, place in columns.compared)
+        return self._replace(compared=compared)
 
     def of(self, schema: pa.Schema, n_topics: int, file: str = "") -> Columns:
         """The columns of a table, or of a file of it.
 
         `n_topics`: of the log that is audited.  Raises `ColumnError` if a column is missing, or
-        has a type that is no number.
+        has a type that is no number, or that cannot be compared.
         """
         partition = _find(schema, "partition_column", self.partition, file)
         offset = _find(schema, "offset_column", self.offset, file)
@@ -66,7 +80,30 @@ class ColumnNames(NamedTuple):
                 f"the table has {_listed(schema)}"
             )
             raise ColumnError("topic", "missing", _where(accepted, file))
-        return Columns(partition, offset, topic)
+        return Columns(partition, offset, topic, tuple(self._compared(schema, offset, file)))
+
+    def _compared(
+        self, schema: pa.Schema, offset: Place, file: str
+    ) -> Iterator[tuple[str, Place]]:
+        found = 0
+        for column, name in self.compared:
+            # As of a topic: beside a nested offset first.
+            around = [] if name else [*dict.fromkeys((offset[:-1], ()))]
+            there = [each for each in around if _alike(schema, (*each, column))]
+            if not name and not there:
+                continue
+            given = name or shown((*there[0], column))
+            place = _find(schema, "columns", given, file)
+            check_type(column, shown(place), _type_at(schema, place), file)
+            found += 1
+            yield column, place
+        if self.compared and not found:
+            names = ", ".join(name for name, _ in self.compared)
+            accepted = (
+                f"the table has none of them, but {_listed(schema)}: give NAME=COLUMN, such as "
+                "key=record_key"
+            )
+            raise ColumnError(names, "missing", _where(accepted, file))
 
     def _topic(self, schema: pa.Schema, offset: Place, file: str) -> Place | None:
         if self.topic == "":
@@ -223,11 +260,19 @@ class TakesOffsets(Protocol):
         """Take rows, by the numbers of their partitions; there may be none."""
 
 
+class TakesSums(Protocol):
+    """Where the checksums of rows go: `RowSums`, or `SumsByCode`."""
+
+    def add(self, codes: Int64s, offsets: Int64s, sums: Int64s) -> None:
+        """Take rows, by the numbers of their partitions; there may be none."""
+
+
 class RowCollector:
     """Gives the offsets of rows to `to`, by the numbers of their partitions, and counts the rest.
 
     `codes`: numbers of the partitions that are audited.  `others`: partitions that the log has,
-    and that are not audited; their rows are not counted.  `topics`: all that the log has.
+    and that are not audited; their rows are not counted.  `topics`: all that the log has.  `sums`:
+    gets the checksums of rows, if columns are compared.
     """
 
     def __init__(
@@ -236,8 +281,9 @@ class RowCollector:
         others: Collection[TopicPartition],
         topics: Collection[str],
         to: TakesOffsets,
+        sums: TakesSums | None = None,
     ) -> None:
-        self._to, self._topics = to, topics
+        self._to, self._topics, self._sums = to, topics, sums
         audited = dict.fromkeys(each.topic for each in codes)
         self._known = {topic: _Lookup(topic, codes, others) for topic in audited}
         self.counts = RowCounts()
@@ -251,7 +297,9 @@ class RowCollector:
         counts.n_rows += batch.num_rows
         if not batch.num_rows:
             return
-        given = [_decoded(column_at(batch, place)) for place in columns if place is not None]
+        places = [columns.partition, columns.offset, *filter(None, [columns.topic])]
+        given = [_decoded(column_at(batch, place)) for place in places]
+        sums = self._sums_of(batch, columns)
         if any(each.null_count for each in given):
             is_whole = pc.is_valid(given[0])
             for each in given[1:]:
@@ -261,11 +309,13 @@ class RowCollector:
             else:
                 counts.n_without_offset += batch.num_rows - is_whole.true_count
             given = [each.filter(is_whole) for each in given]
+            if sums is not None:
+                sums = sums[is_whole.to_numpy(zero_copy_only=False)]
         partitions = _numbers(shown(columns.partition), given[0])
         offsets = _numbers(shown(columns.offset), given[1])
         if columns.topic is None:
             for lookup in self._known.values():  # of the only topic
-                self._add(lookup, partitions, offsets)
+                self._add(lookup, partitions, offsets, sums)
             return
         names = _names(shown(columns.topic), given[2]).dictionary_encode()
         which = names.indices.to_numpy()
@@ -274,9 +324,16 @@ class RowCollector:
             if topic not in self._known:
                 self._count_other(topic, int(is_its.sum()))
             elif len(names.dictionary) == 1:
-                self._add(self._known[topic], partitions, offsets)
+                self._add(self._known[topic], partitions, offsets, sums)
             else:
-                self._add(self._known[topic], partitions[is_its], offsets[is_its])
+                its = None if sums is None else sums[is_its]
+                self._add(self._known[topic], partitions[is_its], offsets[is_its], its)
+
+    def _sums_of(self, batch: pa.RecordBatch, columns: Columns) -> Int64s | None:
+        if self._sums is None or not columns.compared:
+            return None
+        given = [(name, _decoded(column_at(batch, place))) for name, place in columns.compared]
+        return sums_of(given, batch.num_rows)
 
     def _leave_out(self, topics: pa.Array) -> None:
         """Count rows that lack one of the columns, unless they are of another topic."""
@@ -295,7 +352,9 @@ class RowCollector:
         else:
             self.counts.add_others([topic])
 
-    def _add(self, lookup: "_Lookup", partitions: Int64s, offsets: Int64s) -> None:
+    def _add(
+        self, lookup: "_Lookup", partitions: Int64s, offsets: Int64s, sums: Int64s | None
+    ) -> None:
         """Add rows of one topic."""
         self.counts.has_known_topic = True
         if not len(partitions):
@@ -305,7 +364,10 @@ class RowCollector:
             self._count_unknown(lookup.topic, partitions[codes == lookup.UNKNOWN])
             is_audited = codes >= 0
             codes, offsets = codes[is_audited], offsets[is_audited]
+            sums = None if sums is None else sums[is_audited]
         self._to.add(codes, offsets)
+        if self._sums is not None and sums is not None:
+            self._sums.add(codes, offsets, sums)
 
     def _count_unknown(self, topic: str, partitions: Int64s) -> None:
         values, numbers = np.unique(partitions, return_counts=True)

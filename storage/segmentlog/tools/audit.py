@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import pyarrow as pa
@@ -27,10 +27,10 @@ _OFFSETS = (
     "of a streaming query"
 )
 
-#: What a complete table is proven to have.
-_PROVEN = (
-    "proven: each offset of a record is in the table once; that its row is of this record, and "
-    "not of an earlier topic of the same name, is not"
+_PROVEN = "proven: each offset of a record is in the table once"
+_NOT_PROVEN = (
+    "; that its row is of this record, and not of an earlier topic of the same name, is not: "
+    "--columns timestamp,key compares them"
 )
 
 #: The findings in words, for lines of text.
@@ -95,6 +95,15 @@ def audit(
             "rows are of TOPIC.",
         ),
     ] = None,
+    columns: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="Compare these columns of each record with its row, too, as far as the table has "
+            "them: timestamp,timestampType,key,value,headers. key=record_key names a column of "
+            "the table.",
+        ),
+    ] = "",
     since: arguments.Since = None,
     until: arguments.Until = None,
     starting_offsets: Annotated[str | None, _offsets_option("The first offsets")] = None,
@@ -129,7 +138,8 @@ def audit(
     """Prove that a table has each record of a topic once, and nothing else.
 
     The table needs columns with the partition and the offset of each record. These are compared
-    with the log, and no keys or values: missing records, duplicates, rows of aborted transactions,
+    with the log, and with --columns also what each row has of its record: missing records, rows
+    that differ, duplicates, rows of aborted transactions,
     rows at end markers, offsets that never existed, and offsets that the log is known to have lost
     are faults. Offsets whose records the log no longer has, because of compaction or retention,
     prove nothing and are counted apart. The exit status is 0 if no partition has a fault, and 1 if
@@ -155,7 +165,7 @@ def audit(
         found = segmentlog.audit(
             open_log_dir(*located), topic, table, partitions=partition or (),
             partition_column=partition_column, offset_column=offset_column,
-            topic_column=topic_column, since=since, until=until,
+            topic_column=topic_column, columns=columns or (), since=since, until=until,
             starting_offsets=_offsets(
                 "--starting-offsets", starting_offsets, topic, is_end=False
             ),
@@ -261,7 +271,7 @@ def _summary(found: Audit) -> dict[str, object]:
         "rowsWithoutOffset": found.n_rows_without_offset,
         "rowsOfUnknownPartitions": {str(each): n for each, n in found.unknown_partitions.items()},
         "topicsNotAudited": [*found.topics_not_audited],
-        "compared": ["partition", "offset"],
+        "compared": [*found.compared],
         **{name: found.count(name) for name in FAULTS},
         "isComplete": found.is_complete,
     }
@@ -269,15 +279,17 @@ def _summary(found: Audit) -> dict[str, object]:
 
 def _text(found: Audit) -> str:
     """The result as a table, then the ranges of offsets, then the conclusion."""
-    heading = ("topic", "partition", "offsets", "records", "rows", *FAULTS)
+    contents = found.compared[2:]
+    faults_shown = [each for each in FAULTS if contents or each != "different"]
+    heading = ("topic", "partition", "offsets", "records", "rows", *faults_shown)
     rows = []
     for each in found.partitions:
-        faulty = [getattr(each, name).n_offsets for name in FAULTS]
+        faulty = [getattr(each, name).n_offsets for name in faults_shown]
         rows.append((
             escape(each.topic), str(each.partition), f"[{each.start_offset}, {each.end_offset})",
             f"{each.n_records:,}", f"{each.n_rows:,}", *(f"{n:,}" if n else "-" for n in faulty),
         ))  # fmt: skip
-    text = aligned(heading, rows, (False, True, False, *(True,) * (2 + len(FAULTS))))
+    text = aligned(heading, rows, (False, True, False, *(True,) * (2 + len(faults_shown))))
     for each in found.partitions:
         partition = escape(f"{each.topic}-{each.partition}")
         for name in FINDINGS:
@@ -301,8 +313,13 @@ def _text(found: Audit) -> str:
         text += f"{escape(topic)}: no offset was audited, and the log or the table has some\n"
     verdict = "complete" if found.is_complete else faults or "not complete"
     if found.is_complete and found.n_rows:
-        text += f"{_PROVEN}\n"
+        text += f"{_PROVEN}{_what_of_records(contents)}\n"
     return text + f"{read}: {verdict}\n"
+
+
+def _what_of_records(contents: Sequence[str]) -> str:
+    """What is proven of the contents of rows."""
+    return f", with the {' and '.join(contents)} of its record" if contents else _NOT_PROVEN
 
 
 def _ranges(found: FoundOffsets) -> str:

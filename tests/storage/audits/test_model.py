@@ -4,7 +4,8 @@ A log has transactions, gaps, compaction, erased keys, deleted records, and may 
 that was made again.  A table has the rows of its records, with faults, in one of the forms in
 which people keep tables.  Each form also has rows that its own format says are not part of it.
 
-The findings follow from reads of the log, and from the control bits in its files.
+The findings follow from reads of the log, and from the control bits in its files.  Some rows have
+other contents than the records of their offsets, as those of a former topic have.
 """
 
 import json
@@ -14,7 +15,7 @@ import shutil
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,11 +33,14 @@ _SECONDS = float(os.environ.get("AUDIT_SECONDS", "3600"))
 _TOPIC, _OTHER = "orders", "other"
 _STEPS = ("write", "write", "commit", "abort", "abort", "gap", "compact", "erase")
 _FINDINGS = (
-    "missing", "duplicates", "aborted", "markers", "nonexistent", "removed", "possibly_missing",
-    "below_log_start", "not_audited",
+    "missing", "different", "duplicates", "aborted", "markers", "nonexistent", "removed",
+    "possibly_missing", "below_log_start", "not_audited",
 )  # fmt: skip
 
-Row = tuple[str | None, int | None, int | None]  # topic, partition, offset
+_CONTENTS = ("timestamp", "key", "value")
+Contents = tuple[int, bytes | None, bytes | None]  # microseconds, key, value
+Row = tuple[str | None, int | None, int | None, Contents]  # topic, partition, offset
+_NOTHING: Contents = (0, None, b"")
 
 
 class Written(NamedTuple):
@@ -45,7 +49,7 @@ class Written(NamedTuple):
     start: int
     stable: int  # the last stable offset
     end: int
-    committed: frozenset[int]
+    committed: dict[int, Contents]
     aborted: frozenset[int]
     markers: frozenset[int]
 
@@ -104,15 +108,18 @@ def written(log: KafkaLog, partition: int) -> Written:
                 markers |= {*range(base, base + last + 1)}
             at += 12 + length
 
-    def offsets(isolation_level: str) -> frozenset[int]:
+    def records(isolation_level: str) -> dict[int, Contents]:
         rows = opened.scan(
-            columns=["offset"], isolation_level=isolation_level, read_up_to="logEnd"
-        )
-        return frozenset(rows.read_all()["offset"].to_pylist())
+            columns=["offset", *_CONTENTS], isolation_level=isolation_level, read_up_to="logEnd"
+        ).read_all()
+        times = rows["timestamp"].cast(pa.int64()).to_pylist()
+        contents = zip(times, rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)
+        return dict(zip(rows["offset"].to_pylist(), contents, strict=True))
 
     stable = opened.last_stable_offset()
-    committed = offsets("read_committed")
-    aborted = frozenset(each for each in offsets("read_uncommitted") - committed if each < stable)
+    committed = records("read_committed")
+    others = records("read_uncommitted").keys() - committed.keys()
+    aborted = frozenset(each for each in others if each < stable)
     return Written(
         opened.log_start_offset, stable, opened.log_end_offset, committed, aborted,
         frozenset(markers),
@@ -130,7 +137,15 @@ def rows_of(draw: random.Random, partitions: list[Written]) -> list[Row]:
         for _ in range(draw.choice([0, 0, 1, 3])):
             wrong = [*range(-2, each.end + 3), *each.aborted, *each.markers, *each.committed]
             offsets.append(draw.choice(wrong))
-        rows += [(_TOPIC, number, offset) for offset in offsets]
+        differing = draw.choice([0.0, 0.0, 0.2, 1.0])
+        for offset in offsets:
+            time, key, value = each.committed.get(offset, _NOTHING)
+            if draw.random() < differing:
+                change = draw.choice(["time", "key", "no key", "value", "all"])
+                time += 1000 * (change in ("time", "all"))
+                key = None if change == "no key" else (key or b"") + b"k" * (change == "key")
+                value = (value or b"") + b"v" * (change in ("value", "all"))
+            rows.append((_TOPIC, number, offset, (time, key, value)))
     order = draw.choice(["sorted", "sorted", "shuffled", "reversed"])
     if order == "shuffled":
         draw.shuffle(rows)
@@ -139,9 +154,17 @@ def rows_of(draw: random.Random, partitions: list[Written]) -> list[Row]:
     return rows
 
 
-def wanted(written: Written, times: Counter[int], start: int, end: int) -> dict[str, set[int]]:
-    """The findings of an audit of some offsets."""
+def wanted(
+    written: Written, rows: list[Row], compared: list[int], start: int, end: int
+) -> dict[str, set[int]]:
+    """The findings of an audit of some offsets; `compared`: places of contents."""
     found: dict[str, set[int]] = {name: set() for name in _FINDINGS}
+    times = Counter(row[2] for row in rows if row[2] is not None)
+    for _, _, offset, contents in rows:
+        if offset is not None and start <= offset < end and offset in written.committed:
+            record = written.committed[offset]
+            if any(contents[each] != record[each] for each in compared):
+                found["different"].add(offset)
     for offset in {*times, *range(start, end)}:
         n = times[offset]
         kind = "removed"
@@ -185,12 +208,36 @@ class Shape(NamedTuple):
 
 def arrow(rows: list[Row], *, is_junk: bool = False) -> pa.Table:
     """Rows with a column that tells whether they are part of the table."""
-    topics, partitions, offsets = zip(*rows, strict=True) if rows else ((), (), ())
+    topics, partitions, offsets, contents = zip(*rows, strict=True) if rows else ((), (), (), ())
     return pa.table({
         "topic": pa.array(topics, pa.string()), "partition": pa.array(partitions, pa.int32()),
-        "offset": pa.array(offsets, pa.int64()),
+        "offset": pa.array(offsets, pa.int64()), **columns(contents),
         "junk": pa.array([is_junk] * len(rows), pa.bool_()),
     })  # fmt: skip
+
+
+def columns(contents: Sequence[Contents]) -> dict[str, pa.Array]:
+    """The contents of rows as columns."""
+    times, keys, values = zip(*contents, strict=True) if contents else ((), (), ())
+    return {
+        "timestamp": pa.array(times, pa.timestamp("us", "UTC")),
+        "key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary()),
+    }  # fmt: skip
+
+
+def other_types(draw: random.Random, table: pa.Table) -> pa.Table:
+    """The same contents in other types."""
+    for name, kinds in {
+        "timestamp": [pa.timestamp("ms"), pa.timestamp("ns", "Europe/Berlin"), pa.timestamp("us")],
+        "key": [pa.string(), pa.large_binary(), pa.dictionary(pa.int32(), pa.binary())],
+        "value": [pa.large_string()],
+    }.items():
+        if draw.random() < 0.4:
+            kind = draw.choice(kinds)
+            column = table[name].cast(kind.value_type if pa.types.is_dictionary(kind) else kind)
+            column = column.dictionary_encode() if pa.types.is_dictionary(kind) else column
+            table = table.set_column(table.schema.get_field_index(name), name, column)
+    return table
 
 
 def pieces(draw: random.Random, rows: list[Row]) -> list[list[Row]]:
@@ -202,7 +249,7 @@ def pieces(draw: random.Random, rows: list[Row]) -> list[list[Row]]:
 def junk(draw: random.Random, partitions: list[Written]) -> list[Row]:
     """Rows that are not part of the table: they would hide what is missing."""
     return [
-        (_TOPIC, number, offset)
+        (_TOPIC, number, offset, _NOTHING)
         for number, each in enumerate(partitions)
         for offset in {*each.committed, each.end + draw.randint(0, 2)}
     ]
@@ -215,7 +262,7 @@ def parquet(draw: random.Random, path: Path, rows: list[Row], junk: list[Row]) -
     """Files with schemas of their own, and files that names hide."""
     path.mkdir()
     for number, some in enumerate(pieces(draw, rows)):
-        table = arrow(some).drop_columns("junk")
+        table = other_types(draw, arrow(some).drop_columns("junk"))
         if all(row[0] == _TOPIC for row in some) and draw.random() < 0.4:
             table = table.drop_columns("topic")
         if draw.random() < 0.4:
@@ -237,13 +284,20 @@ def parquet(draw: random.Random, path: Path, rows: list[Row], junk: list[Row]) -
 
 def nested(draw: random.Random, path: Path, rows: list[Row], junk: list[Row]) -> Shape:
     """The place of a record in a struct, beside a topic of another meaning."""
-    kind = pa.struct([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
+    kind = pa.struct([
+        ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()),
+        ("key", pa.binary()),
+    ])  # fmt: skip
     places = [
         None if row[2] is None and draw.random() < 0.5
-        else dict(zip(("topic", "partition", "offset"), row, strict=True))
+        else dict(zip(("topic", "partition", "offset", "key"), (*row[:3], row[3][1]), strict=True))
         for row in rows
     ]  # fmt: skip
-    table = pa.table({"topic": ["sports"] * len(rows), "kafka": pa.array(places, kind)})
+    contents = columns([row[3] for row in rows])
+    contents["key"] = pa.array([b"another"] * len(rows), pa.binary())
+    table = pa.table({
+        "topic": ["sports"] * len(rows), "kafka": pa.array(places, kind), **contents
+    })  # fmt: skip
     pq.write_table(table, path)
     names = {"partition_column": "kafka.partition", "offset_column": "kafka.offset"}
     return Shape(path, names)
@@ -251,16 +305,17 @@ def nested(draw: random.Random, path: Path, rows: list[Row], junk: list[Row]) ->
 
 def hive(draw: random.Random, path: Path, rows: list[Row], junk: list[Row]) -> Shape:
     """Directories that are named after topics and partitions."""
-    by_place: dict[tuple[str | None, int | None], list[int | None]] = {}
-    for topic, partition, offset in rows:
-        by_place.setdefault((topic, partition), []).append(offset)
+    by_place: dict[tuple[str | None, int | None], list[Row]] = {}
+    for row in rows:
+        by_place.setdefault(row[:2], []).append(row)
     path.mkdir()
-    for (topic, partition), offsets in by_place.items():
+    for (topic, partition), some in by_place.items():
         of_topic = "__HIVE_DEFAULT_PARTITION__" if topic is None else topic
         of_partition = "__HIVE_DEFAULT_PARTITION__" if partition is None else partition
         within = path / f"topic={of_topic}" / f"partition={of_partition}"
         within.mkdir(parents=True)
-        pq.write_table(pa.table({"offset": pa.array(offsets, pa.int64())}), within / "a.parquet")
+        table = arrow(some).drop_columns(["topic", "partition", "junk"])
+        pq.write_table(other_types(draw, table), within / "a.parquet")
     if not by_place:
         pq.write_table(arrow([]), path / "a.parquet")
     return Shape(path, {})
@@ -355,12 +410,16 @@ def play(seed: int, path: Path, shape: str | None = None) -> None:
     rows = rows_of(draw, partitions)
     n_others, n_unknown, n_null = (draw.choice([0, 0, 2]) for _ in range(3))
     rows += (
-        [(_OTHER, 0, 0)] * n_others + [(_TOPIC, 77, 1)] * n_unknown + [(_TOPIC, 0, None)] * n_null
+        [(_OTHER, 0, 0, _NOTHING)] * n_others
+        + [(_TOPIC, 77, 1, _NOTHING)] * n_unknown
+        + [(_TOPIC, 0, None, _NOTHING)] * n_null
     )
     made = SHAPES[shape or draw.choice([*SHAPES])](
         draw, path / "table", rows, junk(draw, partitions)
     )
     options: dict[str, Any] = {**made.options}
+    compared = draw.choice([[], [0, 1], [0, 1], [1, 2], [2, 0, 1]])
+    options["columns"] = [_CONTENTS[each] for each in compared]
     if draw.random() < 0.3:
         options["on_corrupt_batch"] = "skip"
     audited = [(each.start, each.stable) for each in partitions]
@@ -376,12 +435,10 @@ def play(seed: int, path: Path, shape: str | None = None) -> None:
 
     is_right = not n_unknown and not n_null
     for number, (each, (start, end)) in enumerate(zip(partitions, audited, strict=True)):
-        times = Counter(
-            row[2] for row in rows if row[:2] == (_TOPIC, number) if row[2] is not None
-        )
-        expected = wanted(each, times, start, end)
+        own = [row for row in rows if row[:2] == (_TOPIC, number)]
+        expected = wanted(each, own, compared, start, end)
         assert {**expected, "lost": set()} == found_in(audit, number)
-        faults = ("missing", "duplicates", "aborted", "markers", "nonexistent")
+        faults = ("missing", "different", "duplicates", "aborted", "markers", "nonexistent")
         is_right &= not any(expected[name] for name in faults)
         assert len([o for o in each.committed if start <= o < end]) == (
             audit.partitions[number].n_records
@@ -390,6 +447,7 @@ def play(seed: int, path: Path, shape: str | None = None) -> None:
     has_any = any(each.start < each.end for each in partitions)
     has_any |= any(row[:1] == (_TOPIC,) and row[1] in range(n_partitions) for row in rows)
     is_audited = any(start < end for start, end in audited)
+    assert audit.compared == ("partition", "offset", *options["columns"])
     assert audit.is_complete == (is_right and (is_audited or not has_any))
     assert (len(rows), n_others, n_null) == (
         audit.n_rows, audit.n_rows_of_other_topics, audit.n_rows_without_offset,
@@ -433,7 +491,7 @@ def play_damage(seed: int, path: Path) -> None:
     there = {*rows.read_all()["offset"].to_pylist()}
     found = found_in(audit, 0)
     assert there == found["missing"]
-    inside = {each for each in before.committed - there if each < partition.end_offset}
+    inside = {each for each in before.committed.keys() - there if each < partition.end_offset}
     assert inside & {*offsets} <= found["lost"] <= {*offsets}
 
 

@@ -59,6 +59,7 @@ def table_of(draw: random.Random, ends: dict[int, int]) -> pa.Table:
     return pa.table({
         "partition": pa.array([each[0] for each in rows], pa.int32()),
         "offset": pa.array([each[1] for each in rows], pa.int64()),
+        "key": pa.array([str(draw.randint(0, 6)) for _ in rows]),
     })  # fmt: skip
 
 
@@ -113,10 +114,12 @@ def test_it_is_the_audit_of_one_process(
     monkeypatch.setattr(parts, "_MOST_PARTS", draw.choice([3, 2000]))
     monkeypatch.setattr(comparison, "_NEAR", draw.choice([0, 3, 1 << 20]))
     most_ranges = draw.choice([0, 1, 2, 10])
-    here = segmentlog.audit(log, "t", table, most_ranges=most_ranges)
+    columns = draw.choice([[], ["key"]])
+    here = segmentlog.audit(log, "t", table, most_ranges=most_ranges, columns=columns)
 
     plan = plan_audit(log, "t", (), most_ranges, since=None, until=None)
-    work = AuditWork.of(plan, NAMES, table.schema, None)
+    names = NAMES._replace(compared=tuple((each, "") for each in columns))
+    work = AuditWork.of(plan, names, table.schema, None)
     found = compared(work, table, draw.choice([1, 2, 3]), draw)
     merged = merge(work, outcomes_of(found))
 

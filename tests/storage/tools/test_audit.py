@@ -117,13 +117,31 @@ def test_what_was_proven_is_said(run: Run, tmp_path: Path, table: Path) -> None:
     log.delete_topic("t")
     log.write("t", [b"others"])
     log.gap("t", 1)
-    log.write("t", [b"others"])
+    log.write("t", [{"key": "k", "value": b"others"}])
 
     said = run(*given, status=0).stdout.splitlines()
     assert "not of an earlier topic of the same name, is not" in said[-2]
     assert said[-1] == "2 records, 2 rows: complete"
     summary = json.loads(run(*given, "--json", status=0).stdout.splitlines()[-1])
     assert ["partition", "offset"] == summary["compared"]
+
+    with_keys = pq.read_table(table).append_column("record_key", pa.array([None, "k"]))
+    pq.write_table(with_keys, table)
+    by_key = (*given, "--columns", "timestamp,key=record_key")
+    said = run(*by_key, status=0).stdout.splitlines()
+    assert "proven: each offset of a record is in the table once, with the key of its record" in (
+        said
+    )
+    pq.write_table(with_keys.drop_columns("record_key").append_column("key", [["a", "c"]]), table)
+    said = run(*given, "--columns", "timestamp,key", status=1).stdout
+    assert "t-0: different: 2 offsets: 0, 2\n" in said
+    assert "2 records, 2 rows: 2 different\n" in said
+    _, summary = map(
+        json.loads, run(*given, "--columns=key", "--json", status=1).stdout.split("\n")[:2]
+    )
+    assert (["partition", "offset", "key"], 2) == (summary["compared"], summary["different"])
+    assert "the table has none of them" in run(*given, "--columns", "value", status=2).stderr
+    assert "columns are timestamp, " in run(*given, "--columns", "offset", status=2).stderr
 
 
 def test_an_audit_of_nothing(run: Run, tmp_path: Path, table: Path) -> None:

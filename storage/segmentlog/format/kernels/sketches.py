@@ -173,7 +173,7 @@ def hash_of(buf: Bytes, start: int, end: int) -> int:
 
 
 @inlined
-def _signed(word: int) -> int:
+def signed(word: int) -> int:
     """A word as int64 arrays hold it."""
     return int(np.uint64(word).view(np.int64))
 
@@ -290,7 +290,7 @@ def _add_keys(
         start = load_item(places, at + KEY_AT)
         hashed = hash_of(buf, start, start + length)
         _count_distinct(registers, hashed)
-        store_item(places, at + KEY_HASH, _signed(hashed))
+        store_item(places, at + KEY_HASH, signed(hashed))
     counters[NULL_KEYS] += nulls
     counters[KEY_BYTES] += n_bytes
     counters[LARGEST_KEY] = largest
