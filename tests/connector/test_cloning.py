@@ -28,7 +28,9 @@ def write(path: Path, *, with_split_keys: bool = False) -> Path:
     columns: dict[str, Any] = {
         "key": [b"%d" % chance.randrange(60) for _ in range(900)],
         "value": [b"%0100d" % number for number in range(900)],
-        "timestamp": pa.array([1_700_000_000_000 + i for i in range(900)], pa.timestamp("ms")),
+        "timestamp": pa.array(
+            [1_700_000_000_000 + i for i in range(900)], pa.timestamp("ms", "UTC")
+        ),
     }
     if with_split_keys:
         columns["partition"] = pa.array([i % 3 for i in range(900)], pa.int32())

@@ -22,6 +22,7 @@ from segmentlog.log.segment import Segment, find_log_end
 from segmentlog.log.swaps import has_swaps
 from segmentlog.maintain.health.mend import RecoveryStep
 from segmentlog.model import INDEX_INTERVAL_BYTES, LOCK_TIMEOUT_SECONDS, RecoverAt, TopicPartition
+from segmentlog.store.other_systems import refuse_other_systems
 from segmentlog.store.partitions import list_partitions
 from segmentlog.store.paths import local_path, why_not_there
 from segmentlog.store.readable import FileType, exists, is_directory, is_file, list_names
@@ -125,6 +126,7 @@ def _refuse_other(directory: str) -> None:
     if _OF_LOG_DIRECTORIES & {*names} or list_guards(directory):
         return
     if not any(map(parse_partition_directory, names)):
+        refuse_other_systems(directory)
         reason = "is not a log directory: name the directory above directories like orders-0"
         raise LogDirectoryError(directory, reason)
 

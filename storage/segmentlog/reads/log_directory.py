@@ -43,6 +43,7 @@ from segmentlog.reads.choose import MOST_NAMED, MissingPartition, Told, news
 from segmentlog.reads.log import Log, log_start_beyond
 from segmentlog.reads.snapshot import DirectorySnapshot, without_collector
 from segmentlog.reads.summary import html_table
+from segmentlog.store.other_systems import refuse_other_systems
 from segmentlog.store.partitions import logs_in, misnamed
 from segmentlog.store.paths import opened_path, plain_path, tiered_paths, why_not_there
 from segmentlog.store.readable import exists, is_file, is_url, list_entries, survey
@@ -635,6 +636,7 @@ def _partitions_in(snapshot: DirectorySnapshot) -> Mapping[TopicPartition, str]:
     path = snapshot.path
     is_known = snapshot.partitions or snapshot.renamed() or _is_of_a_broker(path)
     if not is_known:
+        refuse_other_systems(path)
         named = []  # brokers often keep their logs one level down
         if not is_url(path):
             for name in sorted(entry.name for entry in list_entries(path))[:_MOST_NAMES]:
@@ -662,6 +664,7 @@ def _resolve(path: str) -> tuple[str, TopicPartition | None]:
     if not exists(path):
         raise LogDirectoryError(path, why_not_there(path))
     if is_file(path):
+        refuse_other_systems(path)
         if ".log" not in os.path.basename(path):
             raise LogDirectoryError(path, "is a file, but not a .log file of a partition")
         directory = os.path.dirname(path)

@@ -19,11 +19,13 @@ from segmentlog.format.names import (
     FileKind,
     FileState,
     is_deleted_directory,
+    is_of_logs,
     parse_partition_directory,
     parse_segment_file,
 )
 from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.store.durable import parent_of, remove_file, rename
+from segmentlog.store.other_systems import refuse_other_systems
 from segmentlog.store.readable import FileType, is_directory, list_entries, list_names, status_of
 
 
@@ -105,12 +107,14 @@ def logs_in(path: str) -> list[str]:
 
 
 def refuse_partition(directory: str) -> None:
-    """Refuse the directory of a partition where a log directory is to be named."""
+    """Refuse the directory of a partition, or of another system, as a log directory."""
     # A log directory may have a name of that form, such as ``logs-1``, but holds no ``.log`` file.
     has_form = parse_partition_directory(os.path.basename(directory)) is not None
     if has_form and is_directory(directory) and logs_in(directory):
         reason = "is a partition directory; name the log directory that holds it"
         raise LogDirectoryError(directory, reason)
+    if is_directory(directory) and not any(map(is_of_logs, list_names(directory))):
+        refuse_other_systems(directory)
 
 
 logger = logging.getLogger(__name__)

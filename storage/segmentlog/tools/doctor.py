@@ -48,7 +48,8 @@ from segmentlog.bucket.places import log_above
 from segmentlog.bucket.sequence import Sequence
 from segmentlog.bucket.upkeep import sweep_objects
 from segmentlog.errors import LogDirectoryError, SegmentLogError, StorageError
-from segmentlog.store.paths import BucketLocation, bucket_at
+from segmentlog.store.other_systems import refuse_other_systems
+from segmentlog.store.paths import BucketLocation, bucket_at, local_path
 from segmentlog.store.readable import exists
 from segmentlog.store.remote.location import without_options
 from segmentlog.store.remote.requests import side_by_side
@@ -370,6 +371,8 @@ def store_checks(url: str) -> Iterator[Check]:
     """
     location = bucket_at(url) if "://" in url else None
     if location is None or url[:5].lower() == "file:":
+        if "://" not in url:
+            refuse_other_systems(local_path(url))
         reason = (
             "is no URL of a store with conditional writes (s3://, gs://, abfss://, az://): "
             "segmentlog verify and preflight look at directories"

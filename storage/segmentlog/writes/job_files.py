@@ -25,6 +25,7 @@ from segmentlog.store.durable import (
     writable,
     write_all,
 )
+from segmentlog.store.other_systems import refuse_other_systems
 from segmentlog.store.paths import is_pattern, refuse_object_store, why_not_there
 from segmentlog.store.readable import FileStatus, exists, list_names, status_of
 from segmentlog.store.system_errors import MAY_WRITE, is_own, may_write, user, why_not_written
@@ -176,6 +177,8 @@ def prepare_directory(directory: str, token: str) -> None:
     if any(segment_file_name(each.offset, each.kind) in names for each in segments):
         reason = f"is the directory of a partition; name the log directory, {path.parent}"
         raise LogDirectoryError(directory, reason)
+    if names and not any(map(is_of_logs, names)):
+        refuse_other_systems(directory)
     if not is_own(directory):
         # The user's number does not show whether files can be given to the owner: root may lack
         # this right, and some file systems give all files one owner.  So a file is made, and

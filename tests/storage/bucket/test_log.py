@@ -455,7 +455,7 @@ def test_retention_by_time_and_size(url: str) -> None:
     config = segmentlog.ProducerConfig(use_timestamps=True)
     for time_ms in (1_000, 2_000_000_000_000, 2_000_000_000_000):
         with segmentlog.open_writer(url, "orders", config=config) as writer:
-            times = pa.array([time_ms], pa.timestamp("ms"))
+            times = pa.array([time_ms], pa.timestamp("ms", "UTC"))
             writer.append(pa.table({"value": ["a" * 100], "timestamp": times}))
     week = {"retention.ms": str(7 * 24 * 3600 * 1000)}
     (planned,) = segmentlog.retain(url, settings=week, dry_run=True)
@@ -469,7 +469,9 @@ def test_retention_by_time_and_size(url: str) -> None:
     assert (removed.base_offset, removed.reason) == (1, "size")
     assert segmentlog.read(url, "orders")["offset"].to_pylist() == [2]
     with segmentlog.open_writer(url, "old", config=config) as writer:
-        writer.append(pa.table({"value": ["a"], "timestamp": pa.array([1], pa.timestamp("ms"))}))
+        writer.append(
+            pa.table({"value": ["a"], "timestamp": pa.array([1], pa.timestamp("ms", "UTC"))})
+        )
     with pytest.raises(OptionError, match="not set"):  # Kafka's default would remove it
         segmentlog.retain(url)
 
@@ -503,7 +505,9 @@ _LARGE = 60_000  # rows of 100 bytes: some MiB in each partition
 
 
 def _write_large(url: str, **options: Any) -> None:
-    times = pa.array([4_000_000_000_000 + each for each in range(_LARGE)], pa.timestamp("ms"))
+    times = pa.array(
+        [4_000_000_000_000 + each for each in range(_LARGE)], pa.timestamp("ms", "UTC")
+    )
     values = [f"{each:0100d}" for each in range(_LARGE)]
     config = segmentlog.ProducerConfig(
         codec=segmentlog.Codec.NONE, use_timestamps=True, batch_size=16 << 10

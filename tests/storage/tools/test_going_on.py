@@ -271,7 +271,9 @@ def segments(tmp_path: Path) -> Path:
     logs = tmp_path / "logs"
     with segmentlog.open_writer(logs, "a", preserve=True) as writer:
         for at in range(0, 60, 5):
-            times = pa.array([1_700_000_000_000 + at // 20 * 3_600_000] * 5, pa.timestamp("ms"))
+            times = pa.array(
+                [1_700_000_000_000 + at // 20 * 3_600_000] * 5, pa.timestamp("ms", "UTC")
+            )
             values = [f"v{i}" for i in range(at, at + 5)]
             offsets = range(at, at + 5)
             columns = {"partition": [0] * 5, "offset": offsets, "timestampType": [0] * 5}

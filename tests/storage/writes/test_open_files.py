@@ -30,7 +30,9 @@ def test_a_job_that_rolls_often_has_few_files_open(
 
     def rows(first: int) -> pa.Table:
         weeks = [number * 8 * 24 * 3600 * 1000 for number in range(first, first + 50)]
-        return pa.table({"value": [b"v"] * 50, "timestamp": pa.array(weeks, pa.timestamp("ms"))})
+        return pa.table(
+            {"value": [b"v"] * 50, "timestamp": pa.array(weeks, pa.timestamp("ms", "UTC"))}
+        )
 
     config = ProducerConfig(use_timestamps=True, flush=flush, batch_size=0)
     most, create = [0], append.create_file

@@ -22,7 +22,12 @@ def test_milliseconds_of_any_unit(tmp_path: Path) -> None:
     """Some times do not fit microseconds, and times in seconds may not fit milliseconds."""
     config = ProducerConfig(use_timestamps=True)
     for unit, count in (("s", 5), ("ms", 5_999), ("us", 5_999_999), ("ns", 5_999_999_999)):
-        times = pa.array([count, None], pa.timestamp(unit))
+        naive = pa.array([count, None], pa.timestamp(unit))
+        with pytest.raises(ColumnError, match="no zone is guessed"):
+            write(
+                tmp_path / unit, pa.table({"value": ["v"] * 2, "timestamp": naive}), config=config
+            )
+        times = naive.cast(pa.timestamp(unit, "Asia/Kolkata"))
         table = pa.table({"value": [unit.encode()] * 2, "timestamp": times})
         write(tmp_path / unit, table, config=config)
         (batch,) = segmentlog.open_log_dir(tmp_path / unit).log("t", 0).scan()
@@ -30,7 +35,7 @@ def test_milliseconds_of_any_unit(tmp_path: Path) -> None:
         assert (5000 if unit == "s" else 5999) * 1000 == first
         assert second > 10**15
     for count in (2**62, -(2**62)):
-        times = pa.array([0, count], pa.timestamp("s"))
+        times = pa.array([0, count], pa.timestamp("s", "UTC"))
         table = pa.table({"value": [b"a", b"b"], "timestamp": times})
         with pytest.raises(InvalidRecordError, match="64-bit milliseconds") as caught:
             write(tmp_path / "large", table, config=config)

@@ -44,6 +44,7 @@ from segmentlog.model import METADATA_TOPIC
 from segmentlog.reads.listed import EmptiedSegment, LostSegments
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.reads.metadata_log import is_of_a_broker
+from segmentlog.store.other_systems import refuse_other_systems
 from segmentlog.store.partitions import NamedPartition, list_partitions
 from segmentlog.store.paths import local_path, why_not_there
 from segmentlog.store.readable import is_directory, is_file, list_names
@@ -197,6 +198,8 @@ def preflight(
     if directories and not any(map(is_directory, directories)):
         raise LogDirectoryError(directories[0], why_not_there(directories[0]))
     directories = directories or list(static.log_dirs)
+    for each in directories:
+        refuse_other_systems(each)
     if not directories:
         accepted = "the log directories of a broker, or server_properties with log.dirs"
         raise OptionError("path", "", accepted)

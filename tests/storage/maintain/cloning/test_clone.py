@@ -96,7 +96,9 @@ def test_time_rises_in_a_clone_of_many_windows_if_it_rises_in_the_source(
     """Many records of a time, which lie on both sides of a bound; a partition begins late."""
     table = rows(6000)
     table = table.set_column(
-        2, "timestamp", pa.array(EPOCH_US + np.arange(6000) // 40 * 1000, pa.timestamp("us"))
+        2,
+        "timestamp",
+        pa.array(EPOCH_US + np.arange(6000) // 40 * 1000, pa.timestamp("us", "UTC")),
     )
     parts = np.where(np.arange(6000) < 3000, np.arange(6000) % 2, np.arange(6000) % 3)
     source = write(
@@ -696,7 +698,9 @@ def test_what_a_transform_changes_is_counted(tmp_path: Path) -> None:
         {"key": [b"a", b"b", None, b"d", b"e"], "value": [b"1", None, b"3", b"4", b"5"]}
     )
     write(
-        tmp_path / "s", table.append_column("timestamp", pa.array([0] * 5, pa.timestamp("ms"))), 1
+        tmp_path / "s",
+        table.append_column("timestamp", pa.array([0] * 5, pa.timestamp("ms", "UTC"))),
+        1,
     )
 
     def transform(rows: pa.RecordBatch) -> pa.Table:

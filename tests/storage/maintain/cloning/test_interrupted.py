@@ -41,7 +41,7 @@ def write(path: Path, n_records: int, n_bytes: int = 20) -> Path:
     table = pa.table({
         "key": [b"%d" % (i % 50) for i in range(n_records)],
         "value": [b"%09d" % i + value for i in range(n_records)],
-        "timestamp": pa.array(range(EPOCH_MS, EPOCH_MS + n_records), pa.timestamp("ms")),
+        "timestamp": pa.array(range(EPOCH_MS, EPOCH_MS + n_records), pa.timestamp("ms", "UTC")),
     })  # fmt: skip
     config = segmentlog.ProducerConfig(use_timestamps=True, batch_size=500)
     with segmentlog.open_writer(path, "t", num_partitions=3, config=config) as writer:
