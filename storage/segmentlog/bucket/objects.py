@@ -68,7 +68,11 @@ _NOT_FINAL = frozenset({408, 409, 412, 425, 429})
 _OF_TOKENS = ("token request", "//169.254.", "//metadata.google", "/latest/api/token")
 _OF_PROFILES = "credential provider"  # in what the client says if a profile gives no credentials
 
-#: In what the client prints for its developers: why a server was not reached.
+#: In what the client prints for its developers: no connection was made, so nothing was sent; and
+#: no request of its own repetitions came before.
+_NEVER_SENT = re.compile(r"hyper_util::client::legacy::Error\(\s*Connect,")
+_FIRST_TRY = re.compile(r"\bretries: 0,")
+#: In the same place: why a server was not reached.
 _CAUSE = re.compile(r'(?:message|error): "([^"]+)"')
 _CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(?:Other\(\s*OtherError\(\s*)?(\w+)")
 
@@ -103,13 +107,17 @@ def _number_of(said: str) -> int:
         return errno.EACCES
     if any(each in said for each in (*_OF_TOKENS, _OF_PROFILES)):
         return errno.EPERM
+    if _NEVER_SENT.search(said) and _FIRST_TRY.search(said):
+        return errno.ECONNREFUSED if "ConnectionRefused" in said else errno.EHOSTUNREACH
     if status is not None and 400 <= int(status[1]) < 500 and int(status[1]) not in _NOT_FINAL:
         return errno.EINVAL
     return errno.EIO
 
 
 #: Errors of requests that the store has certainly not carried out, and will not.
-REFUSALS = frozenset({errno.EACCES, errno.EPERM, errno.ENOENT, errno.EINVAL})
+REFUSALS = frozenset({
+    errno.EACCES, errno.EPERM, errno.ENOENT, errno.EINVAL, errno.ECONNREFUSED, errno.EHOSTUNREACH,
+})  # fmt: skip
 
 
 class Found(NamedTuple):
@@ -130,7 +138,8 @@ class UnsyncedError(StorageError):
 class Objects(Protocol):
     """The objects below one prefix.
 
-    A `StorageError` with a number of `REFUSALS` means that the store has refused the request.
+    A `StorageError` with a number of `REFUSALS` means that the store has refused the request, or
+    that it was never sent.
     After any other one nobody knows whether the request was carried out, or is yet to be.
     """
 

@@ -31,9 +31,10 @@ from segmentlog.store.paths import readable_path
 from segmentlog.store.readable import exists, is_directory, is_url
 from segmentlog.times import epoch_milliseconds
 from segmentlog.tools import arguments
+from segmentlog.tools.aborted import ABORTED, AbortedRecords
 from segmentlog.tools.failures import Failed, log_of
 from segmentlog.tools.message_format import JsonFormat, MessageFormat, Pack, TextFormat, unescaped
-from segmentlog.tools.output import escape, printable
+from segmentlog.tools.output import counted, escape, printable
 from segmentlog.tools.records import cut, note_damage, scan
 from segmentlog.tools.usage import write_not_in_use
 
@@ -250,6 +251,9 @@ def cat(
         sys.stderr.write("nothing is selected: no record is within the given bounds\n")
         for each, offsets in [*read.ranges.items()][:_MOST_NAMED]:
             sys.stderr.write(f"{escape(str(each))} has offsets [{offsets[0]}, {offsets[1]})\n")
+    if read.n_aborted and not (quiet or isinstance(written, JsonFormat)):
+        n = counted(records=read.n_aborted)
+        sys.stderr.write(f"{n} of aborted transactions are among them: -J marks them\n")
     read.failed.end()
 
 
@@ -282,7 +286,8 @@ class _Read:
 
     `count`: the most records to write; None for all.  `until_ms`: the first record of this time or
     later ends its partition; None for no end.  `by_record`: whether each record is written at
-    once.  `n_written`: the number of records so far.
+    once.  `n_written`: the number of records so far, and `n_aborted`: of these, those of aborted
+    transactions.
     """
 
     def __init__(
@@ -297,7 +302,7 @@ class _Read:
     ) -> None:
         self.isolation_level, self.read_up_to = isolation_level, read_up_to
         self.failed = Failed()
-        self.n_written = 0
+        self.n_written = self.n_aborted = 0
         self._format = written
         self._count = count
         self._write = _writer()
@@ -375,8 +380,10 @@ class _Read:
             self._note_held(log, end)
         self._next[each] = max(offsets)
         self.ranges[each] = OffsetRange(log.log_start_offset, log.log_end_offset)
+        is_all = self.isolation_level == IsolationLevel.READ_UNCOMMITTED
+        aborted = AbortedRecords(log if is_all else None, self.read_up_to)
         for rows in self._rows(log, offsets):
-            self._put(self._before_end(rows, each), each)
+            self._put(aborted.marked(self._before_end(rows, each)), each)
             if self.is_done or each in self._ended:
                 return
 
@@ -459,6 +466,8 @@ class _Read:
         piece_rows = 1 if self._by_record else _PIECE_ROWS
         for begin in range(0, rows.num_rows, piece_rows):
             piece = rows.slice(begin, piece_rows)
+            if ABORTED in piece.schema.names:
+                self.n_aborted += piece.column(ABORTED).true_count
             self._write(self._format.render(piece, topic_partition))
             if self._by_record:
                 sys.stdout.flush()

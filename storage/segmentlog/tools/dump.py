@@ -62,6 +62,7 @@ from segmentlog.store.readable import (
     survey,
 )
 from segmentlog.tools import arguments
+from segmentlog.tools.aborted import AbortedRecords
 from segmentlog.tools.failures import Failed
 from segmentlog.tools.output import Encoding, as_given, counted, escape
 from segmentlog.tools.progress import progress
@@ -244,7 +245,8 @@ def dump(
     """Show every batch of segment files, and with --records every record.
 
     Damaged batches are shown with the reason, and the dump continues after them. The exit status
-    is then 1. Control records are shown with their meaning. Records of Kafka's own topics are
+    is then 1. Control records are shown with their meaning. Records of aborted transactions are
+    marked in text and JSON, unless a single file is dumped. Records of Kafka's own topics are
     decoded (commits, groups, transactions, metadata), unless --keys or --values asks for bytes.
     Characters that would move a terminal's cursor, or hide or reorder text, are written as
     escapes. Without --records, a range of times uses batch headers: the times of the first record
@@ -307,6 +309,7 @@ class _Source(NamedTuple):
     place: Place
     segment: Segment
     selection: Selection
+    aborted: AbortedRecords
 
 
 def dump_paths(
@@ -373,7 +376,7 @@ def _sources(
     if is_file(path):
         place, segment = _lone_segment(path)
         end = find_log_end(segment).offset if selection.last is not None else 0
-        yield _Source(place, segment, selection.of_log(end))
+        yield _Source(place, segment, selection.of_log(end), AbortedRecords(None))
         return
     directory = open_log_dir(path)
     missing = missing_of(directory, topics, partitions)
@@ -400,10 +403,12 @@ def _sources_of(log: Log, selection: Selection) -> Iterator[_Source]:
     """Segments of a log that may hold selected records."""
     segments = log.segments
     wanted = selection.of_log(log.log_end_offset) if selection.last is not None else selection
+    aborted = AbortedRecords(log)
     next_bases = (*(segment.base_offset for segment in segments[1:]), 2**63)
     for segment, next_base in zip(segments, next_bases, strict=False):  # a log may have none
         if next_base > wanted.from_offset and segment.base_offset < wanted.to_offset:
-            yield _Source(Place(*log.topic_partition, segment.path), segment, wanted)
+            place = Place(*log.topic_partition, segment.path)
+            yield _Source(place, segment, wanted, aborted)
 
 
 def _lone_segment(path: str) -> tuple[Place, Segment]:
@@ -428,12 +433,14 @@ def _dump_segment(
 
     `topic`: the topic whose records are dumped; None for batches alone.
     """
-    place, segment, selection = source
+    place, segment, selection, aborted = source
     begin = segment.floor_position(selection.from_offset) if selection.from_offset > 0 else 0
     wanted = selection.matches if topic is None else selection.may_hold
     done = 0
     with open_file(segment.path) as file:
-        records = None if topic is None else _RecordDump(place, file, sink, selection, topic)
+        records = None
+        if topic is not None:
+            records = _RecordDump(place, file, sink, selection, topic, aborted)
         for found in walk(segment, file, begin, wanted):
             if records is None or found.problem or found.header is None:
                 sink.batch(place, found)
@@ -449,7 +456,13 @@ class _RecordDump:
     """Dumps batches of one file with their records."""
 
     def __init__(
-        self, place: Place, file: ReadableFile, sink: Sink, selection: Selection, topic: str
+        self,
+        place: Place,
+        file: ReadableFile,
+        sink: Sink,
+        selection: Selection,
+        topic: str,
+        aborted: AbortedRecords,
     ) -> None:
         # The compiled kernels load here.
         from segmentlog.format.records.decoder import BatchReader
@@ -458,6 +471,7 @@ class _RecordDump:
         self._file = file
         self._sink = sink
         self._selection = selection
+        self._aborted = aborted
         self._reader = BatchReader(place.file)
         # A snapshot of the metadata may lie anywhere.
         self._is_metadata = topic == METADATA_TOPIC or place.file.endswith(".checkpoint")
@@ -471,6 +485,8 @@ class _RecordDump:
                 records = self._selection.records(piece)
                 if not header.is_control:
                     records = _without_secrets(records, is_metadata=self._is_metadata)
+                    if header.is_transactional:
+                        records = self._aborted.marked(records)
                 if records.num_rows and not is_shown:
                     self._sink.batch(self._place, found)
                     is_shown = True

@@ -1,6 +1,5 @@
 """``segmentlog grep``: the records whose keys, values or headers match a pattern."""
 
-import contextlib
 import os
 import re
 import secrets
@@ -17,14 +16,12 @@ import pyarrow.compute as pc
 import typer
 
 from segmentlog.cluster.known_losses import missing_offsets
-from segmentlog.errors import OptionError, SegmentLogError
-from segmentlog.format.kernels.memory import Int64s
+from segmentlog.errors import OptionError
 from segmentlog.model import (
     INTERNAL_TOPICS,
     LEAST_LONG,
     IsolationLevel,
     LogSlice,
-    OffsetRange,
     OnCorruptBatch,
     ReadUpTo,
     ScanPolicy,
@@ -35,6 +32,7 @@ from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log import Log, find_bounds
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.tools import arguments
+from segmentlog.tools.aborted import AbortedRecords
 from segmentlog.tools.failures import Failed, log_of
 from segmentlog.tools.output import as_text, escape, escape_in_quotes, to_json
 from segmentlog.tools.progress import progress
@@ -300,7 +298,8 @@ class _Search:
     def _search(
         self, log_slice: LogSlice, advance: Callable[[int], object]
     ) -> Iterator[pa.RecordBatch]:
-        aborted: _Aborted | None = None  # only a slice with matches needs them
+        log = self._logs.get(log_slice.topic_partition) if self._logs is not None else None
+        aborted = AbortedRecords(log, self._read_up_to)
         with self.failed.of(log_slice.topic_partition):
             for rows in scan(log_slice, self._columns, self._policy, self.failed):
                 matches = self._pattern.rows(rows)
@@ -311,49 +310,8 @@ class _Search:
                     )
                     matches = matches.filter(is_within)
                 if matches.num_rows:
-                    aborted = self._aborted(log_slice) if aborted is None else aborted
                     yield aborted.marked(matches)
         advance(log_slice.n_bytes)
-
-    def _aborted(self, log_slice: LogSlice) -> "_Aborted":
-        """The offsets of aborted records in a slice; none where the log cannot tell.
-
-        A transaction that is open may still be committed.
-        """
-        from segmentlog.audits.log_offsets import Content, log_contents
-
-        starts, ends = [], []
-        log = self._logs.get(log_slice.topic_partition) if self._logs is not None else None
-        if log is not None:
-            with contextlib.suppress(SegmentLogError):
-                stable = log.end_offset(
-                    self._read_up_to, isolation_level=IsolationLevel.READ_COMMITTED
-                )
-                end = min(log_slice.end_offset, stable)
-                policy = ScanPolicy(isolation_level=IsolationLevel.READ_COMMITTED)
-                if log_slice.start_offset < end:
-                    offsets = OffsetRange(log_slice.start_offset, end)
-                    for found in log_contents(log, offsets, policy):
-                        is_aborted = found.content == Content.ABORTED
-                        starts += found.first[is_aborted].tolist()
-                        ends += found.end[is_aborted].tolist()
-        return _Aborted(np.array(starts, np.int64), np.array(ends, np.int64))
-
-
-class _Aborted(NamedTuple):
-    """Ranges of offsets whose records were aborted: first offsets, and ends."""
-
-    starts: Int64s
-    ends: Int64s
-
-    def marked(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows with the column ``aborted`` if one of them is."""
-        if not len(self.starts):
-            return rows
-        offsets = rows.column("offset").to_numpy()
-        slots = np.searchsorted(self.starts, offsets, "right") - 1
-        is_aborted = (slots >= 0) & (offsets < self.ends[slots])
-        return rows.append_column("aborted", pa.array(is_aborted)) if is_aborted.any() else rows
 
 
 def _line_writer(

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from segmentlog.errors import OptionError
 from segmentlog.format.records.columns import where
 from segmentlog.model import TimestampType, TopicPartition
+from segmentlog.tools.aborted import ABORTED
 
 _BYTES = pa.large_binary()  # a line may have a value several times, and escapes are longer
 _NULL = b"NULL"
@@ -265,6 +266,9 @@ class JsonFormat:
         lines += [f',"broker":{self._broker}'.encode(), _headers_as_json(rows.column("headers"))]
         for name, field in (("key", "key"), ("value", "payload")):
             lines += [f',"{field}":'.encode(), _quoted(_shown_column(rows, name, self.packs))]
+        if ABORTED in rows.schema.names:
+            mark, nothing = (pa.scalar(each, _BYTES) for each in (b',"aborted":true', b""))
+            lines.append(pc.if_else(rows.column(ABORTED), mark, nothing))
         return _joined([*lines, b"}", self._delimiter], rows.num_rows)
 
 

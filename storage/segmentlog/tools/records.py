@@ -24,6 +24,7 @@ from segmentlog.model import (
 )
 from segmentlog.reads.log import Log, find_offset
 from segmentlog.times import iso_time
+from segmentlog.tools.aborted import ABORTED
 from segmentlog.tools.failures import Failed
 from segmentlog.tools.output import (
     Encoding,
@@ -44,6 +45,7 @@ _Pairs: TypeAlias = Sequence[tuple[str, str | None]] | None
 TextOfRecord: TypeAlias = Callable[[bytes | None, bytes | None], tuple[str | None, str | None]]
 
 _COLUMNS = ("offset", "timestamp", "key", "value", "headers")
+_ABORTED_JSON, _ABORTED_TEXT = ', "aborted": true', "(aborted)"
 _MOST_SEQUENCE = 2**31 - 1  #: the next sequence is 0
 
 _TIMESTAMP_TYPES = {
@@ -208,9 +210,10 @@ def json_lines(
     """
     begin = to_json({"kind": "record", "topic": place.topic, "partition": place.partition})[:-1]
     kind = timestamp_type(header)
-    for offset, timestamp, key_size, value_size, sequence, key, value, control, headers in _shown(
-        place, header, records, text
-    ):
+    shown = _shown(place, header, records, text)
+    for (
+        offset, timestamp, key_size, value_size, sequence, key, value, control, headers
+    ), is_aborted in zip(shown, _marks(records), strict=True):  # fmt: skip
         if control is None:
             fields = f'"key": {_json(key)}, "value": {_json(value)}'
         else:
@@ -219,7 +222,8 @@ def json_lines(
         line = (
             f'{begin}, "offset": {offset}, "timestampType": "{kind}", "timestamp": {timestamp}, '
             f'"keySize": {key_size}, "valueSize": {value_size}, "sequence": {sequence}, {fields}, '
-            f'"headers": {_json_headers(headers) if headers else "[]"}}}'
+            f'"headers": {_json_headers(headers) if headers else "[]"}'
+            f"{_ABORTED_JSON * is_aborted}}}"
         )
         yield escape_json(line) + "\n"
 
@@ -228,8 +232,9 @@ def text_lines(
     place: Place, header: BatchHeader, records: pa.RecordBatch, text: RecordText
 ) -> Iterator[str]:
     """A line for each record of one batch, further to the right than the line of the batch."""
-    for offset, timestamp, _, _, sequence, key, value, control, headers in _shown(
-        place, header, records, text
+    found = _shown(place, header, records, text)
+    for (offset, timestamp, _, _, sequence, key, value, control, headers), is_aborted in zip(
+        found, _marks(records), strict=True
     ):
         shown = [f"{'':>10} | {offset:>8}", iso_time(timestamp)]
         if sequence != -1:
@@ -240,7 +245,16 @@ def text_lines(
             shown.append(f"control={control.type}")
             if control.coordinator_epoch is not None:
                 shown.append(f"coordinatorEpoch={control.coordinator_epoch}")
-        yield " ".join([*shown, *_header_texts(headers, _in_quotes)]) + "\n"
+        shown += [*_header_texts(headers, _in_quotes), *[_ABORTED_TEXT] * is_aborted]
+        yield " ".join(shown) + "\n"
+
+
+def _marks(records: pa.RecordBatch) -> Sequence[bool]:
+    """Whether each record belongs to an aborted transaction."""
+    if ABORTED not in records.schema.names:
+        return [False] * records.num_rows
+    marks: Sequence[bool] = records.column(ABORTED).to_pylist()
+    return marks
 
 
 def row_as_json(row: Mapping[str, Any]) -> str:
@@ -251,8 +265,8 @@ def row_as_json(row: Mapping[str, Any]) -> str:
         line += f', "{name}": {_json(_as_text(row[name]))}'
     if "headers" in row:
         line += f', "headers": {_json_headers(_pairs(row, _as_text))}'
-    if row.get("aborted"):
-        line += ', "aborted": true'
+    if row.get(ABORTED):
+        line += _ABORTED_JSON
     return escape_json(f"{line}}}")
 
 
@@ -263,7 +277,7 @@ def row_as_text(row: Mapping[str, Any], place: str, in_quotes: Callable[[Any], s
     """
     texts = _texts(row["key"], row["value"], in_quotes)
     headers = _header_texts(_pairs(row, lambda data: data), in_quotes)
-    marks = ["(aborted)"] if row.get("aborted") else []
+    marks = [_ABORTED_TEXT] if row.get(ABORTED) else []
     return " ".join([place, iso_time(row["timestamp"]), *texts, *headers, *marks])
 
 

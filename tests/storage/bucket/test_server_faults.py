@@ -3,6 +3,7 @@
 `spoiled_requests` says what is played.  A plain `pytest` plays what a commit depends on.
 """
 
+import errno
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
@@ -12,7 +13,10 @@ from proxies import FAULTS, Fault, FaultyServer, Sent
 from spoiled_requests import OPERATIONS, hasty_clients, new_place, new_process, play, play_all
 
 import segmentlog
+from segmentlog.bucket.clients import connect
+from segmentlog.bucket.objects import REFUSALS
 from segmentlog.errors import CommitInDoubtError, StorageError
+from segmentlog.store.paths import bucket_at
 
 _WRITE = "write, and a checkpoint"
 
@@ -166,6 +170,16 @@ def test_no_credentials_and_no_bucket(moto: Moto, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(StorageError, match=r"no credentials were found.*give credentials"):
         _write(moto.url("x"))
     new_process()
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1:1", "no-such-host.invalid"])
+def test_what_was_never_sent_is_refused_at_once(moto: Moto, name: str) -> None:
+    """A create without a connection is not in doubt, and is not asked for two minutes."""
+    url = f"s3://bucket/logs?scheme=http&endpoint_override={name}&region=eu-north-1"
+    objects = connect(bucket_at(url))
+    with pytest.raises(StorageError) as found:
+        objects.create("segmentlog/commits/1", b"{}")
+    assert found.value.errno in REFUSALS & {errno.ECONNREFUSED, errno.EHOSTUNREACH}
 
 
 @pytest.mark.parametrize("scheme", ["az", "abfs"])

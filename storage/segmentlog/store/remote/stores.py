@@ -6,7 +6,9 @@ serves other schemes, if it is installed.
 
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import quote, urlencode
 
@@ -29,6 +31,8 @@ _AUTHORITIES = ("blob_storage_authority", "dfs_storage_authority")
 _NUMBERS = {"request_timeout", "connect_timeout", "load_frequency"}
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
 _UNKNOWN = re.compile(r"unexpected keyword argument '([^']+)'")
+#: Credentials of a profile are looked up again so long before they end.
+_RENEWED_BEFORE = timedelta(minutes=1)
 _IGNORED = {"allow_bucket_creation", "allow_bucket_deletion"}  # nothing is written
 
 
@@ -125,6 +129,25 @@ class ArrowStore:
         return Opened(facts, tag, fetch)
 
 
+class RenewedStore(ArrowStore):
+    """A file system that is made again before its credentials end.
+
+    `make`: makes it with the credentials of now, and says when these end.
+    """
+
+    def __init__(self, make: "Callable[[], tuple[FileSystem, datetime]]", base: str) -> None:
+        self._make, self._turn = make, threading.Lock()
+        made, self._ends_at = make()
+        super().__init__(made, base)
+
+    def _path(self, key: str) -> str:
+        """See `ArrowStore`, which asks for the path of each request."""
+        with self._turn:
+            if datetime.now(UTC) >= self._ends_at - _RENEWED_BEFORE:
+                self._filesystem, self._ends_at = self._make()
+        return super()._path(key)
+
+
 def _facts(info: "FileInfo") -> Facts:
     if not info.is_file:
         return Facts(0, "", is_directory=True)
@@ -134,8 +157,6 @@ def _facts(info: "FileInfo") -> Facts:
 
 def _seconds(text: bytes) -> int | None:
     """Time of ``Last-Modified`` as `pyarrow` gives it (ISO 8601), or None."""
-    from datetime import datetime
-
     try:
         return int(datetime.fromisoformat(text.decode("latin-1")).timestamp())
     except ValueError:
@@ -195,8 +216,6 @@ def _fsspec_facts(info: Mapping[str, Any]) -> Facts:
 
 def _whole_seconds(time: object) -> str:
     """A time as text: listings and files of one file system may give it in two forms."""
-    from datetime import datetime
-
     if isinstance(time, str):
         try:
             time = datetime.fromisoformat(time)
@@ -233,25 +252,30 @@ def _s3(location: Location) -> Store:
             options[name] = _parsed(name, value)
     if location.user:
         options |= {"access_key": location.user, "secret_key": location.password}
-    if options.pop("profile", None):
-        profile = find_profile({"profile": location.options["profile"]})
+
+    def made(options: Mapping[str, Any]) -> "FileSystem":
+        try:
+            filesystem = S3FileSystem(**options)
+        except TypeError as error:
+            raise TypeError(_unknown("s3", error)) from None
+        in_environment = "AWS_REGION" in os.environ or "AWS_DEFAULT_REGION" in os.environ
+        if "region" not in options and "endpoint_override" not in options and not in_environment:
+            filesystem = S3FileSystem(**options, region=resolve_s3_region(location.host))
+        return filesystem
+
+    def of_profile() -> "tuple[FileSystem, datetime]":
+        profile = find_profile({"profile": name})
         assert profile is not None  # noqa: S101 - it is named
         found = profile.credentials()
-        options |= {"access_key": found.access_key, "secret_key": found.secret_key}
-        options |= {"session_token": found.token} if found.token else {}
-        for name, value in (
-            ("region", profile.region), ("endpoint_override", profile.endpoint),
-        ):  # fmt: skip
-            if value:
-                options.setdefault(name, value)
-    try:
-        filesystem = S3FileSystem(**options)
-    except TypeError as error:
-        raise TypeError(_unknown("s3", error)) from None
-    in_environment = "AWS_REGION" in os.environ or "AWS_DEFAULT_REGION" in os.environ
-    if "region" not in options and "endpoint_override" not in options and not in_environment:
-        filesystem = S3FileSystem(**options, region=resolve_s3_region(location.host))
-    return ArrowStore(filesystem, location.host)
+        given = {"access_key": found.access_key, "secret_key": found.secret_key}
+        given |= {"session_token": found.token} if found.token else {}
+        defaults = {"region": profile.region, "endpoint_override": profile.endpoint}
+        defaults = {option: value for option, value in defaults.items() if value}
+        return made({**defaults, **options, **given}), found.expires_at
+
+    if name := options.pop("profile", None):
+        return RenewedStore(of_profile, location.host)
+    return ArrowStore(made(options), location.host)
 
 
 def _unknown(scheme: str, error: TypeError) -> str:

@@ -1,5 +1,6 @@
 """Stores of pyarrow and fsspec list, open and read objects."""
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from segmentlog import dataset, open_log_dir
 from segmentlog.errors import LogDirectoryError
 from segmentlog.store.remote import stores
 from segmentlog.store.remote.location import location_of, path_of_url
-from segmentlog.store.remote.stores import ArrowStore, Store, store_at
+from segmentlog.store.remote.profiles import Credentials, Profile
+from segmentlog.store.remote.stores import ArrowStore, RenewedStore, Store, store_at
 
 
 @pytest.fixture(params=["arrow", "fsspec"])
@@ -190,6 +192,27 @@ def test_a_missing_directory_of_a_client_with_errors_of_its_own(tmp_path: Path) 
         list(store.listing("nope", deep=True))
     with pytest.raises(OSError, match="no answer"):
         list(store.listing("", deep=True))
+
+
+def test_credentials_of_a_profile_are_looked_up_before_they_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A process that reads a copy for longer than its credentials count goes on."""
+    lasts = [timedelta(hours=1), timedelta(seconds=30), timedelta(hours=1)]
+    given: list[str] = []
+
+    def credentials() -> Credentials:
+        given.append(f"key{len(given)}")
+        return Credentials(given[-1], "secret", None, datetime.now(UTC) + lasts.pop())
+
+    profile = Profile(credentials, "eu-north-1", "http://127.0.0.1:1", "")
+    monkeypatch.setattr(stores, "find_profile", lambda options: profile)
+    store = store_at(location_of(path_of_url("s3://bucket/logs?profile=work")))
+    assert isinstance(store, RenewedStore)
+    first = store._filesystem
+    assert ["bucket/a", "bucket/b"] == [store._path("a"), store._path("b")]
+    assert store._filesystem is not first
+    assert (["key0", "key1"], "eu-north-1") == (given, store._filesystem.region)
 
 
 def test_a_dataset_at_a_url(example_data: str) -> None:
