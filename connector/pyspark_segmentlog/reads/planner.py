@@ -7,7 +7,7 @@ a partition are left to its first and its last task, as Spark's ``KafkaOffsetRea
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -62,22 +62,60 @@ class LateRange(NamedTuple):
     n_bytes: int = 0
     topic_id: str = ""
 
+    def ranges(self, options: ReadOptions) -> "list[LateRange]":  # noqa: ARG002 - as the other
+        """The range alone; see `LatePartitions`."""
+        return [self]
+
+
+class LatePartitions(NamedTuple):
+    """The partitions that a task finds, and that were not there when the read was planned."""
+
+    planned: frozenset[TopicPartition]
+    topic_ids: Mapping[str, str]  # of their topics, where they are known
+
+    def ranges(self, options: ReadOptions) -> list[LateRange]:
+        """The whole of each partition that the options select, and that was not planned."""
+        there = _selected(options, options.open_directory())
+        return [
+            LateRange(each, EARLIEST, LATEST, 0, self.topic_ids.get(each.topic, ""))
+            for each in there if each not in self.planned
+        ]  # fmt: skip
+
+
+Part: TypeAlias = LogSlice | LateRange | LatePartitions
+
 
 @without_collector()
-def plan_tasks(
-    options: ReadOptions, bounds: Bounds | None = None
-) -> list[tuple[LogSlice | LateRange, ...]]:
+def plan_tasks(options: ReadOptions, bounds: Bounds | None = None) -> list[tuple[Part, ...]]:
     """The part that each task reads: a slice or a range, and several only with ``maxPartitions``.
 
-    With `bounds`, parts are left out that hold none of the rows within them.
+    With `bounds`, parts are left out that hold none of the rows within them.  The last task of a
+    read that ends at the latest offsets, with ``lateBinding``, also reads the partitions that have
+    come since.
     """
     check_compiled()
-    parts: list[LogSlice | LateRange] = []
-    plan = plan_late_ranges if options.late_binding else plan_slices
-    parts += plan(options, bounds)
+    if not options.late_binding:
+        return _grouped(options, plan_slices(options, bounds))
+    ids, asked, cuts = _plan(options, bounds)
+    tasks = _grouped(options, _late_ranges(ids, asked, cuts))
+    ends = [
+        each.everywhere if isinstance(each, OffsetBound) else None
+        for each in (options.start, options.end)
+    ]
+    if bounds is not None or options.assign or ends != [EARLIEST, LATEST]:
+        return tasks
+    *others, last = tasks or [()]
+    of_topics = {each.topic: topic_id for each, topic_id in ids.items()}
+    return [*others, (*last, LatePartitions(frozenset(asked), of_topics))]
+
+
+def _grouped(
+    options: ReadOptions, planned: Sequence[LogSlice] | Sequence[LateRange]
+) -> list[tuple[Part, ...]]:
+    parts: list[LogSlice | LateRange] = [*planned]
     if options.max_partitions is None:
         return [(part,) for part in parts]
-    return group_slices(parts, options.max_partitions, options.partition_assignor)
+    return [*group_slices(parts, options.max_partitions, options.partition_assignor)]
 
 
 def plan_slices(options: ReadOptions, bounds: Bounds | None = None) -> list[LogSlice]:
@@ -88,7 +126,10 @@ def plan_slices(options: ReadOptions, bounds: Bounds | None = None) -> list[LogS
 
 def plan_late_ranges(options: ReadOptions, bounds: Bounds | None = None) -> list[LateRange]:
     """The ranges of `plan_slices`, with earliest and latest left to the tasks."""
-    ids, asked, cuts = _plan(options, bounds)
+    return _late_ranges(*_plan(options, bounds))
+
+
+def _late_ranges(ids: Mapping[TopicPartition, str], asked: Ranges, cuts: Cuts) -> list[LateRange]:
     found = []
     for each, (start, end) in asked.items():
         between = [part.start_offset for part in cuts[each][1:]]

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
-    from pyspark_segmentlog.reads.planner import LateRange
+    from pyspark_segmentlog.reads.planner import LateRange, Part
     from pyspark_segmentlog.reads.pushed import Bounds
 
 
 class TaskPartition(InputPartition):
     """Slices, or ranges with edges to look up, on their way to the task that reads them."""
 
-    def __init__(self, parts: "tuple[LogSlice | LateRange, ...]", plan: str) -> None:
+    def __init__(self, parts: "tuple[Part, ...]", plan: str) -> None:
         super().__init__(parts)
         self.parts = parts
         self.plan = plan
@@ -75,9 +75,11 @@ class SegmentLogReader(DataSourceReader):
         """Arrow batches of one task."""
         if not isinstance(partition, TaskPartition):
             return
+        from pyspark_segmentlog.reads.task import parts_of_task
+
         with PlainErrors():
             keep_for(partition.plan, map(opened_path, self.options.paths))
-            for part in partition.parts:
+            for part in parts_of_task(partition.parts, self.options):
                 yield from self._read(part)
         freeze_modules()
 

@@ -15,10 +15,21 @@ from segmentlog.reads import scan_slice
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pyspark_segmentlog.reads.planner import LateRange
+    from pyspark_segmentlog.reads.planner import LateRange, Part
     from segmentlog.reads import Log
 
 logger = logging.getLogger(__name__)
+
+
+def parts_of_task(
+    parts: "Sequence[Part]", options: ReadOptions
+) -> "Iterator[LogSlice | LateRange]":
+    """The slices and ranges of a task; those of partitions that came since are found now."""
+    for part in parts:
+        if isinstance(part, LogSlice):
+            yield part
+        else:
+            yield from part.ranges(options)
 
 
 def read_part(

@@ -326,7 +326,7 @@ def _of_partition(partition: NamedPartition, wanted: Collection[UsageKind]) -> I
         yield from sums.result()
         return
     is_metadata = partition.is_metadata
-    counts_live = not wanted.isdisjoint(_OF_LIVE)
+    counts_live = not _OF_LIVE.isdisjoint(wanted)
     is_internal = is_metadata or partition.topic_partition.topic in INTERNAL_TOPICS
     of_log = UsageKind.INTERNAL if is_internal else UsageKind.LOGS
     sums.add(of_log, partition.path)
@@ -379,8 +379,8 @@ def _end_of(path: str, file: SegmentFileName) -> Callable[[FileStatus], int] | N
         # As of a log: an index whose last entry is not zero is in use to its end.
         last = max(found.size - index.entry_bytes, 0)
         if found.size % index.entry_bytes == 0:
-            with suppress(OSError), open_file(path, follow=False) as file:
-                if not found.size or file.read(last, index.entry_bytes).strip(b"\0"):
+            with suppress(OSError), open_file(path, follow=False) as bytes_of:
+                if not found.size or bytes_of.read(last, index.entry_bytes).strip(b"\0"):
                     return found.size
         with index(path, file.offset, mapped=False) as opened:
             return int(opened.n_entries * opened.entry_bytes)

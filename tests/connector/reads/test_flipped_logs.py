@@ -11,7 +11,7 @@ from flipping import COLUMNS, FlippedLog, Rows, flips_of, is_hidden, plant, take
 
 from pyspark_segmentlog.options.read_options import ReadOptions
 from pyspark_segmentlog.reads.planner import plan_tasks
-from pyspark_segmentlog.reads.task import read_part
+from pyspark_segmentlog.reads.task import parts_of_task, read_part
 
 
 def by_tasks(**given: str) -> Callable[[FlippedLog, str], Rows]:
@@ -21,7 +21,8 @@ def by_tasks(**given: str) -> Callable[[FlippedLog, str], Rows]:
         options = ReadOptions.parse(
             {"path": str(log.directory), "onCorruptBatch": on_corrupt, **given}
         )
-        parts = chain.from_iterable(plan_tasks(options))
+        tasks = plan_tasks(options)
+        parts = chain.from_iterable(parts_of_task(each, options) for each in tasks)
         batches = (batch for part in parts for batch in read_part(part, tuple(COLUMNS), options))
         return sorted(taken(batches))
 

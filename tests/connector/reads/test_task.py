@@ -2,13 +2,18 @@
 
 import random
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from planned_reads import offsets_by_partition, plan, ranges, read, write_times
 
 import segmentlog
+from pyspark_segmentlog.options.read_options import ReadOptions
+from pyspark_segmentlog.reads.planner import plan_tasks
+from pyspark_segmentlog.reads.task import parts_of_task, read_part
 from segmentlog.errors import (
     LogChangedError,
     LogDirectoryError,
@@ -378,3 +383,34 @@ def test_lost_segments_at_the_end_of_a_log_are_data_loss(
     assert list(range(end)) == found[T0]
     (message,) = caplog.messages
     assert f"t-0: [{end}, {N_RECORDS})" in message
+
+
+@pytest.mark.parametrize("options", [{"subscribe": "t"}, {"subscribePattern": "^t$|new"}])
+def test_partitions_that_come_later_are_read_by_a_late_read(
+    tmp_path: Path, options: dict[str, str]
+) -> None:
+    """The last task finds those that the options select, unless the topic was made again."""
+    write_times(tmp_path, {0: [1]})
+    write_times(tmp_path, {0: [1]}, topic="other")
+    write_id(tmp_path, "A" * 22)
+    tasks = plan_tasks(ReadOptions.parse({"path": str(tmp_path), **options, **LATE}))
+    early = plan_tasks(ReadOptions.parse({"path": str(tmp_path), **options}))
+    shutil.copytree(tmp_path / "t-0", tmp_path / "t-1")
+    write_times(tmp_path, {0: [1, 2, 3]}, topic="new")
+    write_id(tmp_path, "A" * 22)
+
+    def found(planned: list[Any], **more: str) -> Counter[str]:
+        parsed = ReadOptions.parse({"path": str(tmp_path), **options, **LATE, **more})
+        return Counter(
+            str(part.topic_partition)
+            for task in planned
+            for part in parts_of_task(task, parsed)
+            for batch in read_part(part, ["offset"], parsed)
+            for _ in range(batch.num_rows)
+        )
+
+    news = {"new-0": 3} if "new" in options.get("subscribePattern", "") else {}
+    assert Counter({"t-0": 1, "t-1": 1, **news}) == found(tasks)
+    assert Counter({"t-0": 1}) == found(early)
+    write_id(tmp_path, "B" * 22)
+    assert Counter(news) == found(tasks, failOnDataLoss="false")

@@ -46,7 +46,7 @@ def test_the_same_contents_in_other_types() -> None:
     between = pa.array([1_700_000_000_123_000_001], pa.timestamp("ns"))
     assert sums("timestamp", between) != expected[:1]
 
-    pairs = [("a", b"1"), ("b", None)]
+    pairs: Any = [("a", b"1"), ("b", None)]
     lists = [pairs, pairs[::-1], pairs[:1], [], None, [pairs[0], pairs[0]]]
     column = pa.array(
         [each and [dict(zip(("key", "value"), pair, strict=True)) for pair in each]

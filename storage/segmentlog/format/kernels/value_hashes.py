@@ -22,4 +22,4 @@ def hash_values(data: Bytes, ends: Int64s, hashes: Int64s) -> int:
     """
     for row in range(hashes.shape[0]):
         hashes[row] = signed(hash_of(data, int(ends[row]), int(ends[row + 1])))
-    return hashes.shape[0]
+    return int(hashes.shape[0])

@@ -198,7 +198,7 @@ def test_credentials_of_a_profile_are_looked_up_before_they_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A process that reads a copy for longer than its credentials count goes on."""
-    lasts = [timedelta(hours=1), timedelta(seconds=30), timedelta(hours=1)]
+    lasts = [timedelta(hours=1), timedelta(seconds=30)]
     given: list[str] = []
 
     def credentials() -> Credentials:
