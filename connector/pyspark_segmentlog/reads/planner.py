@@ -62,7 +62,7 @@ class LateRange(NamedTuple):
     n_bytes: int = 0
     topic_id: str = ""
 
-    def ranges(self, options: ReadOptions) -> "list[LateRange]":  # noqa: ARG002 - as the other
+    def ranges(self, options: ReadOptions) -> "list[LateRange]":
         """The range alone; see `LatePartitions`."""
         return [self]
 

@@ -37,6 +37,7 @@ from segmentlog.kafka_tables.columns import (
     schema_of,
 )
 from segmentlog.kafka_tables.groups import GROUPS, group_rows
+from segmentlog.kafka_tables.lags import UNKNOWN, lags_of
 from segmentlog.kafka_tables.offset_commits import COMMIT_TYPES, commit_columns
 from segmentlog.kafka_tables.source import CONSUMER_OFFSETS, Source, record_types
 from segmentlog.log.damage import sound_headers
@@ -380,12 +381,14 @@ def _consumer_lag(source: Source, _is_history: bool) -> pa.Table:
         CONSUMER_OFFSETS,
         lambda log: group_rows(source, log, commits[log.topic_partition.partition]),
     )
-    ends = _ends(source, offsets.group_by(["topic", "partition"]).aggregate([]))
+    places = offsets.group_by(["topic", "partition"]).aggregate([("offset", "distinct")])
+    ends, lags = _ends(source, places)
     taken = ("group", "record_partition", "kind", "state")
     states = rows_to_table([*groups], [each for each in GROUPS.columns if each.name in taken])
     found = (
         offsets.append_column("row", pa.array(np.arange(offsets.num_rows)))
         .join(ends, ["topic", "partition"])
+        .join(lags, ["topic", "partition", "offset"])
         .join(states, ["group", "record_partition"])
         .sort_by("row")
     )
@@ -394,20 +397,26 @@ def _consumer_lag(source: Source, _is_history: bool) -> pa.Table:
     lag = pc.subtract(end, found["offset"])
     # An offset far below 0 has no difference that an int64 can hold.
     is_beyond = pc.fill_null(pc.and_(pc.less(found["offset"], 0), pc.less(lag, 0)), False)
-    made = {
-        "log_end_offset": end, "lag": pc.if_else(is_beyond, pa.scalar(None, pa.int64()), lag),
-    }  # fmt: skip
+    nothing = pa.scalar(None, pa.int64())
+    made = {"log_end_offset": end, "lag": pc.if_else(is_beyond, nothing, lag)}
+    made |= {name: pc.if_else(is_other, nothing, found[name]) for name in _BEHIND}
     schema = schema_of(CONSUMER_LAG.columns)
     columns = [made[name] if name in made else found[name] for name in schema.names]
     return pa.table(columns, schema=schema)
 
 
-def _ends(source: Source, places: pa.Table) -> pa.Table:
-    """Ends and topic ids of the logs of partitions; null for those that are not here."""
+def _ends(source: Source, places: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Ends and topic ids of the logs of partitions; null for those that are not here.
+
+    And how far each of their offsets is behind; those of which nothing is known are left out.
+    `places`: with all offsets of each partition.
+    """
     held = {*source.directory.topic_partitions()}
     ends: list[int | None] = []
     topic_ids: list[str | None] = []
-    for place in zip(places["topic"].to_pylist(), places["partition"].to_pylist(), strict=True):
+    rows, lags = [np.empty((2, 0), np.int64)], [np.empty((2, 0), np.int64)]
+    topics, partitions = places["topic"].to_pylist(), places["partition"].to_pylist()
+    for row, place in enumerate(zip(topics, partitions, strict=True)):
         end = topic_id = None
         if place in held:
             with source.failures.of(TopicPartition(*place)):
@@ -415,11 +424,25 @@ def _ends(source: Source, places: pa.Table) -> pa.Table:
                 end, topic_id = log.log_end_offset, log.known_topic_id or None
                 if lost := log.lost_offsets:  # consumers had not read them
                     end = lost.end_offset
+                else:
+                    offsets = places["offset_distinct"][row].values.to_numpy()
+                    lags.append(lags_of(log, offsets))
+                    rows.append(np.stack([np.full(len(offsets), row), offsets]))
         ends.append(end)
         topic_ids.append(topic_id)
-    return places.append_column("log_end_offset", pa.array(ends, pa.int64())).append_column(
-        "end_topic_id", pa.array(topic_ids, pa.string())
-    )
+    row_of, offsets = np.concatenate(rows, axis=1)
+    behind = places.select(["topic", "partition"]).take(pa.array(row_of))
+    behind = behind.append_column("offset", pa.array(offsets))
+    for name, found in zip(_BEHIND, np.concatenate(lags, axis=1), strict=True):
+        behind = behind.append_column(name, pa.array(found, mask=found == UNKNOWN))
+    places = places.select(["topic", "partition"])
+    places = places.append_column("log_end_offset", pa.array(ends, pa.int64()))
+    places = places.append_column("end_topic_id", pa.array(topic_ids, pa.string()))
+    return places, behind
+
+
+#: Columns of how far behind an offset is.
+_BEHIND = ("lag_records", "lag_ms")
 
 
 CONSUMER_LAG = Table(
@@ -435,6 +458,18 @@ CONSUMER_LAG = Table(
             "directory does not have the log",
         ),
         Column("lag", LONG, "log end minus offset; negative if the log was truncated later"),
+        Column(
+            "lag_records",
+            LONG,
+            "records of the log at or after the offset, without end markers; null if the offset "
+            "is beyond the log, or more than 4 GiB before its end",
+        ),
+        Column(
+            "lag_ms",
+            LONG,
+            "milliseconds between the first of these records and the newest, by the timestamps of "
+            "their batches",
+        ),
         Column("kind", TEXT, "kind of the group"),
         Column("state", TEXT, "state of the group"),
         Column("pending_offset", LONG, "an offset in an open transaction"),

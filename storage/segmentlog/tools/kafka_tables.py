@@ -6,8 +6,9 @@ import logging
 import math
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Annotated, Any
 
 import pyarrow as pa
@@ -33,7 +34,7 @@ from segmentlog.store.system_errors import Failures
 from segmentlog.times import iso_time
 from segmentlog.tools.arguments import JsonLines, OnDamage, command
 from segmentlog.tools.failures import Failed
-from segmentlog.tools.output import aligned, as_given, escape, write_json
+from segmentlog.tools.output import aligned, as_given, counted, escape, write_json
 from segmentlog.tools.progress import progress
 
 logger = logging.getLogger(__name__)
@@ -44,7 +45,8 @@ History = Annotated[
     typer.Option("--history", help="Print every change, in order, as one JSON object per line."),
 ]
 
-_LAG = ("group", "kind", "state", "topic", "partition", "offset", "log_end_offset", "lag")
+_LAG = ("group", "kind", "state", "topic", "partition", "offset", "log_end_offset", "lag",
+        "lag_records", "lag_ms")  # fmt: skip
 _TRANSACTION = ("transactional_id", "transaction_status", "producer_id", "producer_epoch",
                 "transaction_last_update_timestamp")  # fmt: skip
 _OPEN = ("topic", "partition", "first_offset", "transactional_id", "transaction_status",
@@ -75,6 +77,9 @@ def groups(
 
     The lag is the end of the log minus the committed offset. It is negative if the log was
     truncated after the commit. A partition that is not in the directory has no log end and no lag.
+    lag_records counts records alone, without the end markers of transactions, and lag_ms is the
+    time between the first of them and the newest. The groups that are furthest behind come first,
+    each with its largest lags first; a line below the table has the sums of each group.
     Offsets in an open transaction do not count; JSON shows them as pending_offset.
     """
     read = _Read(paths, on_corrupt_batch)
@@ -84,15 +89,46 @@ def groups(
         lag = read.rows("consumer_lag")
         with_offsets = {row["group"] for row in lag}
         rows = lag + [row for row in read.rows("groups") if row["group"] not in with_offsets]
-        rows.sort(
-            key=lambda row: (row["group"], row.get("topic") or "", row.get("partition") or 0)
-        )
+        rows = _largest_first(rows)
     rows = _of_groups(group, rows, read)
     if as_json or history:
         _write_rows(rows)
     else:
         _write_table(_LAG, rows)
+        sys.stdout.writelines(_sums(rows))
     read.failed.end()
+
+
+def _largest_first(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows by the lag of their group, and then by their own; ties by name."""
+    behind = Counter[str]()
+    for row in rows:
+        behind[row["group"]] += max(_records_behind(row), 0)
+    return sorted(
+        rows,
+        key=lambda row: (
+            -behind[row["group"]], row["group"], -_records_behind(row),
+            row.get("topic") or "", row.get("partition") or 0,
+        ),
+    )  # fmt: skip
+
+
+def _records_behind(row: Mapping[str, Any]) -> int:
+    records, lag = row.get("lag_records"), row.get("lag")
+    return (lag or 0) if records is None else int(records)
+
+
+def _sums(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A line for each group with several partitions: all that it is behind."""
+    for group, found in groupby(rows, lambda row: row["group"]):
+        own = [row for row in found if row.get("topic") is not None]
+        if len(own) < 2:
+            continue
+        records = sum(max(_records_behind(row), 0) for row in own)
+        latest = max((row["lag_ms"] for row in own if row["lag_ms"] is not None), default=0)
+        behind = f", at the most {latest:,} ms behind" if latest else ""
+        n = counted(records=records, partitions=len(own)).replace(", ", " in ")
+        yield f"{escape(group)}: {n}{behind}\n"
 
 
 def _of_groups(

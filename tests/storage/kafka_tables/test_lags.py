@@ -1,0 +1,60 @@
+"""How far offsets are behind the end of a log: by its records, and by their times."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import segmentlog
+from segmentlog.kafka_tables import lags
+from segmentlog.kafka_tables.lags import UNKNOWN, lags_of
+from segmentlog.testing.kafka_log import KafkaLog
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_each_offset_of_a_log(tmp_path: Path, seed: int) -> None:
+    """Beside the records of a read; markers and gaps do not count, and aborted records do."""
+    draw = random.Random(seed)
+    log = KafkaLog(tmp_path)
+    log.create_topic("t")
+    segmentlog.alter_settings(log, "t", {"segment.bytes": "300"})
+    time = 1_760_000_000_000
+    for _ in range(draw.randint(3, 9)):
+        time += draw.randint(-500, 5000)
+        records = [{"value": b"v", "timestamp": time}] * draw.randint(1, 5)
+        match draw.choice(["write", "commit", "abort", "gap"]):
+            case "write":
+                log.write("t", records)
+            case "gap":
+                log.gap("t", 3)
+            case how:
+                with log.transaction() as transaction:
+                    transaction.write("t", records)
+                    if how == "abort":
+                        transaction.abort()
+    log.write("t", [{"value": b"v", "timestamp": time}])
+    if seed % 2:
+        log.delete_records("t", 3)
+    opened = segmentlog.open_log_dir(log).log("t", 0)
+    rows = opened.scan(columns=["offset", "timestamp"], read_up_to="logEnd").read_all()
+    times = (rows["timestamp"].cast("int64").to_numpy() // 1000).tolist()
+    found = [*zip(rows["offset"].to_pylist(), times, strict=True)]
+    end = opened.log_end_offset
+    asked = [*range(-1, end + 2)]
+
+    records, behind = lags_of(opened, np.array(asked, np.int64))
+
+    for offset, n, ms in zip(asked, records.tolist(), behind.tolist(), strict=True):
+        left = [time for each, time in found if each >= offset]
+        expected = (len(left), max(left) - left[0] if left else 0)
+        assert ((UNKNOWN, UNKNOWN) if offset > end else expected) == (n, ms), offset
+
+
+def test_an_offset_that_is_too_far_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lag in offsets is known, and no header is read for more."""
+    log = KafkaLog(tmp_path)
+    log.write("t", [b"v"] * 3)
+    monkeypatch.setattr(lags, "_MOST_BYTES", 10)
+    records, behind = lags_of(segmentlog.open_log_dir(log).log("t", 0), np.array([0, 3]))
+    assert ([UNKNOWN, 0], [UNKNOWN, 0]) == (records.tolist(), behind.tolist())
