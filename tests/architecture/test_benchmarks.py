@@ -39,8 +39,9 @@ def test_rows_are_measured_alone() -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     "part",
-    ["reads", "queries", "audits", "writes", "streams", "polls", "compaction", "topics", "stores"],
-)
+    ["reads", "queries", "audits", "writes", "streams", "polls", "compaction", "topics",
+     "installs", "stores"],
+)  # fmt: skip
 def test_each_part_is_measured_on_small_data(part: str) -> None:
     """Every row of a part is measured: a row that nobody runs for weeks may no longer run."""
     command = [sys.executable, str(RUN), "--quick", "--only", part]

@@ -2,7 +2,7 @@
 
 ``python tests/benchmarks/run.py [--only PART] [--row NAME] [--quick] [--write]``, where a part is
 ``reads``, ``queries``, ``audits``, ``writes``, ``streams``, ``polls``, ``compaction``, ``topics``,
-``stores`` or ``databases``.
+``starts``, ``installs``, ``stores`` or ``databases``.
 ``--row``, once or several times, measures rows of the queries and streams alone.  ``--write`` puts
 the tables into storage/docs/speed.md, each part into its own, and a few rows of that document into
 README.md; the databases have their own page.
@@ -34,6 +34,7 @@ import doubles  # noqa: E402
 import engine  # noqa: E402
 import first_record  # noqa: E402
 import group_state  # noqa: E402
+import installing  # noqa: E402
 import object_stores  # noqa: E402
 import planning  # noqa: E402
 import pyarrow  # noqa: E402
@@ -253,6 +254,7 @@ def main() -> None:
         "compaction",
         "topics",
         "starts",
+        "installs",
         "stores",
         "databases",
     )
@@ -297,6 +299,9 @@ def main() -> None:
             rows["topics"] = whole_topics.rows(scratch / "topics", n_records, 3)
         if "starts" in parts:
             rows["starts"] = starts.rows(scratch, 200 if quick else 10_000, 9)
+        if "installs" in parts:
+            (scratch / "installs").mkdir()
+            rows["installs"] = installing.rows(scratch / "installs", 1)
         if "stores" in parts:
             made_here = scratch / "stores"
             made_here.mkdir()
