@@ -67,13 +67,7 @@ _TYPES: dict[str, tuple[Callable[[pa.DataType], bool], str]] = {
     ),
     "partition": (pa.types.is_integer, "an integer"),
     "offset": (pa.types.is_int64, "int64"),
-    "timestamp": (
-        lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None,
-        (
-            "a timestamp with its time zone, because no zone is guessed: if its times are in UTC, "
-            "cast it to timestamp[us, tz=UTC] first"
-        ),
-    ),
+    "timestamp": (pa.types.is_timestamp, "a timestamp"),  # without a zone, it is in UTC
     "timestampType": (pa.types.is_integer, "an integer"),
 }
 
