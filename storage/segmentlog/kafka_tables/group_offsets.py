@@ -461,8 +461,9 @@ CONSUMER_LAG = Table(
         Column(
             "lag_records",
             LONG,
-            "records of the log at or after the offset, without end markers; null if the offset "
-            "is beyond the log, or more than 4 GiB before its end",
+            "records of the log at or after the offset, without end markers, or at the most so "
+            "many if compaction has thinned the batch of the offset; null if the offset is beyond "
+            "the log, or more than 4 GiB before its end",
         ),
         Column(
             "lag_ms",
