@@ -45,7 +45,7 @@ def table(explorer: Explorer, say: Callable[[str], None]) -> Iterator[Table]:
 
 
 #: A plain run, and `.ci/run`, open one of this many states in which a step has its own fate.
-EVERY = 240
+EVERY = 80
 ALL_OR_SOME = pytest.mark.parametrize("every", [EVERY, pytest.param(1, marks=pytest.mark.slow)])
 
 #: Only `.ci/run` explores these, because each takes seconds.

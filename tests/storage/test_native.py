@@ -168,6 +168,7 @@ def test_a_build_asks_for_numba_where_it_can_be_had(
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
     monkeypatch.setitem(sys.modules, plugin.__name__, plugin)
     hook_file = Path(__file__).parents[2] / "storage" / "kernel_compiler" / "hook.py"
+    monkeypatch.syspath_prepend(hook_file.parents[1])  # not in every environment
     kind = runpy.run_path(str(hook_file))["KernelsHook"]
     hook = kind.__new__(kind)
     warned: list[str] = []

@@ -309,7 +309,7 @@ class DirectorySettings:
         topics: str | Collection[str] = (),
         purge: bool = False,
         needs: Collection[str] | None = None,
-        cluster_at: Callable[[str], ClusterSettings] = read_cluster_settings,
+        cluster_at: Callable[[str], ClusterSettings] | None = None,
     ) -> "DirectorySettings":
         """The settings of a log directory.
 
@@ -346,7 +346,7 @@ class DirectorySettings:
         path, cluster = metadata_path(place), None
         if path is not None:
             with _may_lack(needs, given):
-                cluster = cluster_at(path)
+                cluster = (cluster_at or read_cluster_settings)(path)
         elif metadata is not None:
             raise LogDirectoryError(place, "holds no __cluster_metadata-0")
         elif not is_optional and "cleanup.policy" not in (given or {}):

@@ -37,7 +37,6 @@ from segmentlog.kafka_tables.columns import (
     schema_of,
 )
 from segmentlog.kafka_tables.groups import GROUPS, group_rows
-from segmentlog.kafka_tables.lags import UNKNOWN, lags_of
 from segmentlog.kafka_tables.offset_commits import COMMIT_TYPES, commit_columns
 from segmentlog.kafka_tables.source import CONSUMER_OFFSETS, Source, record_types
 from segmentlog.log.damage import sound_headers
@@ -411,6 +410,8 @@ def _ends(source: Source, places: pa.Table) -> tuple[pa.Table, pa.Table]:
     And how far each of their offsets is behind; those of which nothing is known are left out.
     `places`: with all offsets of each partition.
     """
+    from segmentlog.kafka_tables.lags import lags_of  # the compiled kernels load here
+
     held = {*source.directory.topic_partitions()}
     ends: list[int | None] = []
     topic_ids: list[str | None] = []
@@ -434,7 +435,7 @@ def _ends(source: Source, places: pa.Table) -> tuple[pa.Table, pa.Table]:
     behind = places.select(["topic", "partition"]).take(pa.array(row_of))
     behind = behind.append_column("offset", pa.array(offsets))
     for name, found in zip(_BEHIND, np.concatenate(lags, axis=1), strict=True):
-        behind = behind.append_column(name, pa.array(found, mask=found == UNKNOWN))
+        behind = behind.append_column(name, pa.array(found, mask=found == -1))
     places = places.select(["topic", "partition"])
     places = places.append_column("log_end_offset", pa.array(ends, pa.int64()))
     places = places.append_column("end_topic_id", pa.array(topic_ids, pa.string()))

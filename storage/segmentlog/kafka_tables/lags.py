@@ -16,8 +16,6 @@ from segmentlog.reads.log import Log
 #: More bytes of log are not walked: their headers alone would take minutes.
 _MOST_BYTES = 4 << 30
 
-UNKNOWN = -1
-
 _NOT_OF_FIRST = (
     layout.LEGACY_MASK | layout.TIMESTAMP_TYPE_MASK | layout.DELETE_HORIZON_MASK
 )  # the base timestamp is then another's
@@ -27,8 +25,8 @@ _NOT_OF_FIRST = (
 def lags_of(log: Log, offsets: Int64s) -> Int64s:
     """Records at or after each offset, and milliseconds from the first of them to the newest.
 
-    Both are 0 at the end of the log, and `UNKNOWN` for an offset beyond it, and for one too far
-    from it.  The time is that of batches, and `UNKNOWN` without timestamps.  The shape is
+    Both are 0 at the end of the log, and -1 for an offset beyond it, and for one too far
+    from it.  The time is that of batches, and -1 without timestamps.  The shape is
     (2, n_offsets).
     """
     start, end = log.log_start_offset, log.log_end_offset
@@ -51,8 +49,8 @@ def lags_of(log: Log, offsets: Int64s) -> Int64s:
                     reached = int(table[-1, layout.LAST_OFFSET]) + 1
     behind = np.where(asked < end, np.maximum(newest - first, 0), 0)
     found: Int64s = np.stack([records, behind])
-    found[:, ~is_known] = UNKNOWN
-    found[1, ~has_time] = UNKNOWN
+    found[:, ~is_known] = -1
+    found[1, ~has_time] = -1
     return found
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import segmentlog
 from segmentlog.kafka_tables import lags
-from segmentlog.kafka_tables.lags import UNKNOWN, lags_of
+from segmentlog.kafka_tables.lags import lags_of
 from segmentlog.testing.kafka_log import KafkaLog
 
 
@@ -48,7 +48,7 @@ def test_each_offset_of_a_log(tmp_path: Path, seed: int) -> None:
     for offset, n, ms in zip(asked, records.tolist(), behind.tolist(), strict=True):
         left = [time for each, time in found if each >= offset]
         expected = (len(left), max(left) - left[0] if left else 0)
-        assert ((UNKNOWN, UNKNOWN) if offset > end else expected) == (n, ms), offset
+        assert ((-1, -1) if offset > end else expected) == (n, ms), offset
 
 
 def test_an_offset_that_is_too_far_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,4 +57,4 @@ def test_an_offset_that_is_too_far_behind(tmp_path: Path, monkeypatch: pytest.Mo
     log.write("t", [b"v"] * 3)
     monkeypatch.setattr(lags, "_MOST_BYTES", 10)
     records, behind = lags_of(segmentlog.open_log_dir(log).log("t", 0), np.array([0, 3]))
-    assert ([UNKNOWN, 0], [UNKNOWN, 0]) == (records.tolist(), behind.tolist())
+    assert ([-1, 0], [-1, 0]) == (records.tolist(), behind.tolist())

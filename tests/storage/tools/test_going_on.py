@@ -740,7 +740,8 @@ def test_the_lag_behind_a_log_that_has_lost_its_segments_is_not_negative(
         log.unlink()
     done = run("groups", copy, "--json", status=1)
 
-    assert before.stdout == done.stdout
+    counted = re.compile(r'"(lag_records|lag_ms)": \d+')  # of records that are gone
+    assert counted.sub(r'"\1": null', before.stdout) == done.stdout
     assert "orders-2: offsets [0, 20) are missing" in done.stderr
 
 

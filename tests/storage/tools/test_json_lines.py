@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from segmentlog.format.records.decoder import RECORDS_SCHEMA, parse_control
 from segmentlog.format.records.header import BatchHeader, parse_header
 from segmentlog.testing.reference import Record, encode_batch
+from segmentlog.tools.aborted import ABORTED
 from segmentlog.tools.dump import dump_paths
 from segmentlog.tools.output import Encoding, as_text, to_json
 from segmentlog.tools.records import (
@@ -76,6 +77,8 @@ def one_by_one(
             }
             for header in each["headers"] or ()
         ]
+        if each.get(ABORTED):
+            row["aborted"] = True
         lines.append(to_json(row) + "\n")
     return "".join(lines)
 

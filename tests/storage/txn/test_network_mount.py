@@ -14,6 +14,7 @@ this file speaks the protocol of ``/dev/fuse``, so nothing has to be installed. 
 import contextlib
 import ctypes
 import errno
+import gc
 import os
 import signal
 import stat
@@ -340,6 +341,7 @@ def server(tmp_path: Path) -> Path:
 def mount(server: Path, tmp_path: Path) -> Iterator[Path]:
     with lagging_mount(server, tmp_path / "mount") as target:
         yield target
+        gc.collect()  # the traceback of an error may hold a read with its open file
 
 
 def _write_batches(

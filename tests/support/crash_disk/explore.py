@@ -14,7 +14,7 @@ from crash_disk.runs import Promise, Run, outcome, read, recover_as_a_writer, sa
 from crash_disk.states import CrashState, crash_states
 
 #: Odd, because states in which nothing is lost alternate with states in which everything is.
-SHARED_EVERY = 15
+SHARED_EVERY = 5
 
 _UNFINISHED = re.compile(r"\.unfinished\.|\.(cleaned|swap)$")
 
@@ -122,8 +122,7 @@ def _promised_states(run: Run, every: int) -> Iterator[tuple[CrashState, Promise
     for state in crash_states(run.recorder.image, run.recorder.steps):
         kind = "shared" if state.index < 0 else "mixed"
         counts[kind] += 1
-        one_of = every if kind == "mixed" else min(every, SHARED_EVERY)
-        if counts[kind] % one_of != 3 % one_of:  # a short run has one, too
+        if counts[kind] % (every if kind == "mixed" else min(every, SHARED_EVERY)):
             continue
         for promise in run.promises_at(state.n_steps):
             yield state, promise

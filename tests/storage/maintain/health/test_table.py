@@ -10,7 +10,7 @@ from segmentlog.maintain.health.kinds import FaultKind
 from segmentlog.maintain.verification.findings import OF_START
 
 ENGINE = Path(segmentlog.__file__).parent
-PAGE = ENGINE.parent / "docs" / "recovery.md"
+PAGE = Path(__file__).parents[4] / "storage" / "docs" / "recovery.md"
 
 _HEAD = (
     "| fault | a starting broker (`preflight`) | a finding of `verify` | `segmentlog recover` |"
