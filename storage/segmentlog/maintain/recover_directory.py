@@ -109,6 +109,7 @@ class DirectoryRecovery:
         self._synced_to: dict[TopicPartition, int] = {}
         self._full: list[OSError] = []  # the error of a full disk: it ends the recovery
         self._is_whole = True
+        self._was_clean = held.is_clean
         self._mended: set[str] = set()  # files that a broker would not start with
 
     def run(self) -> Iterator[RecoveryStep]:
@@ -121,7 +122,7 @@ class DirectoryRecovery:
         yield from self._run.steps(commits)
         if not self._run.goes_on_after(commits):
             return  # the logs are still as before the undo or the finish
-        is_clean = self._held.is_clean  # a mend that takes the mark away is no unclean stop
+        self._was_clean = self._held.is_clean  # a mend that takes the mark away is no unclean stop
         mended: dict[str, Mapping[TopicPartition, int]] = {}
         for fault in checkpoint_faults(self._directory, is_only=True):
             if fault.mend is not None:
@@ -141,7 +142,7 @@ class DirectoryRecovery:
         for begin in range(0, len(partitions), _TOGETHER):
             logs = [_OneLog(each) for each in partitions[begin : begin + _TOGETHER]]
             for log in logs:
-                self._prepare(log, is_clean=is_clean)
+                self._prepare(log, is_clean=self._was_clean)
             planned = [each for each in logs if each.plan is not None]
             if planned:
                 self._run.quietly(self._begin)
@@ -381,10 +382,9 @@ class DirectoryRecovery:
             ],
             self._mended,
         )  # fmt: skip
-        is_clean = self._held.is_clean
         why: Words = (
             Tense("not", "would not be"),
-            " ready for a start" if is_clean else " marked as cleanly stopped",
+            " ready for a start" if self._was_clean else " marked as cleanly stopped",
         )
         for each in harm:
             step = RecoveryStep(
@@ -392,8 +392,13 @@ class DirectoryRecovery:
             )  # fmt: skip
             mend = Mend([(step, (*why, f": {each.path}: {each.as_step().message}"))], lambda: None)
             yield from self._run.steps(mend)
-        if not harm and not is_clean:
-            yield from self._run.last(_mark(self._directory, self._mark))
+        if self._held.is_clean:
+            return
+        mark = _mark(self._directory, self._mark)
+        if not harm:
+            yield from self._run.last(mark)
+        elif self._was_clean:  # every log is as a clean stop leaves it
+            self._run.quietly(mark.act)
 
 
 _MISSING = ": acknowledged records are missing"

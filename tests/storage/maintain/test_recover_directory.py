@@ -293,6 +293,22 @@ def test_a_dry_run_says_that_no_mark_is_given(
     assert is_mended == (crashed / ".kafka_cleanshutdown").exists()
 
 
+def test_a_clean_stop_stays_one_where_something_else_keeps_the_broker_from_its_start(
+    crashed: Path,
+) -> None:
+    """Without its mark, the start that follows the repair by hand would read and cut all logs."""
+    (crashed / ".kafka_cleanshutdown").touch()
+    (crashed / "meta.properties").write_bytes(b"")
+    newest = max((crashed / "__cluster_metadata-0").glob("*.checkpoint"))
+    newest.write_bytes(newest.read_bytes()[:-3])
+
+    steps = segmentlog.recover(crashed)
+    assert of_kind(steps, RecoveryKind.SNAPSHOT_PUT_ASIDE)
+    (refused,) = of_kind(steps, RecoveryKind.NOT_MARKED)
+    assert refused.message.startswith("not ready for a start")
+    assert (crashed / ".kafka_cleanshutdown").exists()
+
+
 def test_a_snapshot_of_a_newer_format_is_not_put_aside(crashed: Path) -> None:
     """What cannot be read shows no damage: the file stays, and the log is a failure."""
     snapshot = max((crashed / "__cluster_metadata-0").glob("*.checkpoint"))
