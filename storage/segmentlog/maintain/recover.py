@@ -11,10 +11,6 @@ from typing import NamedTuple
 from segmentlog.arguments import LARGEST_INT, one_dialect, one_of, whole_number
 from segmentlog.errors import LogDirectoryError, SegmentLogError
 from segmentlog.format.names import (
-    CLEAN_SHUTDOWN_FILE,
-    HIGH_WATERMARK_CHECKPOINT,
-    META_PROPERTIES_FILE,
-    RECOVERY_POINT_CHECKPOINT,
     parse_partition_directory,
 )
 from segmentlog.log.listing import list_segments
@@ -29,7 +25,7 @@ from segmentlog.store.readable import FileType, exists, is_directory, is_file, l
 from segmentlog.store.system_errors import is_of_one, storage_error, storage_errors
 from segmentlog.txn.change import take
 from segmentlog.txn.guard import list_guards
-from segmentlog.txn.state import STATE_FILE
+from segmentlog.txn.state import OF_LOG_DIRECTORIES
 
 
 @one_dialect()
@@ -108,13 +104,6 @@ def recover(
     return steps
 
 
-#: Files of a log directory that may have no partition, after the deletion of its last topic.
-_OF_LOG_DIRECTORIES = {
-    CLEAN_SHUTDOWN_FILE, HIGH_WATERMARK_CHECKPOINT, META_PROPERTIES_FILE,
-    RECOVERY_POINT_CHECKPOINT, STATE_FILE,
-}  # fmt: skip
-
-
 def _refuse_other(directory: str) -> None:
     """Refuse a path that is not a log directory: recovery leaves files there."""
     try:
@@ -123,7 +112,7 @@ def _refuse_other(directory: str) -> None:
         raise LogDirectoryError(directory, why_not_there(directory)) from error
     except OSError as error:
         raise LogDirectoryError(directory, f"cannot be listed: {error.strerror}") from error
-    if _OF_LOG_DIRECTORIES & {*names} or list_guards(directory):
+    if OF_LOG_DIRECTORIES & {*names} or list_guards(directory):
         return
     if not any(map(parse_partition_directory, names)):
         refuse_other_systems(directory)

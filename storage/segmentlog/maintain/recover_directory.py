@@ -414,7 +414,7 @@ class _Carried:
         """Whether the files are as the rest of the plan takes them."""
         return True
 
-    def quietly(self, act: Callable[[], None]) -> None:
+    def quietly(self, act: Callable[[], object]) -> None:
         """Do what no step tells."""
         act()
 
@@ -438,7 +438,7 @@ class _Shown(_Carried):
     def goes_on_after(self, plan: Plan) -> bool:
         return not plan.hides
 
-    def quietly(self, act: Callable[[], None]) -> None:
+    def quietly(self, act: Callable[[], object]) -> None:
         pass
 
     def together(self, recover: "Callable[[_OneLog], None]", logs: "Sequence[_OneLog]") -> None:

@@ -21,10 +21,8 @@ from segmentlog.errors import (
     UnknownTopicOrPartitionError,
 )
 from segmentlog.format.names import (
-    CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
-    META_PROPERTIES_FILE,
     DirectoryState,
     is_renamed_directory,
     parse_partition_directory,
@@ -50,15 +48,11 @@ from segmentlog.store.readable import exists, is_file, is_url, list_entries, sur
 from segmentlog.store.remote.requests import side_by_side
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.guard import list_guards
-from segmentlog.txn.state import STATE_FILE, State
+from segmentlog.txn.state import OF_LOG_DIRECTORIES, State
 
 logger = logging.getLogger(__name__)
 
 _MOST_NAMES = 1_000  # of a wrong path that are looked at for a message
-_OF_A_BROKER = (
-    META_PROPERTIES_FILE, HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, CLEAN_SHUTDOWN_FILE,
-    STATE_FILE,
-)  # fmt: skip
 _MOST_SHOWN = 20  # partitions, in a notebook
 
 #: The option that reads beyond the high watermark, in the words of Python and the command line.
@@ -634,14 +628,14 @@ def _held(topics: list[str]) -> str:
 def _partitions_in(snapshot: DirectorySnapshot) -> Mapping[TopicPartition, str]:
     """Paths of the partitions in use in a log directory."""
     path = snapshot.path
-    is_known = snapshot.partitions or snapshot.renamed() or _is_of_a_broker(path)
+    is_known = snapshot.partitions or snapshot.renamed() or _is_log_directory(path)
     if not is_known:
         refuse_other_systems(path)
         named = []  # brokers often keep their logs one level down
         if not is_url(path):
             for name in sorted(entry.name for entry in list_entries(path))[:_MOST_NAMES]:
                 with contextlib.suppress(OSError):  # lost+found is root's
-                    if _is_of_a_broker(os.path.join(path, name)):
+                    if _is_log_directory(os.path.join(path, name)):
                         named.append(name)
         also = f"; in it, these are log directories: {', '.join(named)}" if named else ""
         reason = (
@@ -654,8 +648,8 @@ def _partitions_in(snapshot: DirectorySnapshot) -> Mapping[TopicPartition, str]:
     return snapshot.partitions
 
 
-def _is_of_a_broker(path: str) -> bool:
-    return any(exists(f"{path}/{name}") for name in _OF_A_BROKER)
+def _is_log_directory(path: str) -> bool:
+    return any(exists(f"{path}/{name}") for name in OF_LOG_DIRECTORIES)
 
 
 def _resolve(path: str) -> tuple[str, TopicPartition | None]:

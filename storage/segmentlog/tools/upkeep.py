@@ -1,6 +1,5 @@
 """The commands that keep a log directory small, and the settings that they follow."""
 
-import os
 import sys
 import time
 from collections import Counter
@@ -23,7 +22,6 @@ from segmentlog.cluster.directory_settings import (
 from segmentlog.errors import CorruptCheckpointError, OptionError
 from segmentlog.format.names import (
     CLEANER_OFFSET_CHECKPOINT,
-    META_PROPERTIES_FILE,
     FileKind,
     segment_file_name,
 )
@@ -33,8 +31,8 @@ from segmentlog.maintain.deletes import DeletedRecords, DeletedTopic
 from segmentlog.maintain.retain import KeptSegment, Reason, RemovedSegment, doubtful_time
 from segmentlog.model import TopicPartition
 from segmentlog.reads.log_directory import open_log_dir
+from segmentlog.reads.metadata_log import is_of_a_broker
 from segmentlog.store.paths import local_path
-from segmentlog.store.readable import exists
 from segmentlog.store.system_errors import Failures
 from segmentlog.times import iso_time
 from segmentlog.tools import arguments
@@ -82,7 +80,7 @@ def delete_topic(
         return
     write(f"{'would delete' if dry_run else 'deleted'} topic {escape(topic)}: {size}\n")
     is_local = "://" not in directory
-    if is_local and exists(os.path.join(local_path(directory), META_PROPERTIES_FILE)):
+    if is_local and is_of_a_broker(local_path(directory)):
         write(
             "a broker whose cluster knows the topic will create it again, empty: run "
             f"kafka-topics.sh --delete --topic {escape(topic)} there\n"

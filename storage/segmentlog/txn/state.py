@@ -29,6 +29,13 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeVar, cast
 
 from segmentlog.errors import CorruptCheckpointError, StreamBatchError
+from segmentlog.format.names import (
+    CLEAN_SHUTDOWN_FILE,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    META_PROPERTIES_FILE,
+    RECOVERY_POINT_CHECKPOINT,
+)
 from segmentlog.model import TopicPartition
 from segmentlog.store.durable import TIME_STEPS_NS, replace_file
 from segmentlog.store.readable import Stamp, exists, open_file, read_whole, status_of
@@ -285,6 +292,12 @@ def decode_deletions(found: Sequence[Sequence[Any]]) -> tuple[Deletion, ...]:
 
 
 STATE_FILE = "segmentlog.state"
+
+#: Files of a log directory, which may have no partition after the deletion of its last topic.
+OF_LOG_DIRECTORIES = frozenset({
+    META_PROPERTIES_FILE, HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT, CLEAN_SHUTDOWN_FILE, STATE_FILE,
+})  # fmt: skip
 _STATE_FORMAT = 1
 
 

@@ -18,13 +18,11 @@ from segmentlog.errors import (
     SegmentLogError,
     SyncFailedError,
 )
-from segmentlog.format.names import META_PROPERTIES_FILE
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.model import TopicPartition
-from segmentlog.reads.metadata_log import metadata_path
+from segmentlog.reads.metadata_log import is_of_a_broker, metadata_path
 from segmentlog.store.beside_broker import pace_of
 from segmentlog.store.paths import is_bucket
-from segmentlog.store.readable import exists
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.change import HeldDirectory, hold
 from segmentlog.txn.guard import list_guards
@@ -172,7 +170,7 @@ class DirectoryJob(WriteJob):
         prepare_directory(directory, token)
         auto_create_topics = request.auto_create_topics
         if auto_create_topics is None:
-            auto_create_topics = not exists(f"{directory}/{META_PROPERTIES_FILE}")
+            auto_create_topics = not is_of_a_broker(directory)
 
         def config_of(each: str) -> TopicConfig:
             found = known.config(each)
