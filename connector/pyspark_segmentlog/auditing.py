@@ -10,17 +10,18 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
 from pyspark_segmentlog.reads.schema import row_schema
-from segmentlog.arguments import class_of_one_dialect, one_dialect
-from segmentlog.audits import FINDINGS, AuditResult, DatasetOptions, check_findings, plan_audit
+from segmentlog.arguments import class_of_one_dialect, takes
+from segmentlog.audits import FINDINGS, AuditResult, check_findings, plan_audit
 from segmentlog.errors import OptionError
+from segmentlog.model import IsolationLevel
 from segmentlog.native import check_compiled
+from segmentlog.read_options import AuditOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from segmentlog import LogDirectory
     from segmentlog.audits import AuditWork, MergedAudit
-    from segmentlog.times import Time
 
 _MOST_TASKS = 400  # that compare
 _STRETCHES = "part int, first_offset long, end_offset long, n_rows long, counts binary"
@@ -116,7 +117,7 @@ class SparkAudit(AuditResult):
         self._found.unpersist()
 
 
-@one_dialect("since", *DatasetOptions.__annotations__)
+@takes(AuditOptions, isolation_level=IsolationLevel.READ_COMMITTED)
 def audit(
     spark: "SparkSession",
     path: "str | PathLike[str] | LogDirectory | None",
@@ -128,11 +129,9 @@ def audit(
     offset_column: str = "offset",
     topic_column: str | None = None,
     columns: str | Sequence[str] = (),
-    since: "Time | None" = None,
-    until: "Time | None" = None,
     most_ranges: int = 10,
     spill_directory: str | PathLike[str] | None = None,
-    **options: Unpack[DatasetOptions],
+    **options: Unpack[AuditOptions],
 ) -> SparkAudit:
     """Prove, on the executors of Spark, that a table has each record of a log once.
 
@@ -153,7 +152,8 @@ def audit(
     table : a DataFrame with the rows, in any order; only the columns for topic, partition and
         offset are read, and those of `columns`.
     spill_directory : of temporary files of the workers.
-    path, topics, and all other arguments : see `segmentlog.audit`.
+    path, topics, and other arguments : see `segmentlog.audit`.
+    **options : those of `AuditOptions`.
 
     Returns
     -------
@@ -172,7 +172,7 @@ def audit(
 
     if not hasattr(table, "mapInArrow"):
         raise OptionError("table", type(table).__name__, "give a DataFrame of Spark")
-    plan = plan_audit(path, topics, partitions, most_ranges, since=since, until=until, **options)
+    plan = plan_audit(path, topics, partitions, most_ranges, **options)
     wanted = compared_columns(columns)
     names = ColumnNames(partition_column, offset_column, topic_column, wanted)
     directory = None if spill_directory is None else fspath(spill_directory)

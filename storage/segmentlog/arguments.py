@@ -12,6 +12,7 @@ import functools
 import inspect
 import os
 import re
+import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import date, time, timedelta
 from enum import Enum, IntEnum, StrEnum
@@ -19,25 +20,21 @@ from numbers import Number
 from operator import index
 from pathlib import PurePath
 from typing import (
+    Any,
     Concatenate,
     Generic,
-    NamedTuple,
     ParamSpec,
     SupportsIndex,
     TypeVar,
     cast,
+    get_type_hints,
     overload,
 )
 
+from segmentlog.declared import SPARK_READ, SPARK_WRITE, Declared, Words, declared, in_python
 from segmentlog.errors import ArgumentError, OptionError
-from segmentlog.model import (
-    BYTES_OR_TEXT,
-    LARGEST_LONG,
-    IsolationLevel,
-    OnCorruptBatch,
-    OnInvalidUtf8,
-    ScanPolicy,
-)
+from segmentlog.model import LARGEST_LONG
+from segmentlog.read_options import READ_OPTIONS
 
 _Word = TypeVar("_Word", bound=StrEnum)
 _A = TypeVar("_A")
@@ -45,6 +42,7 @@ _B = TypeVar("_B")
 _R = TypeVar("_R")
 _Settings = TypeVar("_Settings")
 _Fields = ParamSpec("_Fields")
+_Taken = ParamSpec("_Taken")
 
 LARGEST_INT = 2**31 - 1
 
@@ -151,32 +149,6 @@ def one_of(option: str, value: object, words: type[_Word]) -> _Word:
     raise refused(option, value, f"give {' or '.join(map(repr, map(str, words)))}")
 
 
-def scan_policy(
-    isolation_level: str,
-    on_corrupt_batch: str,
-    max_inflated_batch_bytes: int,
-    *,
-    strings: bool = False,
-    on_invalid_utf8: str = OnInvalidUtf8.FAIL,
-    max_bytes_per_second: int | None = None,
-    spare_page_cache: bool = False,
-) -> ScanPolicy:
-    """The policy of a read, checked."""
-    limit = max_bytes_per_second
-    if limit is not None:
-        limit = whole_number("max_bytes_per_second", limit, 1, what="bytes")
-    return ScanPolicy(
-        one_of("isolation_level", isolation_level, IsolationLevel),
-        one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch),
-        # A negative bound would be a size of memory to the kernels.
-        whole_number("max_inflated_batch_bytes", max_inflated_batch_bytes, 1),
-        text=BYTES_OR_TEXT if strings else (),
-        on_invalid_utf8=one_of("on_invalid_utf8", on_invalid_utf8, OnInvalidUtf8),
-        max_bytes_per_second=limit,
-        spare_page_cache=bool(spare_page_cache),
-    )
-
-
 class keywords_of(Generic[_Fields, _Settings]):  # noqa: N801 - a decorator
     """Give a function the fields of a dataclass as arguments, in place of its last parameter.
 
@@ -215,6 +187,88 @@ class keywords_of(Generic[_Fields, _Settings]):  # noqa: N801 - a decorator
         return called
 
 
+def checked(option: Declared, value: Any) -> Any:  # noqa: ANN401 - each option has its type
+    """A value of an option, as its declaration has it.
+
+    Raises `OptionError` if it is no such value.  Only words, switches and numbers are known here.
+    """
+    if value is None and option.default is None:
+        return None
+    if issubclass(option.kind, StrEnum):
+        return one_of(option.name, value, option.kind)
+    if option.kind is bool:
+        return switch(option.name, value)
+    if option.kind is int:
+        return whole_number(option.name, value, option.least, what=option.unit)
+    return value
+
+
+def switch(option: str, value: object) -> bool:
+    """Yes or no, of Python or NumPy.
+
+    Raises `OptionError` for another value: Python takes a text such as ``"false"`` as true.
+    """
+    if type(value).__name__ in {"bool", "bool_"} or (isinstance(value, int) and value in {0, 1}):
+        return bool(value)
+    raise refused(option, value, "give True or False")
+
+
+def takes(
+    options: type, **defaults: object
+) -> Callable[[Callable[_Taken, _R]], Callable[_Taken, _R]]:
+    """A decorator of a function whose ``**options`` are the declared fields of a class.
+
+    The function gets all of them, checked, and with their defaults.  They stand in its signature,
+    and in its docstring in place of the entry ``**options``.  Other keywords are refused, as
+    `one_dialect` does it.  `defaults`: of this function, where it has others than the class.
+    """
+    known = declared(options, **defaults)
+    types = get_type_hints(options)
+
+    def decorate(function: Callable[_Taken, _R]) -> Callable[_Taken, _R]:
+        signature = inspect.signature(function)
+        own = [each for each in signature.parameters.values() if each.kind != each.VAR_KEYWORD]
+        names = {each.name for each in own}
+
+        @functools.wraps(function)
+        def called(*args: _Taken.args, **given: _Taken.kwargs) -> _R:
+            values = {name: given.pop(name) for name in names & given.keys()}
+            for name, option in known.items():
+                values[name] = checked(option, given.pop(name, option.default))
+            if given:
+                raise TypeError  # `one_dialect` says more
+            return function(*args, **values)  # type: ignore[arg-type]
+
+        shown = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option.default,
+                              annotation=types[name])
+            for name, option in known.items()
+        ]  # fmt: skip
+        called.__dict__["__signature__"] = signature.replace(parameters=[*own, *shown])
+        called.__annotations__ = {
+            **{name: each for name, each in function.__annotations__.items() if name in names},
+            **{name: types[name] for name in known},
+            "return": signature.return_annotation,
+        }
+        called.__doc__ = _with_section(function.__doc__ or "", in_python(known.values()))
+        return one_dialect()(called)
+
+    return decorate
+
+
+def _with_section(doc: str, section: str) -> str:
+    """A docstring with entries of options in place of the entry ``**options``."""
+    entry = re.search(r"^( *)\*\*options : .*\n(?:\1 .*\n)*", doc, re.MULTILINE)
+    if entry is None:
+        return doc
+    indent = entry[1]
+    lines = [
+        textwrap.fill(each, 100, initial_indent=indent, subsequent_indent=f"{indent}    ")
+        for each in section.splitlines()
+    ]
+    return "\n".join([doc[: entry.start()].rstrip("\n"), *lines, doc[entry.end() :]])
+
+
 def refuse_two(first: str, of_first: object, second: str, of_second: object) -> None:
     """Refuse two options for the same bound."""
     if of_first is not None and of_second is not None:
@@ -222,21 +276,8 @@ def refuse_two(first: str, of_first: object, second: str, of_second: object) -> 
 
 
 _Made = TypeVar("_Made")
-_Taken = ParamSpec("_Taken")
 _BOUND = ("self", "cls")
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-
-#: Places that take words, beside functions (``read``) and commands (``segmentlog cat``).
-SPARK_READ, SPARK_WRITE = "a read", "a write"
-
-
-class _Meaning(NamedTuple):
-    """One thing, and its words."""
-
-    names: str  # the words that may be the right one somewhere, the better ones first
-    also: str = ""  # words that are asked for, and that no answer names
-    #: by place, what to do there instead of giving one of the names; "" for all other places
-    ways: Mapping[str, str] = {}
 
 
 def _in_reads(way: str) -> dict[str, str]:
@@ -245,74 +286,67 @@ def _in_reads(way: str) -> dict[str, str]:
 
 _WITHOUT_NAME = "give it as the first argument, without a name"
 
+#: Things whose words in the dialects differ by more than their spelling.
 _MEANINGS = (
-    _Meaning("startingTimestamp since startingOffsetsByTimestamp", "lastDuration timestamp",
-             {SPARK_READ: "give 'startingTimestamp', or 'lastDuration' for a time before now",
-              "segmentlog cat": "give -o @TIME"}),
-    _Meaning("endingTimestamp until endingOffsetsByTimestamp", "before",
-             {"segmentlog cat": "give -o e@TIME"}),
-    _Meaning("startingOffsets start_offset -o", "offset auto.offset.reset from_beginning"),
-    _Meaning("endingOffsets end_offset", "", {"segmentlog cat": "give -c, or -o e@TIME"}),
-    _Meaning("lastRecords last", "", {"segmentlog cat": "give -o -10 for the last ten"}),
-    _Meaning("limit max_count --count", "max_messages head -c -n -m", {
+    *(option.words for option in READ_OPTIONS.values() if option.words),
+    Words("limit max_count --count", "max_messages head -c -n -m", {
         SPARK_READ: "take rows of the DataFrame: df.limit(10); or give 'lastRecords'",
         "read": "give 'last' for the last records, or take dataset(…).head(10)",
         "latest": "take rows of the table: latest(…).slice(0, 10)",
         "dataset": "take dataset(…).head(10)",
     }),
-    _Meaning("subscribe topics topic -t", "subscribePattern"),
-    _Meaning("partitions partition -p", "assign", {
+    Words("subscribe topics topic -t", "subscribePattern"),
+    Words("partitions partition -p", "assign", {
         SPARK_READ: "give 'assign', with the topic: {\"orders\": [0]}",
         SPARK_WRITE: "give 'numPartitions' for a new topic, or a column 'partition'",
         "read": "give 'filter': pyarrow.compute.field('partition') == 0",
         "dataset": "give a filter to its scanner: pyarrow.compute.field('partition') == 0",
     }),
-    _Meaning("path paths", "files directory directories logs", {"": _WITHOUT_NAME}),
-    _Meaning("includeHeaders", "headers header"),
-    _Meaning("preserve", "", dict.fromkeys(("read", "dataset"), "give 'include_headers'")),
-    _Meaning("kafka.compression.type codec", "compression compression.codec -z"),
-    _Meaning("level", "kafka.compression.gzip.level kafka.compression.lz4.level "
-             "kafka.compression.zstd.level", {
+    Words("path paths", "files directory directories logs", {"": _WITHOUT_NAME}),
+    Words("preserve", "", dict.fromkeys(("read", "dataset"), "give 'include_headers'")),
+    Words("kafka.compression.type codec", "compression compression.codec -z"),
+    Words("level", "kafka.compression.gzip.level kafka.compression.lz4.level "
+          "kafka.compression.zstd.level", {
         SPARK_WRITE: "give 'kafka.compression.zstd.level', or that of gzip or lz4"}),
-    _Meaning("lockTimeout lock_timeout_seconds"),
-    _Meaning("overwrite", "deleteRecords", {
+    Words("lockTimeout lock_timeout_seconds"),
+    Words("overwrite", "deleteRecords", {
         SPARK_WRITE: 'give mode("overwrite"), which needs deleteRecords=true'}),
-    _Meaning("includeTimestamp use_timestamps"),
-    _Meaning("includeTimestampType use_timestamp_types"),
-    _Meaning("includeOffset use_offsets"),
-    _Meaning("settings --setting", "topic_config"),
-    _Meaning("config", "codec level batch_size buffer_memory max_request_size use_timestamps "
-             "use_timestamp_types use_offsets flush", {
+    Words("includeTimestamp use_timestamps"),
+    Words("includeTimestampType use_timestamp_types"),
+    Words("includeOffset use_offsets"),
+    Words("settings --setting", "topic_config"),
+    Words("config", "codec level batch_size buffer_memory max_request_size use_timestamps "
+          "use_timestamp_types use_offsets flush", {
         "open_writer": "give it in 'config', a ProducerConfig"}),
-    _Meaning("checkpoint checkpointLocation", "",
-             _in_reads("give checkpoint:PATH as 'startingOffsets', or as 'endingOffsets'")),
-    _Meaning("schema_ids --schema-id"),
-    _Meaning("key_schema_ids --key-schema-id"),
-    _Meaning("table", "name"),
-    _Meaning("columns", "", _in_reads(
+    Words("checkpoint checkpointLocation", "",
+          _in_reads("give checkpoint:PATH as 'startingOffsets', or as 'endingOffsets'")),
+    Words("schema_ids --schema-id"),
+    Words("key_schema_ids --key-schema-id"),
+    Words("table", "name"),
+    Words("columns", "", _in_reads(
         "select columns of the DataFrame: df.select('offset', 'value'); or name them in "
         "pyspark_segmentlog.read(spark, path, columns)")),
-    _Meaning("filter key", "keys value values pattern fixed_strings ignore_case key_file",
-             _in_reads("filter the DataFrame: df.where(\"key = 'order-58'\")")),
-    _Meaning("order", "", _in_reads("sort the DataFrame: df.orderBy('timestamp')")),
-    _Meaning("internal", "", _in_reads("name internal topics with 'subscribe'")),
-    _Meaning("follow", "exits -e", _in_reads("use spark.readStream")),
-    _Meaning("on_failure on_finding", "", _in_reads("give 'onCorruptBatch'")),
-    _Meaning("format", "output_format -f"),
-    _Meaning("json", "as_json -J"),
-    _Meaning("metadata --metadata-dir"),
-    _Meaning("records", "print_data_log"),
-    _Meaning("group", "", _in_reads("read the table 'group_offsets'")),
-    _Meaning("-b", "bootstrap_server", {"": "there is no broker: give its log directory"}),
-    _Meaning("-G", "", {"": "cat reads a topic: give -t; segmentlog groups shows groups"}),
-    _Meaning("-L", "", {"": "segmentlog topics and segmentlog cluster show what kcat lists"}),
-    _Meaning("-P", "", {"": "segmentlog produce writes records"}),
-    _Meaning("-Q", "", {"segmentlog cat": "give -o @TIME"}),
-    _Meaning("-X", "", {"segmentlog cat": "give --isolation-level for isolation.level; there is "
-             "no client that could have other settings"}),
-    _Meaning("deserialize -s"),
-    _Meaning("-r", "", {"segmentlog cat": "segmentlog schemas shows a registry's schemas"}),
-    _Meaning("-d -v -F -m", "", {"segmentlog cat": "there is no client: leave it out"}),
+    Words("filter key", "keys value values pattern fixed_strings ignore_case key_file",
+          _in_reads("filter the DataFrame: df.where(\"key = 'order-58'\")")),
+    Words("order", "", _in_reads("sort the DataFrame: df.orderBy('timestamp')")),
+    Words("internal", "", _in_reads("name internal topics with 'subscribe'")),
+    Words("follow", "exits -e", _in_reads("use spark.readStream")),
+    Words("on_failure on_finding", "", _in_reads("give 'onCorruptBatch'")),
+    Words("format", "output_format -f"),
+    Words("json", "as_json -J"),
+    Words("metadata --metadata-dir"),
+    Words("records", "print_data_log"),
+    Words("group", "", _in_reads("read the table 'group_offsets'")),
+    Words("-b", "bootstrap_server", {"": "there is no broker: give its log directory"}),
+    Words("-G", "", {"": "cat reads a topic: give -t; segmentlog groups shows groups"}),
+    Words("-L", "", {"": "segmentlog topics and segmentlog cluster show what kcat lists"}),
+    Words("-P", "", {"": "segmentlog produce writes records"}),
+    Words("-Q", "", {"segmentlog cat": "give -o @TIME"}),
+    Words("-X", "", {"segmentlog cat": "give --isolation-level for isolation.level; there is "
+          "no client that could have other settings"}),
+    Words("deserialize -s"),
+    Words("-r", "", {"segmentlog cat": "segmentlog schemas shows a registry's schemas"}),
+    Words("-d -v -F -m", "", {"segmentlog cat": "there is no client: leave it out"}),
 )  # fmt: skip
 
 #: Words of functions and commands that mean nothing in a query.
@@ -348,7 +382,7 @@ def spelled(word: str) -> str:
     return re.sub("[-_.]", "", word.lower().removeprefix("kafka."))
 
 
-def _words(meaning: _Meaning) -> set[str]:
+def _words(meaning: Words) -> set[str]:
     return {spelled(word) for word in f"{meaning.names} {meaning.also}".split()}
 
 

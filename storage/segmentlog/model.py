@@ -2,8 +2,12 @@
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import date, datetime, timedelta
 from enum import IntEnum, StrEnum
-from typing import NamedTuple, overload
+from typing import NamedTuple, TypeAlias, overload
+
+#: Times that are bounds of a read; `segmentlog.times` says which.
+Time: TypeAlias = datetime | date | timedelta | int | str
 
 #: Topics that brokers keep for themselves; no subscription selects them
 #: (``org.apache.kafka.common.internals.Topic``).

@@ -7,14 +7,15 @@ is evaluated by Polars itself, and a limit ends the read.  Polars is imported by
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from segmentlog.arguments import one_dialect
-from segmentlog.arrow_dataset.open_dataset import DatasetOptions, dataset
+from segmentlog.arguments import takes
+from segmentlog.arrow_dataset.open_dataset import dataset
 from segmentlog.model import TimestampRange
+from segmentlog.read_options import DatasetOptions
 from segmentlog.reads.log_directory import LogDirectory
 
 if TYPE_CHECKING:
@@ -23,11 +24,12 @@ if TYPE_CHECKING:
     from segmentlog.arrow_dataset.log_dataset import LogDataset
 
 
-@one_dialect("topics", "since", "until", "last", "strings", *DatasetOptions.__annotations__)
+@takes(DatasetOptions)
 def scan_log(
     path: str | os.PathLike[str] | LogDirectory,
     *more: str | os.PathLike[str] | Sequence[str],
-    **options: Any,  # noqa: ANN401 - those of `segmentlog.dataset`
+    topics: str | Sequence[str] | None = None,
+    **options: Unpack[DatasetOptions],
 ) -> "pl.LazyFrame":
     """Records of all partitions as a LazyFrame, which reads when it is collected.
 
@@ -36,12 +38,13 @@ def scan_log(
 
     Parameters
     ----------
-    path, more, options : as `segmentlog.dataset` takes them, with its errors.
+    path, more, topics : as `segmentlog.dataset` takes them, with its errors.
+    **options : those of `DatasetOptions`.
     """
     import polars as pl
     from polars.io.plugins import register_io_source
 
-    logs = dataset(path, *more, **options)
+    logs = dataset(path, *more, topics=topics, **options)
     nothing = pl.from_arrow(logs.schema.empty_table())
 
     def source(

@@ -16,12 +16,12 @@ import time as clock
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TypeAlias
 
+from segmentlog import model
 from segmentlog.arguments import refused
 from segmentlog.errors import OptionError
 from segmentlog.model import LARGEST_LONG
 
-#: Times that are bounds of a read.
-Time: TypeAlias = datetime | date | timedelta | int | str
+Time: TypeAlias = model.Time
 
 #: The accepted forms, for help texts and messages.
 A_TIME = "a time such as 2026-01-31T10:00:00Z, a date, or milliseconds since 1970"

@@ -14,7 +14,6 @@ from ready_worker import plain_python
 
 import pyspark_segmentlog
 import segmentlog
-from pyspark_segmentlog.options.reference import READ_OPTIONS, WRITE_OPTIONS
 
 TOP = Path(__file__).parents[2]
 ROOTS = (TOP / "storage" / "segmentlog", TOP / "connector" / "pyspark_segmentlog")
@@ -224,16 +223,6 @@ def test_the_build_and_the_tests_have_the_same_compiler() -> None:
     pinned = re.search(r'^NUMBA = "(.*)"', hook, re.MULTILINE)[1]
 
     assert f'"{pinned}",' in (TOP / "pyproject.toml").read_text()
-
-
-def test_the_option_reference_lists_what_the_parser_takes() -> None:
-    """`connector/README.md` has a row for each option, with its default and its meaning."""
-    text = (TOP / "connector" / "README.md").read_text()
-    rows = re.findall(r"^\| `([\w.]+)` \| (.*?) \| (.*?) \| (.*?) \|$", text, re.MULTILINE)
-    options = (*READ_OPTIONS, *WRITE_OPTIONS)
-    expected = [(o.name, o.default, o.accepts, o.meaning) for o in options]
-
-    assert expected == [tuple(row) for row in rows]
 
 
 def test_the_readme_gives_the_commands_that_are_tested() -> None:

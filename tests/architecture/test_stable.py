@@ -28,6 +28,12 @@ def test_the_page_has_the_public_face() -> None:
     assert public_face.shown().splitlines() == public_face.tables().splitlines()
 
 
+@pytest.mark.parametrize("page", public_face.PAGES, ids=lambda page: page.name)
+def test_a_page_has_the_tables_that_are_made_of_the_code(page: Path) -> None:
+    """The same script writes them: a row for each option of Spark, and of reads."""
+    assert page.read_text().splitlines() == public_face.PAGES[page](page.read_text()).splitlines()
+
+
 def test_the_exit_statuses_are_those_of_the_table() -> None:
     """Of all commands."""
     _, _, table = (DOCS / "tools.md").read_text().partition("| status | meaning |")

@@ -1,4 +1,7 @@
-"""The public face as tables, for `storage/docs/stable.md`; this script writes them there.
+"""Tables of documents that are made of the code; this script writes them.
+
+They are the public face in `storage/docs/stable.md`, Spark's options in `connector/README.md`, and
+the words of a read in `storage/docs/python.md`.
 
 Names, parameters, options and fields are taken from the code, and fields of JSON from what the
 commands print.  So the page and the code can only differ by a change that somebody sees.
@@ -24,11 +27,14 @@ from typer.testing import CliRunner
 import pyspark_segmentlog
 import pytest_segmentlog
 import segmentlog
+from pyspark_segmentlog.options.reference import READ_OPTIONS, WRITE_OPTIONS
+from segmentlog.read_options import READ_OPTIONS as OF_READS
 from segmentlog.tools.cli import app
 from segmentlog.tools.output import json_fields
 
 TOP = Path(__file__).parents[2]
 PAGE = TOP / "storage" / "docs" / "stable.md"
+_NAMES = re.compile(r"^\| `([\w.]+)`", re.MULTILINE)
 _BEGIN, _END = "<!-- public face:begin -->\n", "<!-- public face:end -->\n"
 
 #: Command lines that print JSON, in a copy of the examples; `own` is a directory without a broker.
@@ -61,6 +67,9 @@ _RESULTS: dict[str, type] = {
     "restore": segmentlog.RestoredPartition, "undelete": segmentlog.RestoredPartition,
     "sweep": segmentlog.Swept,
 }  # fmt: skip
+#: Functions that take what `dataset` takes, or most of it.
+_OF_DATASETS = {"read", "latest", "audit"}
+
 _TABLES = ("groups", "transactions", "cluster", "schemas", "table")
 
 
@@ -79,6 +88,60 @@ def tables() -> str:
         text += f"\n### {title}\n\n| {first} | {second} |\n|---|---|\n"
         text += "".join(f"| `{name}` | {shown} |\n" for name, shown in rows())
     return f"{text}\n"
+
+
+def with_options(text: str) -> str:
+    """`connector/README.md` with a row for each option; a new one follows the one before it."""
+    left = [*READ_OPTIONS, *WRITE_OPTIONS]
+    head = r"(\| option \| default \| accepted \| meaning \|\n\|---\|---\|---\|---\|\n)"
+    tables = re.compile(head + r"((?:\| `.*\n)*)")
+    known = {name for _, rows in tables.findall(text) for name in _NAMES.findall(rows)}
+
+    def rows_of(found: re.Match[str]) -> str:
+        own, rows = {*_NAMES.findall(found[2])}, found[1]
+        while left and (left[0].name in own or left[0].name not in known):
+            name, *cells = left.pop(0)[:4]
+            rows += f"| `{name}` | {' | '.join(cells)} |\n"
+        return rows
+
+    made = tables.sub(rows_of, text)
+    assert not left, f"no table has a place for {left[0].name}"
+    return made
+
+
+def with_words(text: str) -> str:
+    """`storage/docs/python.md` with a row for each option of reads; a new one follows the last."""
+    functions: dict[str, Any] = {"dataset": segmentlog.dataset}
+    functions |= {
+        name: each for name in sorted({*segmentlog.__all__} - _OF_DATASETS)
+        if inspect.isfunction(each := getattr(segmentlog, name))
+    }  # fmt: skip
+    functions |= {"Log.scan": segmentlog.Log.scan, "ProducerConfig": segmentlog.ProducerConfig}
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    place = 0
+    for name, option in OF_READS.items():
+        words = [name, *(option.words.names.split() if option.words else ())]
+        flags = [f"--{each.replace('_', '-')}" for each in words]
+        cells = [
+            [option.in_spark],
+            [f"{each}({word})" for each, function in functions.items()
+             for word in inspect.signature(function).parameters if word in words],
+            [f"{each} {flag}" for each, command in commands.items()
+             for one in command.params for flag in one.opts if flag in flags],
+        ]  # fmt: skip
+        row = f"| {' | '.join([option.idea, *map(_named, cells)])} |\n".replace("|  |", "| |")
+        old = re.search(rf"^\| {re.escape(option.idea)} \|.*\n", text, re.MULTILINE)
+        begin, end = old.span() if old else (place, place)
+        text = text[:begin] + row + text[end:]
+        place = begin + len(row)
+    return text
+
+
+#: Pages beside that of the public face, and what they have of the code.
+PAGES = {
+    TOP / "connector" / "README.md": with_options,
+    TOP / "storage" / "docs" / "python.md": with_words,
+}
 
 
 def shown() -> str:
@@ -195,4 +258,6 @@ def _environment() -> Iterator[tuple[str, str]]:
 if __name__ == "__main__":
     before, _, rest = PAGE.read_text().partition(_BEGIN)
     PAGE.write_text(f"{before}{_BEGIN}{tables()}{_END}{rest.partition(_END)[2]}")
+    for page, made in PAGES.items():
+        page.write_text(made(page.read_text()))
     sys.exit(0)

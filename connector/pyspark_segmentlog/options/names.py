@@ -5,7 +5,8 @@ from collections.abc import Mapping
 
 from pyspark_segmentlog.options.option import Query
 from pyspark_segmentlog.options.reference import READ_OPTIONS, WRITE_OPTIONS
-from segmentlog.arguments import SPARK_READ, SPARK_WRITE, is_word, nearest, right_word
+from segmentlog.arguments import is_word, nearest, right_word
+from segmentlog.declared import SPARK_READ, SPARK_WRITE
 from segmentlog.errors import OptionError
 
 logger = logging.getLogger(__name__)

@@ -10,9 +10,10 @@ from pyspark_segmentlog.options.offsets import EARLIEST, LATEST, OffsetBound, is
 from pyspark_segmentlog.options.option import GivenOptions, Query
 from pyspark_segmentlog.options.reference import READ_OPTIONS, PartitionAssignor
 from pyspark_segmentlog.options.timestamps import TimestampBound
-from segmentlog import LogDirectory, open_log_dir, open_replicas
+from segmentlog import LogDirectory, open_log_dir, open_replicas, read_options
 from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.model import OnInvalidUtf8, ReadUpTo, Replicas, ScanPolicy, TopicPartition
+from segmentlog.read_options import FormOptions, scan_policy
 from segmentlog.reads import tiered_paths
 
 Start: TypeAlias = OffsetBound | TimestampBound | LastRecords | LastDuration
@@ -98,9 +99,7 @@ class ReadOptions:
     max_bytes_per_partition: int  # 0 for no cuts by bytes
     max_partitions: int | None
     partition_assignor: PartitionAssignor  # how at most `max_partitions` tasks share the slices
-    #: isolation level, treatment of corrupt batches, the bound of inflating, the limit of bytes a
-    #: second, and the care for the page cache
-    policy: ScanPolicy
+    policy: ScanPolicy  # without the form of rows, which each query decides
     on_invalid_utf8: OnInvalidUtf8
     triggers: Triggers | None  # of a stream; None in a batch query
 
@@ -137,12 +136,12 @@ class ReadOptions:
             max_bytes_per_partition=given["maxBytesPerPartition"],
             max_partitions=_max_partitions(given),
             partition_assignor=given["partitionAssignor"],
-            policy=ScanPolicy(
-                given["kafka.isolation.level"],
-                given["onCorruptBatch"],
-                given["maxInflatedBatchBytes"],
-                max_bytes_per_second=given["maxBytesPerSecond"],
-                spare_page_cache=given["sparePageCache"],
+            policy=scan_policy(
+                {
+                    name: given[option.in_spark]
+                    for name, option in read_options.READ_OPTIONS.items()
+                    if option.is_row_of_spark and name not in FormOptions.__annotations__
+                }
             ),
             on_invalid_utf8=given["onInvalidUtf8"],
             triggers=Triggers.parse(given) if query == Query.STREAM else None,

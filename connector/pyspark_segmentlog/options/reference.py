@@ -5,8 +5,10 @@ is checked against these tables.
 """
 
 import json
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from functools import partial
+from typing import Any
 
 from pyspark_segmentlog.options.bounds import LastDuration
 from pyspark_segmentlog.options.offsets import OffsetBound, parse_assign
@@ -21,16 +23,13 @@ from pyspark_segmentlog.options.option import (
 )
 from pyspark_segmentlog.options.timestamps import NoMatch, TimestampBound
 from pyspark_segmentlog.options.topic_pattern import compile_topic_pattern
+from segmentlog.declared import Declared, declared
 from segmentlog.errors import OptionError
 from segmentlog.model import (
     Codec,
-    IsolationLevel,
-    OnCorruptBatch,
-    OnInvalidUtf8,
-    ReadUpTo,
-    RemoteStorageLayout,
-    Replicas,
 )
+from segmentlog.read_options import READ_OPTIONS as OF_READS
+from segmentlog.read_options import EndOptions, FormOptions, LoadOptions, SourceOptions
 from segmentlog.times import parse_duration
 from segmentlog.writes import check_level
 
@@ -106,6 +105,36 @@ _A_TIME = (
 _TIMES = 'JSON such as `{"a":{"0":1767225600000,"1":"2026-01-31T10:00:00Z"}}`'
 _OF_CLIENTS = "Not used: there is no client"
 
+
+def _of_all_dialects(options: type) -> Iterator[Option]:
+    """The rows of options that are declared for Python, the command line and Spark at once."""
+    for each in declared(options).values():
+        if each.is_row_of_spark:
+            default = "none" if each.default is None else f"`{str(each.default).lower()}`"
+            if isinstance(each.default, StrEnum):
+                default = f"`{each.default}`"
+            accepts, parse = _of_kind(each)
+            meaning = each.said(lambda name: f"`{OF_READS[name].in_spark}`", "`{}`".format)
+            yield Option(
+                each.in_spark, each.spark_default or default, accepts,
+                meaning[0].upper() + meaning[1:], parse,
+            )  # fmt: skip
+
+
+def _of_kind(option: Declared) -> tuple[str, Callable[[str], Any] | None]:
+    """What an option accepts as text, and the parser of it."""
+    if issubclass(option.kind, StrEnum):
+        *words, last = (f"`{each}`" for each in option.kind)
+        return f"{', '.join(words)} or {last}", one_of(option.kind)
+    if option.kind is bool:
+        return _BOOLEAN, boolean
+    if option.kind is int and option.unit == "bytes":
+        return "bytes, or a size such as `64m`", size()
+    if option.kind is int:
+        return f"a number from {option.least}", number(option.least)
+    return option.accepts, None
+
+
 _BATCH, _STREAM = (Query.BATCH,), (Query.STREAM,)
 
 READ_OPTIONS = (
@@ -115,22 +144,7 @@ READ_OPTIONS = (
            "directories of one broker, or with `replicas` of several brokers; `load([...])` sets "
            "this option",
            _paths),
-    Option("replicas", "`refuse`", "`refuse` or `reconcile`", "If several of the directories have "
-           "the same partition: `refuse` refuses the read; `reconcile` takes the directories as "
-           "those of the brokers of one cluster, and returns the log that the cluster would serve",
-           one_of(Replicas)),
-    Option("includeDeletedTopics", "`false`", _BOOLEAN, "With `replicas=reconcile`: whether "
-           "topics that the cluster has deleted, by its newest metadata, and of which a broker "
-           "still has logs, are read; by default they are left out, with a warning", boolean),
-    Option("remoteStorage", "none", "a path or a URL", "The tier into which the brokers have "
-           "copied segments (KIP-405): partitions begin with their remote segments; without "
-           "`path`, the partitions of the tier are read"),
-    Option("remoteStorageLayout", "`local`", "`local` or `aiven`", "The layout of the tier: that "
-           "of Kafka's own `LocalTieredStorage`, or that of Aiven's plugin",
-           one_of(RemoteStorageLayout)),
-    Option("remoteStorageKeyFile", "none", "a path, or pairs such as "
-           "`key-1=/k1.pem,key-2=/k2.pem`", "PEM files of the private keys of an encrypted "
-           "tier; all tasks need them"),
+    *_of_all_dialects(SourceOptions),
     Option("subscribe", "all topics", "topics such as `a,b`, at least one", "Topics to read",
            _topics),
     Option("subscribePattern", "all topics", "a Java regular expression", "Topics whose name "
@@ -183,30 +197,10 @@ READ_OPTIONS = (
            "each task, so that a DataFrame sees new records each time that it is computed; "
            "`false`: a read is a snapshot",
            boolean, _BATCH),
-    Option("includeHeaders", "`false`", _BOOLEAN, "Adds the column `headers`", boolean),
+    *_of_all_dialects(FormOptions),
     Option("preserve", "`false`", _BOOLEAN, "Reads everything that a write with `preserve` "
            "keeps: `includeHeaders` is then `true` unless it is given", boolean),
-    Option("strings", "`false`", _BOOLEAN, "Whether `key` and `value` are strings instead of "
-           "binary; `onInvalidUtf8` decides what happens to bytes that are not UTF-8", boolean),
-    Option("failOnDataLoss", "`true`", _BOOLEAN, "If a part of the range is gone or not yet "
-           "written: `true` fails the query, `false` reads the rest and logs the offsets that "
-           "are left out", boolean),
-    Option("kafka.isolation.level", "`read_uncommitted`", "`read_uncommitted` or "
-           "`read_committed`", "`read_committed` leaves out the records of aborted transactions, "
-           "and ends at the last stable offset", one_of(IsolationLevel)),
-    Option("onCorruptBatch", "`fail`", "`fail` or `skip`", "At a corrupt batch: `fail` fails the "
-           "query, `skip` leaves the batch out, and the task logs its offsets",
-           one_of(OnCorruptBatch)),
-    Option("maxInflatedBatchBytes", "`256m`", "bytes, or a size such as `64m`", "A compressed "
-           "batch that inflates to more than this size counts as corrupt", size()),
-    Option("onInvalidUtf8", "`fail`", "`fail`, `null` or `replace`", "What happens to a key or "
-           "value that is read as `string` and is not UTF-8: `fail` fails the query, `null` "
-           "makes it null, `replace` puts U+FFFD in place of the bad bytes",
-           one_of(OnInvalidUtf8)),
-    Option("readUpTo", "`highWatermark`", "`highWatermark` or `logEnd`", "What `latest` means: "
-           "`highWatermark` is the checkpointed high watermark, or the log end if there is no "
-           "checkpoint; `logEnd` is the end of the last whole batch",
-           one_of(ReadUpTo)),
+    *_of_all_dialects(EndOptions),
     Option("minPartitions", "none", "a number from 1", "Smallest number of tasks, as a hint: "
            "large partitions are divided by their offsets, as by `kafka`", number(1, 2**31 - 1)),
     Option("maxRecordsPerPartition", "none", "a number from 1", "Largest number of offsets that "
@@ -223,11 +217,7 @@ READ_OPTIONS = (
            "each partition", "About how many bytes of log a task reads; larger pieces that "
            "`minPartitions` and `maxRecordsPerPartition` make are divided further",
            size(zero=True)),
-    Option("maxBytesPerSecond", "no limit", "bytes, or a size such as `64m`", "Limit on the "
-           "bytes of log that all tasks on one machine together read in a second", size()),
-    Option("sparePageCache", "`false`", _BOOLEAN, "`true`: file pages that the read itself "
-           "brings into the page cache are dropped again, and all other pages stay; has an "
-           "effect on Linux, for users who may write to the files", boolean),
+    *_of_all_dialects(LoadOptions),
     Option("kafka.bootstrap.servers", "none", "anything", "Not used: the path takes its place",
            used_by=()),
     Option("groupIdPrefix", "none", "anything", _OF_CLIENTS, used_by=()),

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow import fs
 
-from segmentlog.arguments import instance_of, refused, whole_number
+from segmentlog.arguments import instance_of, refused
 from segmentlog.cluster.replicated import ReplicatedDirectory, open_replicas
 from segmentlog.errors import (
     OffsetOutOfRangeError,
@@ -41,6 +41,7 @@ from segmentlog.model import (
     TimestampRange,
     TopicPartition,
 )
+from segmentlog.read_options import DatasetOptions
 from segmentlog.reads.choose import gone, report_missing
 from segmentlog.reads.diskless import report_diskless
 from segmentlog.reads.listed import cut_by_file
@@ -49,7 +50,6 @@ from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.ordered_reads import cut_for_threads
 from segmentlog.reads.stream_checkpoint import CheckpointOffsets, made_again
 from segmentlog.store.system_errors import is_of_one, storage_error
-from segmentlog.times import Time
 
 logger = logging.getLogger(__name__)
 
@@ -168,25 +168,25 @@ def reopened(
 def find_dataset_bounds(
     directory: LogDirectory,
     topics: Collection[str] | None,
+    options: DatasetOptions,
     *,
-    starting_offsets: Mapping[tuple[str, int], int],
-    ending_offsets: Mapping[tuple[str, int], int],
-    since: Time | None,
-    until: Time | None,
-    last: int | None,
-    read_up_to: ReadUpTo,
-    fail_on_data_loss: bool,
     policy: ScanPolicy,
     unread: dict[TopicPartition, SegmentLogError] | None = None,
     has_option: bool = True,
 ) -> DatasetBounds:
-    """Find the bounds of all partitions now; parameters and errors: `segmentlog.dataset`.
+    """Find the bounds of all partitions now; errors: `segmentlog.dataset`.
 
+    `options`: checked; `policy` has some of them.
     `unread`: gets the partitions whose bounds cannot be found, which then end nothing.
     `has_option`: whether the user can set `fail_on_data_loss`.
     """
-    since_ms, until_ms = in_milliseconds(since, until)  # of one moment in all partitions
-    last = None if last is None else whole_number("last", last, 1)
+    until, last = options.get("until"), options.get("last")
+    # Of one moment in all partitions.
+    since_ms, until_ms = in_milliseconds(options.get("since"), until)
+    read_up_to = ReadUpTo(options["read_up_to"])
+    fail_on_data_loss = options["fail_on_data_loss"]
+    starting_offsets = options.get("starting_offsets") or {}
+    ending_offsets = options.get("ending_offsets") or {}
     named = {"starting_offsets": starting_offsets, "ending_offsets": ending_offsets}
     for option, given in named.items():
         accepted = "give offsets by topic and partition: {('orders', 0): 5}"

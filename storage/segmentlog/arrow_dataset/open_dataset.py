@@ -5,25 +5,16 @@ Importing ``pyarrow.dataset`` takes long, so this module leaves it to the first 
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
-from segmentlog.arguments import one_dialect, one_of, scan_policy, topic_names
+from segmentlog.arguments import takes, topic_names
 from segmentlog.cluster.replicated import open_replicas
 from segmentlog.errors import OptionError, SegmentLogError
-from segmentlog.model import (
-    MAX_INFLATED_BATCH_BYTES,
-    IsolationLevel,
-    OnCorruptBatch,
-    OnInvalidUtf8,
-    ReadUpTo,
-    RemoteStorageLayout,
-    Replicas,
-    TopicPartition,
-)
+from segmentlog.model import Replicas, TopicPartition
+from segmentlog.read_options import DatasetOptions, LatestOptions, scan_policy
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.store.paths import readable_path, tiered_paths
 from segmentlog.store.readable import exists
-from segmentlog.times import Time
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,39 +24,14 @@ if TYPE_CHECKING:
     from segmentlog.arrow_dataset.log_dataset import LogDataset
 
 
-class DatasetOptions(TypedDict, total=False):
-    """The options that `read` and `latest` pass on to `segmentlog.dataset`."""
-
-    starting_offsets: Mapping[tuple[str, int], int] | None
-    ending_offsets: Mapping[tuple[str, int], int] | None
-    include_headers: bool
-    read_up_to: ReadUpTo | str
-    isolation_level: IsolationLevel | str
-    on_corrupt_batch: OnCorruptBatch | str
-    on_invalid_utf8: OnInvalidUtf8 | str
-    max_inflated_batch_bytes: int
-    max_bytes_per_second: int | None
-    spare_page_cache: bool
-    fail_on_data_loss: bool
-    replicas: Replicas | str
-    include_deleted_topics: bool
-    remote_storage: str | os.PathLike[str] | None
-    remote_storage_layout: RemoteStorageLayout | str | None
-    remote_storage_key_file: str | os.PathLike[str] | None
-
-
-@one_dialect(*DatasetOptions.__annotations__)
+@takes(DatasetOptions)
 def read(
     path: str | os.PathLike[str] | LogDirectory | None = None,
     topics: str | Sequence[str] | None = None,
     *,
-    since: Time | None = None,
-    until: Time | None = None,
-    last: int | None = None,
     columns: "Sequence[str] | Mapping[str, pc.Expression] | None" = None,
     filter: "pc.Expression | None" = None,
     order: str = "offset",
-    strings: bool = False,
     **options: Unpack[DatasetOptions],
 ) -> "pa.Table":
     """Records of topics as a table in memory.
@@ -82,10 +48,8 @@ def read(
     path : a log directory; or what `open_log_dir` has opened, such as several directories; or
         nothing, with `remote_storage` alone.
     topics : one name or several; by default all but brokers' own.
-    since, until, last : the bounds of each partition, as `Log.scan` takes them.
     columns, filter, order : as `LogDataset.scanner` takes them.
-    strings : whether ``key`` and ``value`` are strings instead of binary.
-    options : other options of `dataset`.
+    **options : those of `DatasetOptions`.
 
     Returns
     -------
@@ -101,23 +65,18 @@ def read(
         from segmentlog.format.records.columns import record_schema
 
         names = record_schema(columns).names
-        options["include_headers"] = "headers" in names or options.get("include_headers", False)
-    logs = dataset(
-        *(() if path is None else (path,)), topics=topics, since=since, until=until, last=last,
-        strings=strings, **options,
-    )  # fmt: skip
+        options["include_headers"] = "headers" in names or options["include_headers"]
+    logs = dataset(*(() if path is None else (path,)), topics=topics, **options)
     return logs.to_table(columns, filter, order=order)
 
 
-@one_dialect("since", "last", *DatasetOptions.__annotations__)
+@takes(LatestOptions)
 def latest(
     path: str | os.PathLike[str] | LogDirectory | None = None,
     topics: str | Sequence[str] | None = None,
     *,
-    until: Time | None = None,
     columns: Sequence[str] | None = None,
-    strings: bool = False,
-    **options: Unpack[DatasetOptions],
+    **options: Unpack[LatestOptions],
 ) -> "pa.Table":
     """The last record of each key, as a table in memory.
 
@@ -131,8 +90,8 @@ def latest(
 
     Parameters
     ----------
-    path, topics, columns, strings, options : as `read` takes them.
-    until : only records before this time count, as `Log.scan` takes it.
+    path, topics, columns : as `read` takes them.
+    **options : those of `LatestOptions`: none that leaves out records before others.
 
     Returns
     -------
@@ -150,33 +109,14 @@ def latest(
     `LogDataset.latest`.
     """
     paths = () if path is None else (path,)
-    return dataset(*paths, topics=topics, until=until, strings=strings, **options).latest(columns)
+    return dataset(*paths, topics=topics, **options).latest(columns)
 
 
-@one_dialect()
+@takes(DatasetOptions)
 def dataset(
     *path: str | os.PathLike[str] | LogDirectory | Sequence[str],
     topics: str | Sequence[str] | None = None,
-    starting_offsets: Mapping[tuple[str, int], int] | None = None,
-    ending_offsets: Mapping[tuple[str, int], int] | None = None,
-    since: Time | None = None,
-    until: Time | None = None,
-    last: int | None = None,
-    include_headers: bool = False,
-    strings: bool = False,
-    read_up_to: ReadUpTo | str = ReadUpTo.HIGH_WATERMARK,
-    isolation_level: IsolationLevel | str = IsolationLevel.READ_UNCOMMITTED,
-    on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
-    on_invalid_utf8: OnInvalidUtf8 | str = OnInvalidUtf8.FAIL,
-    max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES,
-    max_bytes_per_second: int | None = None,
-    spare_page_cache: bool = False,
-    fail_on_data_loss: bool = True,
-    replicas: Replicas | str = Replicas.REFUSE,
-    include_deleted_topics: bool = False,
-    remote_storage: str | os.PathLike[str] | None = None,
-    remote_storage_layout: RemoteStorageLayout | str | None = None,
-    remote_storage_key_file: str | os.PathLike[str] | None = None,
+    **options: Unpack[DatasetOptions],
 ) -> "LogDataset":
     """Records of all partitions as a ``pyarrow.dataset.Dataset``: DuckDB and Polars query it.
 
@@ -189,24 +129,7 @@ def dataset(
     path : one or several, as `open_log_dir` takes them, or one `LogDirectory`; after them perhaps
         the topics, as `read` takes them: a list of names, or a name that is no path.
     topics : one name or several; by default all but brokers' own.
-    starting_offsets, ending_offsets : bounds of single partitions, by (topic, partition); the
-        others are read from their start, or to their end.
-    since, until, last : bounds of each partition, as `Log.scan` takes them.  A partition with its
-        own offset keeps it.
-    include_headers : whether there is a column ``headers``.
-    strings : whether ``key`` and ``value`` are strings instead of binary.
-    read_up_to, isolation_level, on_corrupt_batch, on_invalid_utf8, max_inflated_batch_bytes,
-    max_bytes_per_second, spare_page_cache : as `Log.scan` takes them.
-    fail_on_data_loss : whether records that a checkpoint promises, and that are gone, are an
-        error: a partition of the topics without its directory, or the last segments of a log.
-        Otherwise the remaining records are read, and a warning names the partition, or the
-        offsets.
-    replicas : the treatment of a partition that several of the paths hold: ``refuse`` it, or
-        ``reconcile`` the copies, as `open_replicas` does, because the paths are those of the
-        brokers of a cluster.
-    include_deleted_topics : with ``reconcile``: whether topics that the cluster has deleted, by
-        its metadata, and of which a broker still has logs, are read, too.
-    remote_storage, remote_storage_layout, remote_storage_key_file : a tier; see `open_log_dir`.
+    **options : those of `DatasetOptions`.
 
     Raises
     ------
@@ -221,47 +144,18 @@ def dataset(
     """
     from segmentlog.arrow_dataset.log_dataset import LogDataset
 
-    bounds = dataset_bounds(
-        path, topics, starting_offsets=starting_offsets, ending_offsets=ending_offsets,
-        since=since, until=until, last=last, strings=strings, read_up_to=read_up_to,
-        isolation_level=isolation_level, on_corrupt_batch=on_corrupt_batch,
-        on_invalid_utf8=on_invalid_utf8, max_inflated_batch_bytes=max_inflated_batch_bytes,
-        max_bytes_per_second=max_bytes_per_second, spare_page_cache=spare_page_cache,
-        fail_on_data_loss=fail_on_data_loss, replicas=replicas,
-        include_deleted_topics=include_deleted_topics, remote_storage=remote_storage,
-        remote_storage_layout=remote_storage_layout,
-        remote_storage_key_file=remote_storage_key_file,
-    )  # fmt: skip
-    return LogDataset(bounds, include_headers=include_headers)
+    return LogDataset(
+        dataset_bounds(path, topics, options), include_headers=options["include_headers"]
+    )
 
 
 def dataset_bounds(
     path: Sequence[Any],
     topics: str | Sequence[str] | None,
-    *,
-    starting_offsets: Mapping[tuple[str, int], int] | None = None,
-    ending_offsets: Mapping[tuple[str, int], int] | None = None,
-    since: Time | None = None,
-    until: Time | None = None,
-    last: int | None = None,
-    strings: bool = False,
-    read_up_to: ReadUpTo | str = ReadUpTo.HIGH_WATERMARK,
-    isolation_level: IsolationLevel | str = IsolationLevel.READ_UNCOMMITTED,
-    on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
-    on_invalid_utf8: OnInvalidUtf8 | str = OnInvalidUtf8.FAIL,
-    max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES,
-    max_bytes_per_second: int | None = None,
-    spare_page_cache: bool = False,
-    fail_on_data_loss: bool = True,
-    replicas: Replicas | str = Replicas.REFUSE,
-    include_deleted_topics: bool = False,
-    remote_storage: str | os.PathLike[str] | None = None,
-    remote_storage_layout: RemoteStorageLayout | str | None = None,
-    remote_storage_key_file: str | os.PathLike[str] | None = None,
-    include_headers: bool = False,
+    options: DatasetOptions,
     unread: "dict[TopicPartition, SegmentLogError] | None" = None,
 ) -> "DatasetBounds":
-    """The bounds of a dataset; see `dataset`.  `unread`: see `find_dataset_bounds`."""
+    """The bounds of a dataset, from checked options; `unread`: see `find_dataset_bounds`."""
     from segmentlog.arrow_dataset.bounds import find_dataset_bounds
 
     given: list[Any] = [*path]
@@ -273,7 +167,7 @@ def dataset_bounds(
     opened = [each for each in given if isinstance(each, LogDirectory)]
     paths = [each for each in given if not isinstance(each, LogDirectory)]
     if opened:
-        if len(given) > 1 or remote_storage is not None:
+        if len(given) > 1 or options["remote_storage"] is not None:
             accepted = (
                 "give a LogDirectory alone; to read several directories, or a tier, pass all of "
                 "it to open_log_dir"
@@ -281,26 +175,20 @@ def dataset_bounds(
             raise OptionError("path", ", ".join(map(str, paths)), accepted)
         (directory,) = opened
     else:
-        is_one = one_of("replicas", replicas, Replicas) == Replicas.REFUSE
         located = tiered_paths(
-            paths, remote_storage, remote_storage_layout, remote_storage_key_file,
-            fail_on_data_loss=fail_on_data_loss,
+            paths, options["remote_storage"], options["remote_storage_layout"],
+            options["remote_storage_key_file"], fail_on_data_loss=options["fail_on_data_loss"],
         )  # fmt: skip
+        included = options["include_deleted_topics"]
         directory = (
             open_log_dir(*located)
-            if is_one
-            else open_replicas(*located, include_deleted_topics=include_deleted_topics)
+            if options["replicas"] == Replicas.REFUSE
+            else open_replicas(*located, include_deleted_topics=included)
         )
-    policy = scan_policy(
-        isolation_level, on_corrupt_batch, max_inflated_batch_bytes,
-        strings=strings, on_invalid_utf8=on_invalid_utf8,
-        max_bytes_per_second=max_bytes_per_second, spare_page_cache=spare_page_cache,
-    )  # fmt: skip
     return find_dataset_bounds(
         directory,
         None if topics is None else topic_names("topics", [topics] if topics == "" else topics),
-        starting_offsets=starting_offsets or {}, ending_offsets=ending_offsets or {},
-        since=since, until=until, last=last,
-        read_up_to=one_of("read_up_to", read_up_to, ReadUpTo),
-        fail_on_data_loss=fail_on_data_loss, policy=policy, unread=unread,
-    )  # fmt: skip
+        options,
+        policy=scan_policy(options),
+        unread=unread,
+    )

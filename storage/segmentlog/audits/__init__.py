@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from segmentlog.exports import exported
 
 if TYPE_CHECKING:
-    from segmentlog.arrow_dataset.open_dataset import DatasetOptions
     from segmentlog.audits.audit import FINDINGS, AuditResult, check_findings, plan_audit
     from segmentlog.audits.parts import AuditWork, MergedAudit, merge
     from segmentlog.audits.record_sums import compared_columns
@@ -20,7 +19,6 @@ __all__ = [
     "AuditResult",
     "AuditWork",
     "ColumnNames",
-    "DatasetOptions",
     "MergedAudit",
     "check_findings",
     "compared_columns",
@@ -31,7 +29,6 @@ __all__ = [
 __getattr__, __dir__ = exported(
     __name__,
     {
-        "arrow_dataset.open_dataset": "DatasetOptions",
         "audits.audit": "AuditResult FINDINGS check_findings plan_audit",
         "audits.parts": "AuditWork MergedAudit merge",
         "audits.record_sums": "compared_columns",

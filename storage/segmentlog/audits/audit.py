@@ -5,20 +5,20 @@ The kernels and ``pyarrow.dataset`` are loaded by the first call.
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, Unpack, cast
 
 import numpy as np
 import pyarrow as pa
 
-from segmentlog.arguments import class_of_one_dialect, one_dialect, texts, whole_number
-from segmentlog.arrow_dataset.open_dataset import DatasetOptions, dataset_bounds
+from segmentlog.arguments import class_of_one_dialect, takes, texts, whole_number
+from segmentlog.arrow_dataset.open_dataset import dataset_bounds
 from segmentlog.cluster.known_losses import known_losses
 from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.model import BYTES_OR_TEXT, IsolationLevel, OffsetRange, TopicPartition
+from segmentlog.read_options import AuditOptions, DatasetOptions
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.store.system_errors import storage_errors
-from segmentlog.times import Time
 
 if TYPE_CHECKING:
     from segmentlog.arrow_dataset.bounds import DatasetBounds, PartitionBounds
@@ -323,23 +323,18 @@ class AuditPlan(NamedTuple):
         return len({each.topic for each in self.codes})
 
 
+@takes(AuditOptions, isolation_level=IsolationLevel.READ_COMMITTED)
 def plan_audit(
     path: str | os.PathLike[str] | LogDirectory | None,
     topics: str | Sequence[str] | None,
     partitions: Collection[int],
     most_ranges: int,
-    *,
-    since: Time | None,
-    until: Time | None,
-    **options: Unpack[DatasetOptions],
+    **options: Unpack[AuditOptions],
 ) -> AuditPlan:
     """Find the bounds of an audit now; see `audit` for parameters and errors."""
-    options.setdefault("isolation_level", IsolationLevel.READ_COMMITTED)
     given = () if path is None else (path,)
     failed: dict[TopicPartition, SegmentLogError] = {}
-    bounds = dataset_bounds(
-        given, topics, since=since, until=until, unread=failed, **options
-    )  # fmt: skip
+    bounds = dataset_bounds(given, topics, cast("DatasetOptions", options), failed)
     most_ranges = whole_number("most_ranges", most_ranges)
     known = {each.topic_partition for each in bounds.partitions} | failed.keys()
     chosen = _chosen(known, partitions)
@@ -366,7 +361,7 @@ def _losses(log: Log) -> tuple[OffsetRange, ...]:
     return tuple(each for each in found if each.start_offset < each.end_offset)
 
 
-@one_dialect("since", *DatasetOptions.__annotations__)
+@takes(AuditOptions, isolation_level=IsolationLevel.READ_COMMITTED)
 @storage_errors()
 def audit(
     path: str | os.PathLike[str] | LogDirectory | None,
@@ -378,13 +373,11 @@ def audit(
     offset_column: str = "offset",
     topic_column: str | None = None,
     columns: str | Sequence[str] = (),
-    since: Time | None = None,
-    until: Time | None = None,
     most_ranges: int = 10,
     spill_directory: str | os.PathLike[str] | None = None,
     on_partition: Callable[[AuditedPartition], object] = lambda _: None,
     on_rows: Callable[[int], object] = lambda _: None,
-    **options: Unpack[DatasetOptions],
+    **options: Unpack[AuditOptions],
 ) -> Audit:
     """Prove that a table has each record of a log once, and nothing else.
 
@@ -404,6 +397,9 @@ def audit(
     `columns`, each row is also compared with the record at its offset, by a checksum of 64 bits;
     then the log is read, and all of it is decoded.  `Audit.compared` says what was compared.
 
+    By default, only committed records count: rows of aborted transactions are faults, and offsets
+    after the start of an open transaction are not audited.
+
     Parameters
     ----------
     path, topics : of the log, as `read` takes them.
@@ -422,15 +418,12 @@ def audit(
         far as the table has them: ``timestamp``, ``timestampType``, ``key``, ``value``,
         ``headers``.  ``key=record_key`` names the table's column.  Text is compared as its bytes
         in UTF-8, and a time without a zone is in UTC.
-    since, until : times that bound the audited offsets, as `Log.scan` takes them.
     most_ranges : number of ranges that a result shows of each finding.
     spill_directory : of a temporary file, if a table without any order has more rows than memory
         should hold; by default the system's.
     on_partition : called with each result once it is found.
     on_rows : called with the number of rows that were read, batch by batch.
-    options : other options of `dataset`, such as ``starting_offsets`` and ``ending_offsets``; the
-        isolation level is ``read_committed`` by default: rows of aborted transactions are faults,
-        and offsets after the start of an open transaction are not audited.
+    **options : those of `AuditOptions`.
 
     Returns
     -------
@@ -453,7 +446,7 @@ def audit(
     from segmentlog.audits.table_rows import ColumnNames, RowCollector
     from segmentlog.audits.tables import open_table
 
-    plan = plan_audit(path, topics, partitions, most_ranges, since=since, until=until, **options)
+    plan = plan_audit(path, topics, partitions, most_ranges, **options)
     wanted = compared_columns(columns)
     parts = open_table(table)
     names = ColumnNames(partition_column, offset_column, topic_column, wanted)

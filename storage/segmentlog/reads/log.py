@@ -6,15 +6,16 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from segmentlog.arguments import (
     class_of_one_dialect,
     one_of,
     refuse_two,
-    scan_policy,
+    takes,
     whole_number,
 )
+from segmentlog.declared import those_of
 from segmentlog.errors import (
     CorruptCheckpointError,
     CorruptLogError,
@@ -29,17 +30,16 @@ from segmentlog.log.listing import Listing, list_now, list_one_file
 from segmentlog.log.segment import LogEnd, Segment
 from segmentlog.model import (
     LEAST_LONG,
-    MAX_INFLATED_BATCH_BYTES,
     IsolationLevel,
     LogSlice,
     OffsetRange,
     OnCorruptBatch,
-    OnInvalidUtf8,
     ReadUpTo,
     ScanPolicy,
     TimestampAndOffset,
     TopicPartition,
 )
+from segmentlog.read_options import BoundsOptions, ScanOptions, scan_policy
 from segmentlog.reads.listed import (
     ListedSegments,
     LostOffsets,
@@ -564,20 +564,19 @@ class Log:
                 return each.start_offset
         return end_offset
 
+    @takes(BoundsOptions)
     def bounds(
         self,
         start_offset: int | None = None,
         end_offset: int | None = None,
-        *,
-        since: Time | None = None,
-        until: Time | None = None,
-        last: int | None = None,
-        read_up_to: ReadUpTo | str = ReadUpTo.HIGH_WATERMARK,
-        isolation_level: IsolationLevel | str = IsolationLevel.READ_UNCOMMITTED,
-        on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
-        fail_on_data_loss: bool = True,
+        **options: Unpack[BoundsOptions],
     ) -> OffsetRange:
         """The offsets that `scan` reads with the same arguments.
+
+        Parameters
+        ----------
+        start_offset, end_offset : as `scan` takes them.
+        **options : those of `BoundsOptions`.
 
         Raises
         ------
@@ -586,16 +585,19 @@ class Log:
         OptionError
             If a bound is given in two ways, or a value is not a time.
         """
-        since_ms, until_ms = in_milliseconds(since, until)
+        read_up_to = options["read_up_to"]
+        fail_on_data_loss = options["fail_on_data_loss"]
+        since_ms, until_ms = in_milliseconds(options["since"], options["until"])
         found = find_bounds(
-            self, start_offset, end_offset, since_ms=since_ms, until_ms=until_ms, last=last,
-            read_up_to=read_up_to, isolation_level=isolation_level,
-            on_corrupt_batch=on_corrupt_batch, fail_on_data_loss=fail_on_data_loss,
+            self, start_offset, end_offset, since_ms=since_ms, until_ms=until_ms,
+            last=options["last"], read_up_to=read_up_to,
+            isolation_level=options["isolation_level"],
+            on_corrupt_batch=options["on_corrupt_batch"], fail_on_data_loss=fail_on_data_loss,
         )  # fmt: skip
         lost = None if fail_on_data_loss else self._lost_of(read_up_to)
         if lost and end_offset != found.end_offset == lost.start_offset:
             logger.warning("%s: %s; the remaining records are read", self.path, lost)
-        is_from_start = start_offset is None and since_ms is None and last is None
+        is_from_start = start_offset is None and since_ms is None and options["last"] is None
         begin = -1 if is_from_start else found.start_offset
         for gone in self.lost_segments:
             if begin < gone.end_offset and gone.start_offset < found.end_offset:
@@ -605,61 +607,25 @@ class Log:
     def _lost_of(self, read_up_to: ReadUpTo | str) -> LostOffsets | None:
         return None if read_up_to == ReadUpTo.LOG_END else self.lost_offsets
 
+    @takes(ScanOptions)
     def scan(
         self,
         start_offset: int | None = None,
         end_offset: int | None = None,
         *,
-        since: Time | None = None,
-        until: Time | None = None,
-        last: int | None = None,
         columns: Sequence[str] | None = None,
-        include_headers: bool = False,
-        strings: bool = False,
-        read_up_to: ReadUpTo | str = ReadUpTo.HIGH_WATERMARK,
-        isolation_level: IsolationLevel | str = IsolationLevel.READ_UNCOMMITTED,
-        on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
-        on_invalid_utf8: OnInvalidUtf8 | str = OnInvalidUtf8.FAIL,
-        max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES,
-        fail_on_data_loss: bool = True,
-        max_bytes_per_second: int | None = None,
-        spare_page_cache: bool = False,
         use_threads: bool = True,
+        **options: Unpack[ScanOptions],
     ) -> "pa.RecordBatchReader":
         """Records as a stream of Arrow batches, in the order of their offsets.
 
         Parameters
         ----------
         start_offset, end_offset : half-open; by default the log start, and `Log.end_offset`.
-        since, until : times instead of offsets: a text in ISO 8601 with its zone
-            (``"2026-01-31T10:00:00Z"``), a date, epoch milliseconds, a datetime with its time
-            zone; or a duration before now (``"2h"``, a timedelta).  Each stands for the offset
-            that `offset_for_timestamp` finds, as with Spark's options ``startingTimestamp`` and
-            ``endingTimestamp``, or for the end if every record is older.  A record between the two
-            offsets may be older than `since`; records after them may be older than `until`.
-        last : instead of `start_offset`: the read starts this number of offsets before the end.
-            If `since` is also given, the read starts at the later of the two offsets.
         columns : names of the requested columns, in order; by default all.
-        include_headers : whether "all" includes ``headers``.
-        strings : whether ``key`` and ``value`` are strings instead of binary.
-        read_up_to : where the newest data ends.
-        isolation_level : ``read_committed`` leaves out aborted records, and ends at the last
-            stable offset.
-        on_corrupt_batch : ``skip`` continues after corrupt batches, and logs their offsets.
-        on_invalid_utf8 : with `strings`: at bytes that are not UTF-8, the read fails (``fail``),
-            the value becomes null (``null``), or U+FFFD replaces the bad bytes (``replace``).
-        max_inflated_batch_bytes : a compressed batch that inflates to more bytes than this counts
-            as corrupt.
-        fail_on_data_loss : whether `lost_offsets` of the range are an error, or are left out with
-            a warning.
-        max_bytes_per_second : the most bytes of ``.log`` files that are read in a second, so that
-            the disk serves a broker, too.  All processes of the user on this machine that read or
-            write the log directory with a limit share it.
-        spare_page_cache : whether pages of files that the read brings into the page cache leave
-            it, so that a broker's own pages stay.  The system shows this on Linux, to users who
-            may write to the files; elsewhere nothing is done.
         use_threads : whether several threads read ahead if there are more than 16 MiB.  Together
             they hold about 48 MiB of rows, and one batch more for each thread.
+        **options : those of `ScanOptions`.
 
         Raises
         ------
@@ -676,17 +642,9 @@ class Log:
         """
         from segmentlog.format.records.columns import record_schema
 
-        offsets = self.bounds(
-            start_offset, end_offset, since=since, until=until, last=last,
-            read_up_to=read_up_to, isolation_level=isolation_level,
-            on_corrupt_batch=on_corrupt_batch, fail_on_data_loss=fail_on_data_loss,
-        )  # fmt: skip
-        policy = scan_policy(
-            isolation_level, on_corrupt_batch, max_inflated_batch_bytes,
-            strings=strings, on_invalid_utf8=on_invalid_utf8,
-            max_bytes_per_second=max_bytes_per_second, spare_page_cache=spare_page_cache,
-        )  # fmt: skip
-        names = record_schema(columns, include_headers=include_headers).names
+        offsets = self.bounds(start_offset, end_offset, **those_of(BoundsOptions, options))
+        policy = scan_policy(options)
+        names = record_schema(columns, include_headers=options["include_headers"]).names
         return self.scan_offsets(offsets, names, policy, use_threads=use_threads)
 
     def scan_offsets(

@@ -117,7 +117,7 @@ def test_it_is_the_audit_of_one_process(
     columns = draw.choice([[], ["key"]])
     here = segmentlog.audit(log, "t", table, most_ranges=most_ranges, columns=columns)
 
-    plan = plan_audit(log, "t", (), most_ranges, since=None, until=None)
+    plan = plan_audit(log, "t", (), most_ranges)
     names = NAMES._replace(compared=tuple((each, "") for each in columns))
     work = AuditWork.of(plan, names, table.schema, None)
     found = compared(work, table, draw.choice([1, 2, 3]), draw)
@@ -151,7 +151,7 @@ def test_the_number_of_parts_is_bounded(tmp_path: Any, monkeypatch: pytest.Monke
     for most, size in ((2000, 3), (2, 3), (2000, 1 << 20)):
         monkeypatch.setattr(parts, "_PART_OFFSETS", size)
         monkeypatch.setattr(parts, "_MOST_PARTS", most)
-        plan = plan_audit(log, "t", (), 1, since=None, until=None)
+        plan = plan_audit(log, "t", (), 1)
         found = AuditWork.of(plan, NAMES, schema, None).parts
         assert len(found) <= most + 2
         assert (2 == len(found)) == (size > 1000)
@@ -168,7 +168,7 @@ def test_an_error_of_a_task_is_that_of_the_audit(tmp_path: Any) -> None:
     log = KafkaLog(tmp_path / "logs")
     log.write("t", [b"a"])
     table = pa.table({"partition": [0], "offset": ["x"]})
-    plan = plan_audit(log, "t", (), 1, since=None, until=None)
+    plan = plan_audit(log, "t", (), 1)
     work = AuditWork.of(plan, NAMES, table.schema, None)
     found = compared(work, table, 1, random.Random(1))
 

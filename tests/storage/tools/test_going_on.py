@@ -179,7 +179,7 @@ def test_an_audit_names_a_partition_without_bounds(
     done = run("audit", example_data, "orders", "--table", tmp_path / "orders.parquet", *options,
                status=1)  # fmt: skip
     found = segmentlog.audit(example_data, "orders", table)
-    plan = plan_audit(example_data, "orders", (), 10, since=None, until=None)
+    plan = plan_audit(example_data, "orders", (), 10)
     names = ColumnNames("partition", "offset", "topic")
     work = AuditWork.of(plan, names, table.schema, None)
     parts = pa.RecordBatch.from_pylist([{"part": i} for i in range(len(work.parts))], STRETCHES)

@@ -50,6 +50,7 @@ from segmentlog.model import (
     ReadUpTo,
     ScanPolicy,
 )
+from segmentlog.read_options import DatasetOptions
 from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.reads.metadata_log import is_of_a_broker, metadata_path
 from segmentlog.store.partitions import refuse_partition
@@ -300,11 +301,13 @@ def _bounds_of(source: LogDirectory, given: CloneSettings) -> DatasetBounds:
         # A transform gets the columns of a read; microseconds cannot hold every time.
         in_milliseconds=given.transform is None,
     )
-    return find_dataset_bounds(
-        source, [given.topic], starting_offsets={}, ending_offsets={}, since=given.since,
-        until=given.until, last=None, read_up_to=ReadUpTo(given.read_up_to),
-        fail_on_data_loss=True, policy=policy, has_option=False,
-    )  # fmt: skip
+    options: DatasetOptions = {
+        "since": given.since,
+        "until": given.until,
+        "read_up_to": given.read_up_to,
+        "fail_on_data_loss": True,
+    }
+    return find_dataset_bounds(source, [given.topic], options, policy=policy, has_option=False)
 
 
 def _refuse_open_transactions(bounds: DatasetBounds, given: CloneSettings) -> None:

@@ -1,0 +1,321 @@
+"""The options of reads of records, each declared once; see `segmentlog.declared`.
+
+A group has the options of one kind.  A read takes the groups that mean something to it, and no
+others: `latest` has no option that leaves out records before or between others, because the key of
+a deleted record would come back.  ``tests/architecture/test_read_options.py`` tries all options
+with all reads.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Annotated, TypedDict
+
+from segmentlog.declared import SPARK_READ, Declared, Words, declared
+from segmentlog.model import (
+    BYTES_OR_TEXT,
+    MAX_INFLATED_BATCH_BYTES,
+    IsolationLevel,
+    OnCorruptBatch,
+    OnInvalidUtf8,
+    ReadUpTo,
+    RemoteStorageLayout,
+    Replicas,
+    ScanPolicy,
+    Time,
+)
+
+
+class SinceOptions(TypedDict, total=False):
+    """Where partitions start."""
+
+    since: Annotated[
+        Time | None,
+        Declared(
+            "where each partition starts: at the offset of its first record of this time or "
+            "later, as `Log.offset_for_timestamp` finds it, or at its end if every record is "
+            "older. A time is a text in ISO 8601 with its zone (`2026-01-31T10:00:00Z`), a date, "
+            "epoch milliseconds, a datetime with its time zone; or a duration before now (`2h`, a "
+            "timedelta). A record after that offset may be older",
+            idea="records at or after a time",
+            spark="startingTimestamp",
+            is_row_of_spark=False,
+            words=Words(
+                "startingTimestamp since startingOffsetsByTimestamp",
+                "lastDuration timestamp",
+                {
+                    SPARK_READ: "give 'startingTimestamp', or 'lastDuration' for a time before "
+                    "now",
+                    "segmentlog cat": "give -o @TIME",
+                },
+            ),
+            example="2100-01-01",
+        ),
+    ]
+
+
+class EndOptions(TypedDict, total=False):
+    """Where partitions end, and which of their records are good."""
+
+    until: Annotated[
+        Time | None,
+        Declared(
+            "where each partition ends: before the offset of its first record of this time or "
+            "later. A time has the forms of {since}. A record after that offset may be older",
+            idea="records before a time",
+            spark="endingTimestamp",
+            is_row_of_spark=False,
+            words=Words(
+                "endingTimestamp until endingOffsetsByTimestamp",
+                "before",
+                {"segmentlog cat": "give -o e@TIME"},
+            ),
+            example="2100-01-01",
+        ),
+    ]
+    fail_on_data_loss: Annotated[
+        bool,
+        Declared(
+            "if a part of the range is gone or not yet written, such as the last segments of a "
+            "log, or a partition that a checkpoint names: `true` fails the read, `false` reads "
+            "the rest and logs what is left out",
+            default=True,
+            idea="lost partitions and segments",
+        ),
+    ]
+    isolation_level: Annotated[
+        IsolationLevel | str,
+        Declared(
+            "`read_committed` leaves out the records of aborted transactions, and ends at the "
+            "last stable offset",
+            IsolationLevel.READ_UNCOMMITTED,
+            idea="committed transactions only",
+            spark="kafka.isolation.level",
+        ),
+    ]
+    on_corrupt_batch: Annotated[
+        OnCorruptBatch | str,
+        Declared(
+            "at a corrupt batch: `fail` fails the read, `skip` leaves the batch out and logs its "
+            "offsets",
+            OnCorruptBatch.FAIL,
+            idea="corrupt batches",
+        ),
+    ]
+    read_up_to: Annotated[
+        ReadUpTo | str,
+        Declared(
+            "where the newest data ends: `highWatermark` is the checkpointed high watermark, or "
+            "the log end if there is no checkpoint; `logEnd` is the end of the last whole batch",
+            ReadUpTo.HIGH_WATERMARK,
+            idea="the meaning of *latest*",
+        ),
+    ]
+
+
+class BoundsOptions(SinceOptions, EndOptions, total=False):
+    """The offsets of a log that a read returns: those of `Log.bounds`."""
+
+    last: Annotated[
+        int | None,
+        Declared(
+            "instead of an offset: each partition starts this number of offsets before its end; "
+            "with {since}, at the later of the two offsets",
+            least=1,
+            idea="the last records of each partition",
+            spark="lastRecords",
+            is_row_of_spark=False,
+            words=Words(
+                "lastRecords last", "", {"segmentlog cat": "give -o -10 for the last ten"}
+            ),
+        ),
+    ]
+
+
+class FormOptions(TypedDict, total=False):
+    """How rows look."""
+
+    include_headers: Annotated[
+        bool,
+        Declared(
+            "adds the column `headers`",
+            default=False,
+            idea="headers",
+            words=Words("includeHeaders", "headers header"),
+        ),
+    ]
+    strings: Annotated[
+        bool,
+        Declared(
+            "whether `key` and `value` are strings instead of binary; {on_invalid_utf8} decides "
+            "what happens to bytes that are not UTF-8",
+            default=False,
+            idea="keys and values as text",
+        ),
+    ]
+    on_invalid_utf8: Annotated[
+        OnInvalidUtf8 | str,
+        Declared(
+            "what happens to a key or value that is read as text and is not UTF-8: `fail` fails "
+            "the read, `null` makes it null, `replace` puts U+FFFD in place of the bad bytes",
+            OnInvalidUtf8.FAIL,
+            idea="text that is not UTF-8",
+        ),
+    ]
+
+
+class LoadOptions(TypedDict, total=False):
+    """What a read takes of a machine."""
+
+    max_inflated_batch_bytes: Annotated[
+        int,
+        Declared(
+            "a compressed batch that inflates to more bytes than this counts as corrupt",
+            MAX_INFLATED_BATCH_BYTES,
+            least=1,
+            unit="bytes",
+            idea="the largest inflated batch",
+            spark_default="`256m`",
+        ),
+    ]
+    max_bytes_per_second: Annotated[
+        int | None,
+        Declared(
+            "the most bytes of `.log` files that are read in a second, so that the disk serves a "
+            "broker, too; all processes of the user on one machine that read or write the log "
+            "directory with a limit share it",
+            least=1,
+            unit="bytes",
+            idea="a limit of bytes per second",
+            spark_default="no limit",
+            example=1 << 30,
+        ),
+    ]
+    spare_page_cache: Annotated[
+        bool,
+        Declared(
+            "whether pages of files that the read brings into the page cache leave it, so that a "
+            "broker's own pages stay; has an effect on Linux, for users who may write to the "
+            "files",
+            default=False,
+            idea="an unchanged page cache",
+        ),
+    ]
+
+
+class ScanOptions(BoundsOptions, FormOptions, LoadOptions, total=False):
+    """Those of `Log.scan`."""
+
+
+class OffsetsOptions(TypedDict, total=False):
+    """Bounds of single partitions."""
+
+    starting_offsets: Annotated[
+        Mapping[tuple[str, int], int] | None,
+        Declared(
+            "where single partitions start, by (topic, partition); they alone do not start where "
+            "other options say",
+            idea="offsets to start at",
+            spark="startingOffsets",
+            is_row_of_spark=False,
+            words=Words(
+                "startingOffsets start_offset -o", "offset auto.offset.reset from_beginning"
+            ),
+            example={("orders", 0): 1},
+        ),
+    ]
+    ending_offsets: Annotated[
+        Mapping[tuple[str, int], int] | None,
+        Declared(
+            "where single partitions end, exclusive, by (topic, partition)",
+            idea="offsets to end before",
+            spark="endingOffsets",
+            is_row_of_spark=False,
+            words=Words(
+                "endingOffsets end_offset", "", {"segmentlog cat": "give -c, or -o e@TIME"}
+            ),
+            example={("orders", 0): 2},
+        ),
+    ]
+
+
+class SourceOptions(TypedDict, total=False):
+    """What the paths of a read are."""
+
+    replicas: Annotated[
+        Replicas | str,
+        Declared(
+            "if several of the directories have the same partition: `refuse` refuses the read; "
+            "`reconcile` takes the directories as those of the brokers of one cluster, and "
+            "returns the log that the cluster would serve",
+            Replicas.REFUSE,
+            idea="a partition in several directories",
+        ),
+    ]
+    include_deleted_topics: Annotated[
+        bool,
+        Declared(
+            "with {replicas} as `reconcile`: whether topics that the cluster has deleted, by its "
+            "newest metadata, and of which a broker still has logs, are read; by default they are "
+            "left out, with a warning",
+            default=False,
+            idea="topics that the cluster has deleted",
+        ),
+    ]
+    remote_storage: Annotated[
+        str | os.PathLike[str] | None,
+        Declared(
+            "the tier into which the brokers have copied segments (KIP-405): partitions begin "
+            "with their remote segments; without a log directory, the partitions of the tier are "
+            "read",
+            idea="the segments in a tier",
+            accepts="a path or a URL",
+            example="/t",
+        ),
+    ]
+    remote_storage_layout: Annotated[
+        RemoteStorageLayout | str | None,
+        Declared(
+            "the layout of the tier, `local` by default: that of Kafka's own "
+            "`LocalTieredStorage`, or that of Aiven's plugin",
+            idea="the layout of a tier",
+            spark_default="`local`",
+            example="aiven",
+        ),
+    ]
+    remote_storage_key_file: Annotated[
+        str | os.PathLike[str] | None,
+        Declared(
+            "PEM files of the private keys of an encrypted tier, which all processes that read "
+            "need",
+            idea="the keys of an encrypted tier",
+            accepts="a path, or pairs such as `key-1=/k1.pem,key-2=/k2.pem`",
+            example="/k",
+        ),
+    ]
+
+
+class DatasetOptions(OffsetsOptions, ScanOptions, SourceOptions, total=False):
+    """Those of `segmentlog.dataset` and `read`."""
+
+
+class LatestOptions(
+    OffsetsOptions, EndOptions, FormOptions, LoadOptions, SourceOptions, total=False
+):
+    """Those of `segmentlog.latest`."""
+
+
+class AuditOptions(
+    OffsetsOptions, SinceOptions, EndOptions, LoadOptions, SourceOptions, total=False
+):
+    """Those of `segmentlog.audit`."""
+
+
+#: All options of reads, by their names.
+READ_OPTIONS = declared(DatasetOptions)
+
+
+def scan_policy(given: Mapping[str, object]) -> ScanPolicy:
+    """The policy of a read with checked options: those that are fields of a `ScanPolicy`."""
+    of_policy = {name: given[name] for name in ScanPolicy._fields if name in given}
+    text = BYTES_OR_TEXT if given.get("strings") else ()
+    return ScanPolicy(**of_policy, text=text)  # type: ignore[arg-type]
