@@ -42,7 +42,7 @@ from segmentlog.maintain.start.directories import BrokerStart
 from segmentlog.maintain.start.loading import LoadingDirectory, LogStart
 from segmentlog.model import METADATA_TOPIC
 from segmentlog.reads.listed import EmptiedSegment, LostSegments
-from segmentlog.reads.log_directory import open_log_dir
+from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.metadata_log import is_of_a_broker
 from segmentlog.store.other_systems import refuse_other_systems
 from segmentlog.store.partitions import NamedPartition, list_partitions
@@ -300,8 +300,6 @@ def _topics(start: BrokerStart) -> Iterable[Mapping[str, str]]:
 def _log_faults(
     loading: LoadingDirectory, topics: Collection[str], on_log: Callable[[str], object]
 ) -> Iterator[Fault]:
-    from segmentlog.maintain.recover_directory import plan_log  # the compiled kernels load here
-
     opened = open_log_dir(loading.path)
     for each in loading.served(topics):
         on_log(str(each.topic_partition))
@@ -310,75 +308,86 @@ def _log_faults(
             yield from log.faults()
             if log.not_opened:
                 continue
-            lost_segments: Sequence[LostSegments] = ()
-            # A future replica has no such log, and a fault has a step of its own.
-            with contextlib.suppress(SegmentLogError):
-                lost_segments = opened.log(*each.topic_partition).lost_segments
-            for lost in lost_segments:
-                if isinstance(lost, EmptiedSegment):  # a start leaves its files as they are
-                    continue
-                yield FaultKind.SEGMENTS_GONE.at(
-                    each.topic_partition, each.path,
-                    f"{lost}: a starting broker removes the index, the only sign of the loss",
-                    remedy="put the segment back from another replica or a backup first",
-                    offset=lost.start_offset, end_offset=lost.end_offset,
-                )  # fmt: skip
-            promised = loading.high_watermarks.get(each.topic_partition, 0)
-            # A broker follows links that readers leave out.
-            is_empty = not log.has_segments and not any(
-                is_file(at) for at, *_ in left_out(each.path)
-            )
-            if promised > 0 and is_empty:
-                yield FaultKind.NO_SEGMENT.at(
-                    each.topic_partition, each.path,
-                    "the directory has no segment: a starting broker begins an empty log",
-                    f"all records up to the high watermark {promised}",
-                    "put the segments back from a backup or another replica before the start",
-                    offset=0, end_offset=promised,
-                )  # fmt: skip
+            yield from _gone(loading, each, log, opened)
         except (LogDirectoryError, OSError) as error:
             yield _undecided(each, error)
             continue
         if loading.is_clean:
             yield from _below_watermark(loading, each, log, log.log_end)
             yield from log.below_base(log.paths)
-            continue
-        try:
-            plan = plan_log(each.path, log.recovery_point, log.log_start, is_clean=False)
-        except (SegmentLogError, OSError) as error:
-            yield _undecided(each, error)
-            continue
-        yield FaultKind.RECOVERED.at(
-            each.topic_partition, each.path,
-            f"a starting broker reads {log.bytes_to_recover} bytes from the recovery point on",
-            n_bytes=log.bytes_to_recover,
-        )  # fmt: skip
-        if plan is not None:
-            bad = plan.segments[plan.n_reached - 1 :] if plan.n_cut_bytes else ()
-            # Segments without an index are read, too, also below the recovery point.
-            read = [*plan.segments[: plan.first], *plan.copies, *bad]
-            yield from log.below_base([each.path for each in read])
-        if plan is None or not plan.loss:
-            end = log.log_end if plan is None else plan.end_offset
-            yield from _below_watermark(loading, each, log, end)
         else:
-            committed_to = loading.high_watermarks.get(each.topic_partition, -1)
-            reason, remedy = f"a starting broker cuts the log off at offset {plan.end_offset}", (
-                "segmentlog recover does the same, and keeps the bytes"
-            )  # fmt: skip
-            if committed_to > plan.end_offset:
-                reason += f", below its high watermark {committed_to}: acknowledged records go"
-                remedy += "; another replica may have these records"
-            if plan.good_from is not None:
-                remedy = (
-                    "restore the damaged file from another replica; segmentlog recover "
-                    "--on-corrupt-batch skip keeps the good batches after the damage"
-                )
-            yield FaultKind.BAD_BATCH.at(
-                each.topic_partition, each.path, reason, plan.loss, remedy,
-                offset=plan.end_offset, end_offset=max(plan.lost_to, committed_to),
-                n_bytes=plan.n_cut_bytes,
-            )  # fmt: skip
+            yield from _recovered(loading, each, log)
+
+
+def _gone(
+    loading: LoadingDirectory, each: NamedPartition, log: LogStart, opened: LogDirectory
+) -> Iterator[Fault]:
+    """Segments that are not there, and whose last sign a start removes."""
+    lost_segments: Sequence[LostSegments] = ()
+    # A future replica has no such log, and a fault has a step of its own.
+    with contextlib.suppress(SegmentLogError):
+        lost_segments = opened.log(*each.topic_partition).lost_segments
+    for lost in lost_segments:
+        if isinstance(lost, EmptiedSegment):  # a start leaves its files as they are
+            continue
+        yield FaultKind.SEGMENTS_GONE.at(
+            each.topic_partition, each.path,
+            f"{lost}: a starting broker removes the index, the only sign of the loss",
+            remedy="put the segment back from another replica or a backup first",
+            offset=lost.start_offset, end_offset=lost.end_offset,
+        )  # fmt: skip
+    promised = loading.high_watermarks.get(each.topic_partition, 0)
+    # A broker follows links that readers leave out.
+    is_empty = not log.has_segments and not any(is_file(at) for at, *_ in left_out(each.path))
+    if promised > 0 and is_empty:
+        yield FaultKind.NO_SEGMENT.at(
+            each.topic_partition, each.path,
+            "the directory has no segment: a starting broker begins an empty log",
+            f"all records up to the high watermark {promised}",
+            "put the segments back from a backup or another replica before the start",
+            offset=0, end_offset=promised,
+        )  # fmt: skip
+
+
+def _recovered(loading: LoadingDirectory, each: NamedPartition, log: LogStart) -> Iterator[Fault]:
+    """The recovery of a log without a clean stop: what is read, and what is cut off."""
+    from segmentlog.maintain.recover_directory import plan_log  # the compiled kernels load here
+
+    try:
+        plan = plan_log(each.path, log.recovery_point, log.log_start, is_clean=False)
+    except (SegmentLogError, OSError) as error:
+        yield _undecided(each, error)
+        return
+    yield FaultKind.RECOVERED.at(
+        each.topic_partition, each.path,
+        f"a starting broker reads {log.bytes_to_recover} bytes from the recovery point on",
+        n_bytes=log.bytes_to_recover,
+    )  # fmt: skip
+    if plan is not None:
+        bad = plan.segments[plan.n_reached - 1 :] if plan.n_cut_bytes else ()
+        # Segments without an index are read, too, also below the recovery point.
+        read = [*plan.segments[: plan.first], *plan.copies, *bad]
+        yield from log.below_base([each.path for each in read])
+    if plan is None or not plan.loss:
+        end = log.log_end if plan is None else plan.end_offset
+        yield from _below_watermark(loading, each, log, end)
+        return
+    committed_to = loading.high_watermarks.get(each.topic_partition, -1)
+    reason = f"a starting broker cuts the log off at offset {plan.end_offset}"
+    remedy = "segmentlog recover does the same, and keeps the bytes"
+    if committed_to > plan.end_offset:
+        reason += f", below its high watermark {committed_to}: acknowledged records go"
+        remedy += "; another replica may have these records"
+    if plan.good_from is not None:
+        remedy = (
+            "restore the damaged file from another replica; segmentlog recover "
+            "--on-corrupt-batch skip keeps the good batches after the damage"
+        )
+    yield FaultKind.BAD_BATCH.at(
+        each.topic_partition, each.path, reason, plan.loss, remedy,
+        offset=plan.end_offset, end_offset=max(plan.lost_to, committed_to),
+        n_bytes=plan.n_cut_bytes,
+    )  # fmt: skip
 
 
 def _below_watermark(
