@@ -7,6 +7,7 @@ import pytest
 
 import segmentlog
 from segmentlog.cluster.directory_settings import read_partition_counts
+from segmentlog.reads.cluster_image import ClusterMetadata
 from segmentlog.tools.topics import summarize
 
 pytestmark = pytest.mark.interop
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.interop
 def test_partitions_are_those_of_the_cluster(filled: tuple, tmp_path: Path) -> None:
     """A partition that is not in the directory is known from the metadata."""
     directory = segmentlog.open_log_dir(filled[0].log_dir)
-    counts = read_partition_counts(str(filled[0].log_dir / "__cluster_metadata-0"))
+    counts = read_partition_counts(ClusterMetadata([str(filled[0].log_dir)]))
     found = {each.topic: each for each in summarize(directory, internal=True)}
 
     assert {name: len(each) for name, each in directory.topics(internal=True).items()} == counts

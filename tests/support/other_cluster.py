@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,11 @@ from segmentlog.cluster import placement
 from segmentlog.cluster.directory_settings import DirectorySettings
 from segmentlog.reads.cluster_image import Image
 from segmentlog.store.durable import make_directory, sync_directory, write_new_file
+
+
+def image_here(image: Image) -> Any:
+    """Metadata of which no log is read."""
+    return SimpleNamespace(path="metadata", tables=lambda *_: image.tables)
 
 
 def format_brokers(*directories: Path) -> None:
@@ -37,9 +43,7 @@ def restore_to(
                 "replicas": [*replicas], "directories": None, "leader_epoch": 3,
             }  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(placement, "newest_metadata", max)
-        patch.setattr(placement, "read_metadata", lambda *_: ())
-        patch.setattr(placement, "fold", lambda _: image)
+        patch.setattr(placement, "ClusterMetadata", lambda _: image_here(image))
         known = DirectorySettings({"retention.ms": "-1"})
         patch.setattr(DirectorySettings, "read", lambda *_, **__: known)
         return segmentlog.restore(source, **{"to": to, "topics": [*topics], **options})

@@ -50,9 +50,9 @@ from segmentlog.format.topic_config import (
 from segmentlog.log.checkpoint import read_meta_properties, read_properties
 from segmentlog.model import INTERNAL_TOPICS, LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.reads.choose import partitions_of
-from segmentlog.reads.cluster_image import BROKER, RECORDS, TOPIC, Image, Row
+from segmentlog.reads.cluster_image import BROKER, TOPIC, ClusterMetadata, Row
 from segmentlog.reads.log_directory import open_log_dir
-from segmentlog.reads.metadata_log import is_of_a_broker, metadata_path, read_metadata
+from segmentlog.reads.metadata_log import is_of_a_broker, metadata_path
 from segmentlog.store.durable import make_directory, sync_ancestors
 from segmentlog.store.partitions import refuse_partition
 from segmentlog.store.paths import local_path
@@ -82,9 +82,9 @@ class ClusterSettings:
     metadata_level: int | None = None  # level of ``metadata.version``, or None if it is not known
 
 
-def read_cluster_settings(path: str) -> ClusterSettings:
-    """The settings in a metadata log."""
-    tables = _tables(path, "configs", "features")
+def read_cluster_settings(directory: str) -> ClusterSettings:
+    """The settings in the cluster's metadata in a log directory."""
+    tables = _tables(ClusterMetadata([directory]), "topics", "configs", "features")
     settings = ClusterSettings({row["topic"]: {} for row in tables["topics"].values()})
     if "metadata.version" in tables["features"]:
         settings.metadata_level = tables["features"]["metadata.version"]["feature_level"]
@@ -98,28 +98,23 @@ def read_cluster_settings(path: str) -> ClusterSettings:
     return settings
 
 
-def read_partition_counts(path: str) -> dict[str, int]:
-    """The numbers of partitions of topics in a metadata log, by topic."""
-    tables = _tables(path, "partitions")
+def read_partition_counts(metadata: ClusterMetadata) -> dict[str, int]:
+    """The numbers of partitions of topics in the metadata of a cluster, by topic."""
+    tables = _tables(metadata, "topics", "partitions")
     counts = Counter(topic_id for topic_id, _ in tables["partitions"])
     return {row["topic"]: counts[topic_id] for topic_id, row in tables["topics"].items()}
 
 
-def read_partition_ids(path: str) -> set[tuple[str, int]]:
-    """Topic ids, as Kafka prints them, and numbers of all partitions in a metadata log."""
-    keys = _tables(path, "partitions")["partitions"]
+def read_partition_ids(metadata: ClusterMetadata) -> set[tuple[str, int]]:
+    """Topic ids, as Kafka prints them, and numbers of all partitions in the metadata."""
+    keys = _tables(metadata, "partitions")["partitions"]
     return {(uuid_text(topic_id), number) for topic_id, number in keys}
 
 
-def _tables(path: str, *tables: str) -> Mapping[str, Mapping[Any, Row]]:
-    wanted, image = [each for name in tables for each in RECORDS[name]], Image()
-
-    def read() -> None:
-        for record in read_metadata(path, wanted):
-            image.apply(record)
-
+def _tables(metadata: ClusterMetadata, *names: str) -> Mapping[str, Mapping[Any, Row]]:
+    path = metadata.path or ""
     try:
-        newer = notes_of(read)
+        newer = notes_of(lambda: metadata.tables(*names))
     except MalformedRecordError as error:
         reason = f"its record at offset {error.offset} cannot be read: {error.reason}"
         raise LogDirectoryError(path, f"{reason}; {_REMEDY}") from error
@@ -129,7 +124,7 @@ def _tables(path: str, *tables: str) -> Mapping[str, Mapping[Any, Row]]:
         if each.endswith(LEFT):  # records are removed by these settings
             raise LogDirectoryError(path, f"{each}, is newer than Kafka {KNOWN_KAFKA}; {_REMEDY}")
         note(each)
-    return image.tables
+    return metadata.tables(*names)
 
 
 _HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
@@ -320,8 +315,8 @@ class DirectorySettings:
         was given.  `topics`: to which `given` applies: one or several; all but brokers' own if
         empty.  `purge`: whether ``file.delete.delay.ms`` is 0 for these topics, or for all.
         `needs`: settings without which the caller cannot do; if all of them are given, metadata
-        that cannot be read is named by a warning, and not an error.  `cluster_at`: reads a
-        metadata log; who asks for several directories of one node keeps what was read.
+        that cannot be read is named by a warning, and not an error.  `cluster_at`: reads those
+        in a log directory's metadata; who asks for several directories keeps what was read.
         """
         TopicConfig.parse(given or {})
         topics = [topics] if isinstance(topics, str) and topics else topics
@@ -343,10 +338,10 @@ class DirectorySettings:
                     file = effect.altered(file) if isinstance(effect, AlterSettings) else file
             return settings(file=file)
         place = directory if metadata is None else local_path(metadata)
-        path, cluster = metadata_path(place), None
-        if path is not None:
+        cluster = None
+        if metadata_path(place) is not None:
             with _may_lack(needs, given):
-                cluster = (cluster_at or read_cluster_settings)(path)
+                cluster = (cluster_at or read_cluster_settings)(place)
         elif metadata is not None:
             raise LogDirectoryError(place, "holds no __cluster_metadata-0")
         elif not is_optional and "cleanup.policy" not in (given or {}):

@@ -34,8 +34,7 @@ from segmentlog.format.messages.reader import uuid_text
 from segmentlog.format.names import partition_path
 from segmentlog.log.checkpoint import known_topic_id, read_meta_properties
 from segmentlog.model import TopicPartition
-from segmentlog.reads.cluster_image import RECORDS, TOPIC, fold
-from segmentlog.reads.metadata_log import newest_metadata, read_metadata
+from segmentlog.reads.cluster_image import TOPIC, ClusterMetadata
 from segmentlog.store.partitions import refuse_partition
 from segmentlog.store.readable import exists
 
@@ -212,15 +211,14 @@ class TargetCluster:
         self.directories = directories
         for each in directories:
             refuse_partition(each)
-        found = newest_metadata(holders)
-        if found is None:
+        metadata = ClusterMetadata(holders)
+        if metadata.path is None:
             reason = (
                 "has no metadata of a cluster (__cluster_metadata-0): name a log directory of "
                 "this cluster that has it (target_metadata)"
             )
             raise LogDirectoryError(holders[0], reason)
-        names = {each for table in ("partitions", "configs", "brokers") for each in RECORDS[table]}
-        tables = fold(read_metadata(found, names)).tables
+        tables = metadata.tables("partitions", "configs", "brokers")
         self.partitions: dict[TopicPartition, Mapping[str, Any]] = {
             TopicPartition(each["topic"], each["partition"]): each
             for each in tables["partitions"].values()

@@ -16,10 +16,10 @@ from segmentlog.format.kernels import layout
 from segmentlog.format.messages.reader import uuid_text
 from segmentlog.log.checkpoint import known_topic_id, read_meta_properties
 from segmentlog.model import LARGEST_LONG, OnCorruptBatch, ReadUpTo, ScanPolicy, TopicPartition
-from segmentlog.reads.cluster_image import RECORDS, fold
+from segmentlog.reads.cluster_image import RECORDS, ClusterMetadata
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory
-from segmentlog.reads.metadata_log import metadata_path, newest_metadata, read_metadata
+from segmentlog.reads.metadata_log import metadata_path, read_metadata
 from segmentlog.reads.snapshot import without_collector
 from segmentlog.store.paths import opened_path
 from segmentlog.store.readable import survey
@@ -125,6 +125,7 @@ class ReplicatedDirectory(LogDirectory):
         super().__init__(paths)
         self.include_deleted_topics = include_deleted_topics
         self._deleted = set[str]()
+        self._metadata = ClusterMetadata(self.paths)
         if not include_deleted_topics:
             self._leave_out_deleted(told)
 
@@ -133,7 +134,7 @@ class ReplicatedDirectory(LogDirectory):
 
         A broker that was down when its topic was deleted still has the copies, until it starts.
         """
-        metadata = newest_metadata(self.paths)
+        metadata = self._metadata.path
         if metadata is None or self._registrations is _UNREADABLE:
             return
         current = {*self._topic_ids.values()}
@@ -176,11 +177,8 @@ class ReplicatedDirectory(LogDirectory):
     @cached_property
     def _registrations(self) -> Mapping[object, Mapping[str, Any]]:
         """Partitions by printed topic id and number, in the newest metadata of the cluster."""
-        path = newest_metadata(self.paths)
-        if path is None:
-            return {}
         try:
-            image = fold(read_metadata(path, RECORDS["partitions"]))
+            partitions = self._metadata.tables("partitions")["partitions"]
         except LogDirectoryError as error:
             remedy = "put the copy of another controller or broker in its place"
             if not self._copies:  # nothing has to be chosen
@@ -196,7 +194,7 @@ class ReplicatedDirectory(LogDirectory):
                 "topic_id": uuid_text(topic_id),
                 "directories": [uuid_text(each) for each in row["directories"] or ()],
             }
-            for (topic_id, partition), row in image.tables["partitions"].items()
+            for (topic_id, partition), row in partitions.items()
         }
 
     @cached_property

@@ -32,10 +32,9 @@ from segmentlog.model import (
     ReadUpTo,
     TopicPartition,
 )
-from segmentlog.reads.cluster_image import RECORDS, Row, fold
+from segmentlog.reads.cluster_image import ClusterMetadata, Row
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory
-from segmentlog.reads.metadata_log import newest_metadata, read_metadata
 from segmentlog.store.system_errors import Failures
 from segmentlog.tiered.metadata import REMOTE_LOG_METADATA
 
@@ -107,6 +106,7 @@ class Source:
         self.directory = directory
         self.on_corrupt_batch = on_corrupt_batch
         self.failures = failures
+        self.metadata = ClusterMetadata(directory.paths)
 
     def of_logs(self, topic: str, read: Callable[[Log], Iterable[_Rows]]) -> Iterator[_Rows]:
         """The results of `read` for the logs of a topic that it can read to the end.
@@ -134,8 +134,8 @@ class Source:
         if topic not in INTERNAL_TOPICS or self.directory.where_renamed(topic):
             return False
         try:
-            known = metadata_rows(self.directory, "topics")
-            is_there = bool(known) or metadata_level(self.directory) is not None
+            known = self.metadata.tables("topics")["topics"]
+            is_there = bool(known) or self.metadata.level is not None
         except (SegmentLogError, OSError):
             return False  # no metadata, or none that can be read
         return is_there and topic not in {row["topic"] for row in known.values()}
@@ -158,7 +158,7 @@ class Source:
     def topic_names(self) -> Mapping[uuid.UUID, str]:
         """Names of topics by their ids; empty without metadata that can be read."""
         with self.failures.of(METADATA_PARTITION):
-            topics = metadata_rows(self.directory, "topics")
+            topics = self.metadata.tables("topics")["topics"]
             return {key: row["topic"] for key, row in topics.items()}
         return {}
 
@@ -167,7 +167,7 @@ class Source:
         """Whether the cluster is older than Kafka 4.1; without metadata, it is not."""
         level = None
         with self.failures.of(METADATA_PARTITION):
-            level = metadata_level(self.directory)
+            level = self.metadata.level
         return level is not None and level < _FIRST_LEVEL_OF_4_1
 
     def end_of(self, log: Log) -> ReadUpTo:
@@ -295,18 +295,6 @@ class Source:
                 continue
             for row in made:
                 yield row | origin
-
-
-def metadata_rows(directory: LogDirectory, table: str) -> Mapping[Any, Row]:
-    """The last rows of a table of the cluster's metadata, by key; empty without metadata."""
-    path = newest_metadata(directory.paths)
-    return {} if path is None else fold(read_metadata(path, RECORDS[table])).tables[table]
-
-
-def metadata_level(directory: LogDirectory) -> int | None:
-    """The level of ``metadata.version``, or None if no metadata here has it."""
-    row = metadata_rows(directory, "features").get("metadata.version")
-    return None if row is None else int(row["feature_level"])
 
 
 def _plain(batch: pa.RecordBatch) -> Iterator[PlainRecord]:

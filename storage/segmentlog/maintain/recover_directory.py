@@ -60,7 +60,7 @@ from segmentlog.maintain.salvage import Salvage, plan_salvages, salvage
 from segmentlog.maintain.start.directories import BrokerStart
 from segmentlog.maintain.start.loading import name_faults
 from segmentlog.model import METADATA_TOPIC, TopicPartition
-from segmentlog.reads.cluster_image import topic_ids_by_name
+from segmentlog.reads.cluster_image import ClusterMetadata
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.reads.metadata_log import metadata_path
 from segmentlog.store.durable import create_file, do_together, remove_file, sync_directory
@@ -197,8 +197,7 @@ class DirectoryRecovery:
     @cached_property
     def _topic_ids(self) -> Mapping[str, str]:
         """Topic ids by name, from the cluster's metadata; none without it."""
-        path = metadata_path(self._metadata or self._directory)
-        return {} if path is None else topic_ids_by_name(path)
+        return ClusterMetadata([self._metadata or self._directory]).topic_ids
 
     def _topic_id(self, log: "_OneLog") -> Iterator[Mend]:
         """Write the topic id of a log whose ``partition.metadata`` is damaged or missing."""

@@ -11,12 +11,13 @@ Rules: ``MetadataDelta`` and its parts, ``PartitionRegistration.merge``, ``Broke
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from segmentlog.format.messages.reader import UNKNOWN_TAGS, uuid_text
 from segmentlog.format.newer import NEWEST_LEVELS, note
 from segmentlog.masking import is_sensitive
-from segmentlog.reads.metadata_log import MetadataRecord, read_metadata
+from segmentlog.reads.metadata_log import MetadataRecord, newest_metadata, read_metadata
 
 Row = dict[str, Any]
 
@@ -264,12 +265,6 @@ def fold(records: Iterable[MetadataRecord]) -> Image:
     return image
 
 
-def topic_ids_by_name(path: str) -> dict[str, str]:
-    """The id of each topic, as Kafka prints it, by the metadata log in a directory."""
-    topics = fold(read_metadata(path, RECORDS["topics"])).tables["topics"]
-    return {row["topic"]: uuid_text(topic_id) for topic_id, row in topics.items()}
-
-
 def _word(words: Mapping[int, str], number: int) -> str:
     return words.get(number, f"UNKNOWN({number})")
 
@@ -318,3 +313,43 @@ RECORDS: dict[str, tuple[str, ...]] = {
     "acls": ("AccessControlEntryRecord", "RemoveAccessControlEntryRecord"),
     "scram_users": ("UserScramCredentialRecord", "RemoveUserScramCredentialRecord"),
 }  # fmt: skip
+
+
+class ClusterMetadata:
+    """The metadata of a cluster at one moment, by its newest copy in some log directories.
+
+    A table is folded when it is first asked for, and then kept.
+    """
+
+    def __init__(self, directories: Iterable[str]) -> None:
+        self._directories = tuple(directories)
+        self._tables: dict[str, Mapping[Any, Row]] = {}
+
+    @cached_property
+    def path(self) -> str | None:
+        """Of the newest copy, ``__cluster_metadata-0``; None if there is none."""
+        return newest_metadata(self._directories)
+
+    def tables(self, *names: str) -> Mapping[str, Mapping[Any, Row]]:
+        """Tables by name, with their last rows by key; empty without a copy.
+
+        Raises the errors of `read_metadata`.
+        """
+        lacking = [each for each in names if each not in self._tables]
+        if lacking and self.path is not None:
+            wanted = {each for name in lacking for each in RECORDS[name]}
+            folded = fold(read_metadata(self.path, wanted)).tables
+            self._tables |= {name: folded[name] for name in lacking}
+        return {name: self._tables.get(name, {}) for name in names}
+
+    @property
+    def topic_ids(self) -> Mapping[str, str]:
+        """The id of each topic, as Kafka prints it, by name."""
+        topics = self.tables("topics")["topics"]
+        return {row["topic"]: uuid_text(topic_id) for topic_id, row in topics.items()}
+
+    @property
+    def level(self) -> int | None:
+        """The level of ``metadata.version``, or None if no copy has it."""
+        row = self.tables("features")["features"].get("metadata.version")
+        return None if row is None else int(row["feature_level"])

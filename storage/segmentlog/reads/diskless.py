@@ -7,6 +7,7 @@ metadata.
 """
 
 import logging
+import os
 import time
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -16,8 +17,8 @@ from segmentlog.errors import LogDirectoryError, SegmentLogError
 from segmentlog.format.messages.reader import UNKNOWN_TAGS
 from segmentlog.model import TopicPartition
 from segmentlog.reads.choose import Told, news
-from segmentlog.reads.cluster_image import RECORDS, fold
-from segmentlog.reads.metadata_log import metadata_path, read_metadata
+from segmentlog.reads.cluster_image import ClusterMetadata
+from segmentlog.reads.metadata_log import metadata_path
 from segmentlog.store.readable import is_url, list_names, open_file, status_of
 
 if TYPE_CHECKING:
@@ -93,8 +94,7 @@ def elsewhere(seal: int | None, log_end_offset: int) -> str:
 def _in(path: str, _minute: int, names: tuple[str, ...]) -> Mapping[TopicPartition, int | None]:
     if not any(_has_trace(f"{path}/{name}") for name in names):
         return {}
-    wanted = {*RECORDS["partitions"], *RECORDS["configs"]}
-    tables = fold(read_metadata(path, wanted)).tables
+    tables = ClusterMetadata([os.path.dirname(path)]).tables("partitions", "configs")
     diskless = {
         row["resource_name"]
         for row in tables["configs"].values()

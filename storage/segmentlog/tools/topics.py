@@ -24,9 +24,9 @@ from segmentlog.errors import CorruptCheckpointError, SegmentLogError
 from segmentlog.log.segment import OpenSegment
 from segmentlog.model import INTERNAL_TOPICS, LARGEST_LONG, TopicPartition
 from segmentlog.reads.choose import missing_of, partitions_of
+from segmentlog.reads.cluster_image import ClusterMetadata
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
-from segmentlog.reads.metadata_log import newest_metadata
 from segmentlog.store.system_errors import in_words
 from segmentlog.tools import arguments
 from segmentlog.tools.failures import WITHOUT_LOG_START, damaged_end
@@ -192,8 +192,7 @@ def summarize(
 def _partition_counts(directory: LogDirectory) -> Mapping[str, int]:
     """The numbers of partitions by the metadata of the cluster, if it is in a directory."""
     try:
-        found = newest_metadata(directory.paths)
-        return {} if found is None else read_partition_counts(found)
+        return read_partition_counts(ClusterMetadata(directory.paths))
     except (SegmentLogError, OSError) as error:  # the other sources are left
         logger.warning("the number of partitions is not known: %s", error)
         return {}

@@ -20,7 +20,8 @@ from segmentlog.errors import (
 )
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.model import TopicPartition
-from segmentlog.reads.metadata_log import is_of_a_broker, metadata_path
+from segmentlog.reads.cluster_image import ClusterMetadata
+from segmentlog.reads.metadata_log import is_of_a_broker
 from segmentlog.store.beside_broker import pace_of
 from segmentlog.store.paths import is_bucket
 from segmentlog.store.system_errors import storage_errors
@@ -200,7 +201,6 @@ class DirectoryJob(WriteJob):
             if auto_create_topics:
                 complete_topics(directory, topic)
             keeps_partitions = config.use_offsets and not request.overwrite
-            metadata = None if keeps_partitions else metadata_path(directory)
             topics = JobTopics.found(
                 directory,
                 topic,
@@ -208,7 +208,9 @@ class DirectoryJob(WriteJob):
                 auto_create_topics=auto_create_topics,
                 keeps_partitions=keeps_partitions,
                 is_named=config.use_offsets,
-                in_cluster={} if metadata is None else read_partition_counts(metadata),
+                in_cluster={}
+                if keeps_partitions
+                else read_partition_counts(ClusterMetadata([directory])),
             )
             # Before the lock goes: the sweep of another job removes staged files without a mark.
             JobFiles(directory, token).make_mark()

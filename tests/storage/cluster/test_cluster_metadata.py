@@ -1,5 +1,6 @@
 """Metadata logs that the tests build: transactions, damage, gaps, later versions."""
 
+import os
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,10 +10,12 @@ import pytest
 
 import segmentlog
 from segmentlog.cluster.directory_settings import (
+    ClusterSettings,
     read_cluster_settings,
     read_partition_counts,
 )
 from segmentlog.errors import CorruptLogError, LogDirectoryError
+from segmentlog.reads.cluster_image import ClusterMetadata
 from segmentlog.reads.metadata_log import metadata_path
 from segmentlog.testing.reference import Record, encode_batch
 
@@ -55,6 +58,11 @@ def written(directory: Path, values: Sequence[bytes]) -> str:
     return str((directory / "m-0").rename(directory / "__cluster_metadata-0"))
 
 
+def settings_in(path: str | Path) -> ClusterSettings:
+    """The settings in a metadata log."""
+    return read_cluster_settings(os.path.dirname(path))
+
+
 def test_the_last_record_counts(tmp_path: Path) -> None:
     """The removal of a topic removes its settings. A new topic of that name has none."""
     path = written(
@@ -68,7 +76,7 @@ def test_the_last_record_counts(tmp_path: Path) -> None:
             config(2, "c", "retention.ms", "8"), removal(3), topic("c", 4), removal(9),
         ],
     )  # fmt: skip
-    found = read_cluster_settings(path)
+    found = settings_in(path)
 
     assert {"a": {"retention.ms": "3"}, "b": {"retention.ms": "2"}, "c": {}} == found.topics
     assert {"": {"log.retention.ms": "5"}, "7": {"log.retention.ms": "6"}} == found.brokers
@@ -92,7 +100,9 @@ def test_partitions_are_counted(tmp_path: Path) -> None:
         ],
     )  # fmt: skip
 
-    assert {"a": 2, "b": 1, "empty": 0} == read_partition_counts(path)
+    assert {"a": 2, "b": 1, "empty": 0} == read_partition_counts(
+        ClusterMetadata([os.path.dirname(path)])
+    )
 
 
 @pytest.mark.parametrize(("ending", "expected"), [(END, "2"), (ABORT, "1"), (b"", "1")])
@@ -106,7 +116,7 @@ def test_transactions(tmp_path: Path, ending: bytes, expected: str) -> None:
     path = written(
         tmp_path, [*values, ending, config(2, "b", "segment.ms", "9")] if ending else values
     )
-    found = read_cluster_settings(path).topics
+    found = settings_in(path).topics
 
     assert {"retention.ms": expected} == found["a"]
     assert ({"segment.ms": "9"} if ending else None) == found.get("b")
@@ -127,9 +137,7 @@ def test_a_snapshot_has_what_came_before(tmp_path: Path) -> None:
     (path / f"{4:020d}-{1:010d}.checkpoint.part").write_bytes(b"half")
     (path / f"{4:020d}-{1:010d}.checkpoint.deleted").write_bytes(b"old")
 
-    assert {"a": {"retention.ms": "1"}, "b": {"retention.ms": "2"}} == read_cluster_settings(
-        str(path)
-    ).topics
+    assert {"a": {"retention.ms": "1"}, "b": {"retention.ms": "2"}} == settings_in(path).topics
 
 
 @pytest.mark.parametrize(
@@ -147,7 +155,7 @@ def test_unreadable_metadata_is_named(tmp_path: Path, value: bytes, reason: str)
     """
     path = written(tmp_path, [topic("a", 1), value])
     with pytest.raises(LogDirectoryError, match=reason):
-        read_cluster_settings(path)
+        settings_in(path)
     with pytest.raises(LogDirectoryError, match=r"also give cleanup\.policy, retention\.ms, ret"):
         segmentlog.retain(tmp_path, kafka_defaults=True)
 
@@ -163,9 +171,9 @@ def test_a_gap_and_damage(tmp_path: Path) -> None:
     several[70] ^= 1
     log.write_bytes(several)
     with pytest.raises((CorruptLogError, LogDirectoryError), match=r"damaged|does not match"):
-        read_cluster_settings(str(path))
+        settings_in(path)
     log.write_bytes(data)
     for name in path.glob(f"{0:020d}.*"):
         name.rename(path / name.name.replace(f"{0:020d}", f"{7:020d}"))
     with pytest.raises(LogDirectoryError, match="begins at offset 7, and no whole snapshot"):
-        read_cluster_settings(str(path))
+        settings_in(path)

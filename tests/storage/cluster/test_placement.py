@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from other_cluster import image_here
 
 import segmentlog
 from segmentlog import LogDirectoryError
@@ -67,9 +68,7 @@ def formatted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Formatted:
             }  # fmt: skip
             image.tables["partitions"][TOPIC, i] = row
         image.tables["brokers"][1] = {"broker_id": 1, "log_dirs": DISKS[:2]}
-        monkeypatch.setattr(placement, "newest_metadata", max)
-        monkeypatch.setattr(placement, "read_metadata", lambda *_: ())
-        monkeypatch.setattr(placement, "fold", lambda _: image)
+        monkeypatch.setattr(placement, "ClusterMetadata", lambda _: image_here(image))
         path = tmp_path / "to"
         path.mkdir()
         (path / "meta.properties").write_text(properties(node, disk))

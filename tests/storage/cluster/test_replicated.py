@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from broker_copies import IDS, T0, broker, killed_in_sequence
 from coordinator_logs import Coordinator, framed
+from other_cluster import image_here
 
 import segmentlog
 from segmentlog import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
@@ -41,9 +42,7 @@ def have_metadata(monkeypatch: pytest.MonkeyPatch, row: dict[str, Any]) -> None:
     image = Image()
     found = row | {"topic_id": topic_id, "directories": None}
     image.tables["partitions"][(topic_id, row["partition"])] = found
-    monkeypatch.setattr(replicated, "newest_metadata", min)
-    monkeypatch.setattr(replicated, "read_metadata", lambda *_: ())
-    monkeypatch.setattr(replicated, "fold", lambda _: image)
+    monkeypatch.setattr(replicated, "ClusterMetadata", lambda _: image_here(image))
 
 
 @pytest.fixture

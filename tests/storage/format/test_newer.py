@@ -214,9 +214,9 @@ def test_settings_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:
     setting = metadata(4, resource_type=2, resource_name="a", name="retention.ms", value="5")
     unknown = (None, b"\1\x63\0new")
     Coordinator().add(later(setting, 1, STRING), unknown).write(tmp_path / "new", 0, METADATA)
-    found = read_cluster_settings(str(tmp_path / "new" / f"{METADATA}-0"))
+    found = read_cluster_settings(str(tmp_path / "new"))
     assert {"a": {"retention.ms": "5"}} == found.topics
     left = (None, b"\1\4\x09no setting")
     Coordinator().add(left).write(tmp_path / "left", 0, METADATA)
     with pytest.raises(segmentlog.LogDirectoryError, match="version 9, left as bytes, is newer"):
-        read_cluster_settings(str(tmp_path / "left" / f"{METADATA}-0"))
+        read_cluster_settings(str(tmp_path / "left"))

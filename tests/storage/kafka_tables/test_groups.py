@@ -9,7 +9,7 @@ import pytest
 from coordinator_logs import Coordinator, commit_key, commit_value, message, text
 
 import segmentlog
-from segmentlog.kafka_tables import source
+from segmentlog.reads.cluster_image import ClusterMetadata
 
 TOPIC = "__consumer_offsets"
 CLASSIC, CONSUMER, SHARE, STREAMS, TOPOLOGY = 2, 3, 11, 17, 23
@@ -192,13 +192,13 @@ def test_a_cluster_that_has_never_made_the_topic_has_no_rows(
     )
     with pytest.raises(segmentlog.LogDirectoryError, match=f"holds no partition of {of_brokers}"):
         segmentlog.table(tmp_path / "copy", name)
-    rows = source.metadata_rows
+    tables = ClusterMetadata.tables
 
-    def without(directory: Any, table: str) -> Any:
-        found = rows(directory, table)
-        return {key: row for key, row in found.items() if row.get("topic") != of_brokers}
+    def without(self: ClusterMetadata, name: str) -> Any:
+        rows = tables(self, name)[name]
+        return {name: {key: row for key, row in rows.items() if row.get("topic") != of_brokers}}
 
-    monkeypatch.setattr(source, "metadata_rows", without)
+    monkeypatch.setattr(ClusterMetadata, "tables", without)
     assert segmentlog.table(tmp_path / "copy", name).num_rows == 0
 
 

@@ -9,7 +9,7 @@ import pytest
 from coordinator_logs import Coordinator, message
 
 import segmentlog
-from segmentlog.kafka_tables import source
+from segmentlog.reads.cluster_image import ClusterMetadata
 
 TOPIC = "__share_group_state"
 KEY = {"group_id": "g", "topic_id": uuid.UUID(int=5), "partition": 3}
@@ -67,7 +67,7 @@ def test_the_bytes_of_kafka_4_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     key, _ = state(0, [])
     value = struct.pack(">hHiiq", 0, 7, 4, 6, 50) + b"\2" + struct.pack(">qqbh", 50, 59, 2, 1)
     directory = Coordinator().add((key, value + b"\0\0")).write(tmp_path, 0, TOPIC)
-    monkeypatch.setattr(source, "metadata_level", lambda _: 25)
+    monkeypatch.setattr(ClusterMetadata, "level", 25)
     (row,) = segmentlog.table(directory, "share_state").to_pylist()
 
     assert [(50, 59, "ACKNOWLEDGED", 1)] == shown(row)
@@ -76,7 +76,7 @@ def test_the_bytes_of_kafka_4_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         for each in ("snapshot_epoch", "state_epoch", "leader_epoch", "start_offset",
                      "write_timestamp")
     )  # fmt: skip
-    monkeypatch.setattr(source, "metadata_level", lambda _: 26)
+    monkeypatch.setattr(ClusterMetadata, "level", 26)
     with pytest.raises(segmentlog.MalformedRecordError):
         segmentlog.table(directory, "share_state")
 
@@ -87,18 +87,18 @@ def test_a_share_group_of_kafka_4_0(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     partitions = struct.pack(">hh", 9, 1) + b"g"
     records = [(group, struct.pack(">hib", 0, 5, 0)), (partitions, b"\0\0\1\0")]
     directory = Coordinator().add(*records).write(tmp_path)
-    monkeypatch.setattr(source, "metadata_level", lambda _: 25)
+    monkeypatch.setattr(ClusterMetadata, "level", 25)
     for history in (False, True):
         (row,) = segmentlog.table(directory, "groups", history=history).to_pylist()
         assert ("g", "share", 5) == (row["group"], row["kind"], row["epoch"])
     assert segmentlog.table(directory, "group_members").num_rows == 0
     assert segmentlog.table(directory, "unknown_records").num_rows == 0
-    monkeypatch.setattr(source, "metadata_level", lambda _: None)
+    monkeypatch.setattr(ClusterMetadata, "level", None)
     with pytest.raises(segmentlog.MalformedRecordError):
         segmentlog.table(directory, "groups")
 
     asked: list[object] = []
-    monkeypatch.setattr(source, "metadata_level", asked.append)
+    monkeypatch.setattr(ClusterMetadata, "level", property(asked.append))
     empty = message("__consumer_offsets", 2, {"group": "c"}, {"protocol_type": ""})
     other = Coordinator().add(empty).write(tmp_path / "classic")
     assert segmentlog.table(other, "groups").num_rows == 1

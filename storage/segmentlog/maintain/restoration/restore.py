@@ -55,8 +55,8 @@ from segmentlog.model import (
     TopicPartition,
 )
 from segmentlog.reads.choose import missing_of, only_in_a_tier, partitions_of
+from segmentlog.reads.cluster_image import ClusterMetadata
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
-from segmentlog.reads.metadata_log import newest_metadata
 from segmentlog.store.durable import OutputFile
 from segmentlog.store.paths import identity_of, local_path, refuse_overlap
 from segmentlog.store.system_errors import Failures, OnFailure, in_words, storage_errors
@@ -199,9 +199,8 @@ def _counts(
     known = [each.topic_partition for each in missing_of(source, topics)]
     for topic, partition in (*chosen, *known):
         counts[topic] = max(counts.get(topic, 0), partition + 1)
-    path = newest_metadata(source.paths)
     try:
-        registered = {} if path is None else read_partition_counts(path)
+        registered = read_partition_counts(ClusterMetadata(source.paths))
     except (SegmentLogError, OSError) as error:
         logger.warning("partitions that no source has are not known: %s", in_words(error))
         registered = {}

@@ -47,9 +47,9 @@ from segmentlog.maintain.verification.verify_log import (
     unreadable_records,
 )
 from segmentlog.model import LARGEST_LONG, TopicPartition
+from segmentlog.reads.cluster_image import ClusterMetadata
 from segmentlog.reads.listed import ListedSegments
 from segmentlog.reads.log import Log
-from segmentlog.reads.metadata_log import newest_metadata
 from segmentlog.store.partitions import list_partitions
 from segmentlog.store.readable import FileType, ReadableFile, bytes_of, is_directory, open_file
 from segmentlog.tiered.disk import TieredDisk, tiered_disk
@@ -134,7 +134,7 @@ class TierCheck:
         cluster = None
         with contextlib.suppress(LogDirectoryError, CorruptLogError):  # no proof for anything then
             local = filter(None, (each.location.local for each in disks))
-            if (metadata := newest_metadata(local)) is not None:
+            if (metadata := ClusterMetadata(local)).path is not None:
                 cluster = read_partition_ids(metadata)
         for (topic, topic_id), logs in others.items():
             severity, reason = _why_no_partition(topic_id, logs, held, cluster)

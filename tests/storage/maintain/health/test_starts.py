@@ -16,13 +16,13 @@ from typer.testing import CliRunner
 
 import segmentlog
 from segmentlog import RecoveryKind, StartAction
-from segmentlog.cluster import directory_settings
 from segmentlog.errors import LogDirectoryError, OptionError
 from segmentlog.log.checkpoint import write_offsets
 from segmentlog.log.listing import list_segments
 from segmentlog.log.segment import Segment, find_log_end
 from segmentlog.maintain.health.features import levels_of
 from segmentlog.maintain.start import metadata as metadata_start
+from segmentlog.reads import cluster_image
 from segmentlog.testing.kafka_log import KafkaLog
 from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.tools.cli import app
@@ -243,7 +243,7 @@ def test_the_metadata_is_read_once_for_the_start_and_once_for_its_settings(
     """However many log directories the broker has."""
     second = second_disk(directory, "orders-1", "orders-2")
     read: list[object] = []
-    for module in (metadata_start, directory_settings):
+    for module in (metadata_start, cluster_image):
         real = module.read_metadata
 
         def counted(*found: object, real: Any = real, **options: object) -> Any:

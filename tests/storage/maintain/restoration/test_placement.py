@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from broker_copies import IDS
 from crashing import Crash, crash_at
+from other_cluster import image_here
 from preserved_rows import make, rows
 
 import segmentlog
@@ -76,9 +77,7 @@ def restore(targets: list[Path], source: Path, monkeypatch: pytest.MonkeyPatch) 
                 "directories": directories, "leader_epoch": 5,
             }  # fmt: skip
             image.tables["partitions"][topic_id, i] = row
-        monkeypatch.setattr(placement, "newest_metadata", max)
-        monkeypatch.setattr(placement, "read_metadata", lambda *_: ())
-        monkeypatch.setattr(placement, "fold", lambda _: image)
+        monkeypatch.setattr(placement, "ClusterMetadata", lambda _: image_here(image))
         monkeypatch.setattr(
             DirectorySettings, "read", lambda *_, **__: DirectorySettings({"retention.ms": "-1"})
         )

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from other_cluster import image_here
 
 import segmentlog
 from segmentlog import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
@@ -18,9 +19,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, **brokers: tuple[str | None, bool])
         node = int(name[1:])
         image.tables["brokers"][node] = {"broker_id": node, "rack": rack, "fenced": is_fenced}
     image.tables["partitions"]["id", 0] = {"topic": "there", "partition": 0}
-    monkeypatch.setattr(placement, "newest_metadata", max)
-    monkeypatch.setattr(placement, "read_metadata", lambda *_: ())
-    monkeypatch.setattr(placement, "fold", lambda _: image)
+    monkeypatch.setattr(placement, "ClusterMetadata", lambda _: image_here(image))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 from broker_copies import IDS, T0, broker
 from coordinator_logs import Coordinator, commit_key, commit_value
 from crashing import Crash, crash_at
-from other_cluster import format_brokers, restore_to
+from other_cluster import format_brokers, image_here, restore_to
 from preserved_rows import make, rows
 from producer_batches import batch, plant
 from soundness import assert_settled
@@ -73,9 +73,7 @@ def restore(target: Path, monkeypatch: pytest.MonkeyPatch) -> Restore:
             image.tables["partitions"][topic_id, i] = row
         for name, value in (own or {}).items():
             image.tables["configs"][2, "t", name] = {"value": value}
-        monkeypatch.setattr(placement, "newest_metadata", max)
-        monkeypatch.setattr(placement, "read_metadata", lambda *_: ())
-        monkeypatch.setattr(placement, "fold", lambda _: image)
+        monkeypatch.setattr(placement, "ClusterMetadata", lambda _: image_here(image))
         monkeypatch.setattr(
             DirectorySettings, "read", lambda *_, **__: DirectorySettings(config or {})
         )

@@ -19,6 +19,7 @@ from segmentlog.errors import OptionError, RemoteSegmentError
 from segmentlog.log.checkpoint import write_offsets
 from segmentlog.maintain.verification.findings import Finding, FindingKind, Severity
 from segmentlog.model import TopicPartition
+from segmentlog.reads.cluster_image import ClusterMetadata
 from segmentlog.testing.damage import flip_bit, garble_records
 from segmentlog.tools.cli import app
 
@@ -393,7 +394,7 @@ def test_logs_that_the_cluster_does_not_have(tier: Tier) -> None:
     """The metadata has the partitions of all brokers, so that all others are left of a topic."""
     name = "__cluster_metadata-0"
     shutil.copytree(EXAMPLE.parent / "cluster" / name, tier.local / name)
-    known_id, partition = min(read_partition_ids(str(tier.local / name)))
+    known_id, partition = min(read_partition_ids(ClusterMetadata([str(tier.local)])))
     unknown = tier.add_log("u-0", "B" * 21 + "A")
     tier.add_log(f"v-{partition}", known_id)
     found = [
