@@ -7,12 +7,14 @@ import importlib
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from checklist import has_fast_tests, may_be_fast
 from hypothesis import settings
 from pyspark.sql import SparkSession
 from quick_java import spark_variables
@@ -42,36 +44,6 @@ SHARED = ("spark", "any_spark", "cluster", "connect", "explorer", "world")
 #: Folders with so few of these tests that they run in the process of another folder: a session of
 #: Spark takes longer to start than they take.
 BESIDE = {"golden": "connector"}
-
-#: Folders without Spark and brokers, and the files there that take more than three seconds, or
-#: need more packages than the extra `dev` has.
-FAST = ("storage", "properties", "connector/options", "architecture/test_house",
-        "architecture/test_door", "architecture/test_documents",
-        "architecture/test_public_face", "architecture/test_dialects")  # fmt: skip
-NOT_FAST = (
-    "connector/options/test_topic_pattern",
-    "properties/test_decode_equals_reference", "properties/test_encode_equals_reference",
-    "properties/test_legacy_slices", "storage/arrow_dataset/test_log_dataset",
-    "storage/arrow_dataset/test_memory", "storage/arrow_dataset/test_timeline",
-    "storage/cluster/test_mirror", "storage/cluster/test_replicated",
-    "storage/format/kernels/test_hostile", "storage/format/records/test_columns",
-    "storage/format/records/test_one_batch", "storage/format/records/test_one_pass",
-    "storage/log/test_repeated_flushes", "storage/maintain/compaction/test_compact",
-    "storage/maintain/compaction/test_dead_tasks", "storage/maintain/compaction/test_erase",
-    "storage/maintain/test_delete_topic", "storage/maintain/start/test_preflight",
-    "storage/maintain/test_retain", "storage/maintain/verification/test_tier",
-    "storage/reads/test_narrowed_scans", "storage/reads/test_refresh_equals_open",
-    "storage/bucket/test_clients", "storage/store/test_pace", "storage/store/test_planted_links",
-    "storage/test_damage",
-    "storage/test_native", "storage/tiered/test_aiven_joined", "storage/tiered/test_local_tier",
-    "storage/tools/test_analyze_page", "storage/tools/test_cat", "storage/tools/test_cli",
-    "storage/tools/test_dump",
-    "storage/tools/test_going_on", "storage/tools/test_grep", "storage/tools/test_json_lines",
-    "storage/tools/test_kafka_tables", "storage/tools/test_progress", "storage/tools/test_verify",
-    "storage/txn/test_change", "storage/txn/test_network_mount", "storage/txn/test_recover_log",
-    "storage/txn/test_guard", "storage/writes/test_shared_values",
-    "storage/writes/test_writer",
-)  # fmt: skip
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -119,12 +91,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Import no file without fast tests for ``-m fast``, or it would need the packages of all."""
     if config.option.markexpr != "fast" or not collection_path.name.startswith("test_"):
         return None
-    return None if _may_be_fast(collection_path) else True
-
-
-def _may_be_fast(path: Path) -> bool:
-    name = str(path.relative_to(TESTS))
-    return name.startswith(FAST) and not name.startswith(NOT_FAST)
+    return None if has_fast_tests(collection_path) else True
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -158,10 +125,32 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         needs_more = any(
             item.get_closest_marker(each) for each in ("slow", "spark", "interop", "thorough")
         )
-        if _may_be_fast(item.path) and not needs_more:
+        is_check = item.get_closest_marker("addition") and has_fast_tests(item.path)
+        if (is_check or may_be_fast(item.path)) and not needs_more:
             item.add_marker("fast")
         if item.get_closest_marker("linux") and sys.platform != "linux":
             item.add_marker(pytest.mark.skip(reason="needs Linux"))
+
+
+#: Tests that the expression of ``-m`` has left out, by the marker that did it.
+_left_out: Counter[str] = Counter()
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    """Count what is left out, by the marker for it."""
+    for item in items:
+        markers = {each.name for each in item.iter_markers()}
+        _left_out[next((each for each in ("slow", "thorough") if each in markers), "")] += 1
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Say which markers have left out tests, and how to run these."""
+    for marker, number in sorted(_left_out.items()):
+        if marker and config.option.markexpr == config.getini("addopts")[-1]:
+            line = f"{number} deselected as {marker}: run them with -m {marker}"
+            terminalreporter.write_line(line)
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist

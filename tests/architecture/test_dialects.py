@@ -186,6 +186,9 @@ def _short(name: str) -> str:
     return f"{name.partition('.')[0]}.{name.rpartition('.')[2]}"
 
 
+@pytest.mark.addition(
+    "option of reads", "option of Spark or of writes", "command", "public name", "word"
+)
 def test_the_table_has_every_word_of_the_code() -> None:
     """A new option, argument or flag gets into the table, so that other dialects know it."""
     of_spark = {spelled(name) for name in (*READS, *WRITES)}
@@ -225,6 +228,7 @@ def test_spark_takes_each_word_or_refuses_it(dialect: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
+@pytest.mark.addition("public name")
 def test_functions_take_each_word_or_refuse_it(name: str) -> None:
     """The error names the function that was called, and an argument that this function takes."""
     function = FUNCTIONS[name]
@@ -242,6 +246,7 @@ def test_functions_take_each_word_or_refuse_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))
+@pytest.mark.addition("public name")
 def test_methods_take_each_word_or_refuse_it(name: str, logs: str) -> None:
     """A public class is covered as a whole: no method raises Python's own error for a word."""
     owner, method = METHODS[name]
@@ -271,6 +276,7 @@ def test_methods_take_each_word_or_refuse_it(name: str, logs: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
+@pytest.mark.addition("command")
 def test_commands_take_each_word_or_refuse_it(name: str) -> None:
     """The error names a flag of this command, and never one that lets records go."""
     command = COMMANDS[name]

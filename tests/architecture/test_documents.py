@@ -43,6 +43,7 @@ def _without_code(path: Path) -> str:
 
 
 @pytest.mark.parametrize("name", documents())
+@pytest.mark.addition("document")
 def test_the_links_of_a_document_lead_to_files_and_headings(name: str) -> None:
     """A relative link names a file of the checkout, and a fragment one of its headings."""
     lost = []
@@ -55,6 +56,7 @@ def test_the_links_of_a_document_lead_to_files_and_headings(name: str) -> None:
     assert [] == lost
 
 
+@pytest.mark.addition("document")
 def test_the_index_of_the_engine_lists_all_of_its_documents() -> None:
     """`storage/README.md` links each file of `storage/docs`."""
     storage = TOP / "storage"
@@ -97,6 +99,7 @@ def test_the_picture_of_the_floors_shows_the_layers_that_are_checked() -> None:
     assert [sorted(layer.split(" | ")) for layer in layers] == [sorted(names) for names in shown]
 
 
+@pytest.mark.addition("format of segmentlog's own files")
 def test_the_formats_of_our_files_are_those_that_are_written() -> None:
     """The document says who can read each format, so a new format needs a new row."""
     text = (TOP / "storage" / "docs" / "commit.md").read_text()

@@ -56,6 +56,7 @@ def calls_past_the_door(source: str) -> set[str]:
     return found
 
 
+@pytest.mark.addition("module")
 def test_nothing_is_read_past_the_door() -> None:
     """Another kind of disk is a module beside `store/readable.py`, without a change above."""
     found = {

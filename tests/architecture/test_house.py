@@ -9,6 +9,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import checklist
 import pytest
 from ready_worker import plain_python
 
@@ -43,14 +44,16 @@ def test_the_top_level_is_the_architecture() -> None:
 def test_the_lists_of_fast_tests_name_files(name: str) -> None:
     """The tests of a file that was renamed would join the fast ones in silence."""
     tests = TOP / "tests"
-    tree = ast.parse((tests / "conftest.py").read_text())
-    (listed,) = (
-        ast.literal_eval(node.value)
-        for node in tree.body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name
-    )
 
-    assert [] == [each for each in listed if not [*tests.glob(f"{each}*")]]
+    assert [] == [each for each in getattr(checklist, name) if not [*tests.glob(f"{each}*")]]
+
+
+def test_what_an_addition_must_pass_is_in_one_of_the_runs() -> None:
+    """`pytest -m fast` has all of it that needs neither a broker nor Spark."""
+    found = [*checklist.checks()]
+
+    assert {"command", "option of reads", "public name"} <= {each.kind for each in found}
+    assert [] == [each for each in found if each.run not in checklist.RUNS]
 
 
 def test_importing_the_connector_loads_nothing_heavy() -> None:
@@ -157,6 +160,7 @@ def test_a_worker_of_spark_does_not_load_pandas(tmp_path: Path, program: str) ->
 
 
 @pytest.mark.parametrize("package", [segmentlog, pyspark_segmentlog])
+@pytest.mark.addition("public name")
 def test_exported_names_are_all_there_and_sorted(package: object) -> None:
     """`__all__` lists exactly the public names, in order; some are imported when they are used."""
     exported = package.__all__
@@ -171,6 +175,7 @@ def test_exported_names_are_all_there_and_sorted(package: object) -> None:
     assert public == set(exported)
 
 
+@pytest.mark.addition("module")
 def test_every_module_imports_and_has_a_docstring() -> None:
     """The docstring of each module describes its purpose."""
     for package in (segmentlog, pyspark_segmentlog):
@@ -184,6 +189,7 @@ def test_every_module_imports_and_has_a_docstring() -> None:
 TESTED_ELSEWHERE: dict[str, str] = {}
 
 
+@pytest.mark.addition("module")
 def test_every_room_has_a_folder_of_tests() -> None:
     """The tests of `storage/segmentlog/log` are those of `tests/storage/log`."""
     rooms = {

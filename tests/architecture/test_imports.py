@@ -43,6 +43,7 @@ def shown(path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("path", DOORS, ids=package_of)
+@pytest.mark.addition("public name")
 def test_type_checkers_see_what_is_exported(path: Path) -> None:
     """The imports, the table that is used at run time, and ``__all__`` name the same things."""
     package = import_module(package_of(path))
@@ -79,6 +80,7 @@ def test_a_name_that_is_not_exported() -> None:
 
 
 @pytest.mark.parametrize("name", list(Commands()))
+@pytest.mark.addition("command")
 def test_the_list_of_commands_shows_the_help_of_each(name: str) -> None:
     """The list is a table, so that it imports no command."""
     sentences = {name: text for rows in TABLE.values() for name, text in rows.items()}

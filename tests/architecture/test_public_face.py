@@ -81,6 +81,7 @@ def hints() -> Iterator[tuple[str, type]]:
                 yield from (("return", each) for each in classes_of(hint))
 
 
+@pytest.mark.addition("public name")
 def test_results_of_public_functions_are_exported() -> None:
     """A user can name the type of each result, and of each field of it."""
     returned = {each.__name__ for name, each in hints() if name == "return"}
@@ -89,6 +90,7 @@ def test_results_of_public_functions_are_exported() -> None:
     assert set() == returned - set(segmentlog.__all__)
 
 
+@pytest.mark.addition("public name")
 def test_types_without_a_public_function_are_not_exported() -> None:
     """The annotations show a use of each exported class."""
     used = {each.__name__ for _, each in hints()} | set(ATTRIBUTES)
@@ -178,6 +180,7 @@ CALLED_BY_SPARK = ("dataset", "table", "open_writer", "ProducerConfig")
 LEFT_OUT = {"path": "every function and every command begins with it"}
 
 
+@pytest.mark.addition("command")
 def test_the_table_has_each_option_of_a_command_that_is_an_argument() -> None:
     """A row has the option and the argument, of this command or of another one."""
     known = {each for row in rows() for each in names(row[2]) & names(row[3])}
@@ -188,6 +191,7 @@ def test_the_table_has_each_option_of_a_command_that_is_an_argument() -> None:
         assert set() == shared - known, name
 
 
+@pytest.mark.addition("option of Spark or of writes")
 def test_the_table_has_each_option_of_spark_that_is_an_argument() -> None:
     """A row has the option and the argument."""
     known = {each for row in rows() for each in names(row[1]) & names(row[2])}
@@ -214,6 +218,7 @@ def test_a_time_in_seconds_is_refused(take: Callable[[str], object]) -> None:
         take("1760000000")
 
 
+@pytest.mark.addition("public name")
 def test_public_functions_take_no_time_as_bare_milliseconds() -> None:
     """A parameter that is a `Time` refuses a time in seconds, but a bare number cannot.
 

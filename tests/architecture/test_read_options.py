@@ -58,6 +58,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize("option", READ_OPTIONS)
 @pytest.mark.parametrize("read", READS)
+@pytest.mark.addition("option of reads")
 def test_no_option_is_taken_silently(read: str, option: str, logs: str) -> None:
     """A value that no option takes is refused: by the option, or by a read that does not have it.
 
@@ -74,6 +75,7 @@ def test_no_option_is_taken_silently(read: str, option: str, logs: str) -> None:
 
 
 @pytest.mark.parametrize("option", declared(LatestOptions))
+@pytest.mark.addition("option of reads")
 def test_no_option_of_latest_brings_a_deleted_key_back(option: str, logs: str) -> None:
     """Nor does it hide a key that is there, unless the whole end of the log is left out."""
     shown = READ_OPTIONS[option].shown
@@ -91,6 +93,7 @@ def test_no_option_of_latest_brings_a_deleted_key_back(option: str, logs: str) -
     assert {b"last", "last"} & {*keys} or option == "ending_offsets"
 
 
+@pytest.mark.addition("option of reads")
 def test_the_rules_of_a_scan_have_the_declared_defaults() -> None:
     """A scan without options is that of a read without options."""
     names = ScanPolicy._fields & READ_OPTIONS.keys()

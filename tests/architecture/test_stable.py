@@ -20,6 +20,7 @@ TOP = Path(__file__).parents[2]
 DOCS = TOP / "storage" / "docs"
 
 
+@pytest.mark.addition("option of reads", "command", "public name", "field of JSON")
 def test_the_page_has_the_public_face() -> None:
     """A name, an option or a field that comes or goes is a change of the page.
 
@@ -29,6 +30,7 @@ def test_the_page_has_the_public_face() -> None:
 
 
 @pytest.mark.parametrize("page", public_face.PAGES, ids=lambda page: page.name)
+@pytest.mark.addition("option of reads", "option of Spark or of writes")
 def test_a_page_has_the_tables_that_are_made_of_the_code(page: Path) -> None:
     """The same script writes them: a row for each option of Spark, and of reads."""
     assert page.read_text().splitlines() == public_face.PAGES[page](page.read_text()).splitlines()
@@ -44,6 +46,7 @@ def test_the_exit_statuses_are_those_of_the_table() -> None:
     assert known == numbers
 
 
+@pytest.mark.addition("format of segmentlog's own files")
 def test_the_names_of_our_files_are_those_of_the_table() -> None:
     """Those that the code writes, and no others."""
     _, _, text = (DOCS / "commit.md").read_text().partition("## The versions of our own files")

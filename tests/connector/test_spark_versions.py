@@ -45,6 +45,7 @@ NAMES = {
 KNOWN = {(module, name) for module, names in NAMES.items() for name in names}
 
 
+@pytest.mark.addition("name of pyspark")
 def test_the_product_imports_what_the_lowest_version_has() -> None:
     """Other names belong into `spark_versions`, which also has an answer where they are absent.
 
@@ -92,6 +93,7 @@ def shown_by(python: Path | str, place: Path, *arguments: str) -> str:
 @pytest.mark.timeout(4000)
 @pytest.mark.parametrize("arguments", [(), ("--remote",)], ids=["classic", "connect"])
 @pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.addition("name of pyspark")
 def test_every_use(version: str, arguments: tuple[str, ...], tmp_path: Path) -> None:
     """The lines are those of the running version."""
     ours = shown_by(sys.executable, tmp_path / "ours", *arguments)

@@ -73,6 +73,7 @@ def explore(explorer: Explorer, table: Table, scenario: Scenario, every: int) ->
         for name in SINGLES
     ],
 )
+@pytest.mark.addition("step of a commit")
 def test_each_operation_alone(explorer: Explorer, table: Table, name: str, every: int) -> None:
     """The operation is cut off after any step, and any step that was not synced may be lost."""
     explore(explorer, table, SINGLES[name], every)

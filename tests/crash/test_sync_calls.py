@@ -222,6 +222,7 @@ def noticed(explorer: Explorer, site: Site, scenarios: list[Scenario]) -> tuple[
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
+@pytest.mark.addition("step of a commit")
 def test_each_call_that_does_nothing_is_noticed(
     explorer: Explorer, sites: Sites, table: list[tuple[Site, str, str]]
 ) -> None:

@@ -101,6 +101,7 @@ def api_key(spec: dict) -> int:
         ),
     ],
 )
+@pytest.mark.addition("table")
 def test_the_table_has_the_schemas_of_the_jars(version: str) -> None:
     """The newest release has exactly our schemas. An older release has no field that differs."""
     known: dict[str, Schema] = {}

@@ -22,6 +22,7 @@ from typing import Any
 
 import pyarrow.parquet
 import typer
+from checklist import with_checklist
 from typer.testing import CliRunner
 
 import pyspark_segmentlog
@@ -139,6 +140,7 @@ def with_words(text: str) -> str:
 
 #: Pages beside that of the public face, and what they have of the code.
 PAGES = {
+    TOP / ".github" / "CONTRIBUTING.md": with_checklist,
     TOP / "connector" / "README.md": with_options,
     TOP / "storage" / "docs" / "python.md": with_words,
 }

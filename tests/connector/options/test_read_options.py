@@ -112,12 +112,14 @@ OF_RECORDS = [option for option in READ_OPTIONS if option.name not in OF_TABLES]
 USED_BY = {option.name: option.used_by for option in READ_OPTIONS}
 
 
+@pytest.mark.addition("option of Spark or of writes")
 def test_every_option_has_a_good_value_here() -> None:
     """An option that only Spark has needs a value here, so that it is tested."""
     assert {option.name for option in OF_RECORDS} == {*GOOD_VALUES}
 
 
 @pytest.mark.parametrize("name", GOOD_VALUES)
+@pytest.mark.addition("option of reads", "option of Spark or of writes")
 def test_names_are_taken_in_any_case(name: str) -> None:
     """Spark passes names in lower case or unchanged, depending on the API."""
     raw = BESIDE.get(name, {}) | ({"path": "/d"} if name != "path" else {})

@@ -50,6 +50,7 @@ def section(name: str) -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.addition("table")
 def test_the_document_has_the_columns_of_each_table() -> None:
     """The part between the marks is written from the code: run this module to write it again."""
     text = DOCUMENT.read_text()
@@ -59,6 +60,7 @@ def test_the_document_has_the_columns_of_each_table() -> None:
     assert "\n\n".join(map(section, TABLES)) == found[1].strip("\n")
 
 
+@pytest.mark.addition("table")
 def test_the_document_links_each_table() -> None:
     """The list before the tables has a link to each of them."""
     before, _, _ = DOCUMENT.read_text().partition("<!-- tables:begin -->")

@@ -51,6 +51,7 @@ NEEDED = {
 OF_CLUSTERS = {"groups", "placement", "transactions", "cluster"}
 
 
+@pytest.mark.addition("command")
 def test_each_command_has_json() -> None:
     """A script needs no other form; `dump` has ``--format json``."""
     command = get_command(app)
@@ -107,6 +108,7 @@ def test_importing_the_library_loads_nothing_of_the_tools() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.addition("command")
 def test_help_teaches_with_examples_that_parse(run: Run, command: str) -> None:
     """The help of each command has examples, whose options exist."""
     monospaced = re.sub(r"\s+", " ", run(command, "--help").stdout)

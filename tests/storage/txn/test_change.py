@@ -110,11 +110,13 @@ def assert_as_a_whole(directory: Path, *, is_new: bool) -> None:
     assert (directory / CLEAN_SHUTDOWN_FILE).exists()
 
 
+@pytest.mark.addition("effect of a change")
 def test_the_change_of_these_tests_has_every_effect() -> None:
     """A new kind of effect is cut at each call, too; tests of mirrors cut that of a mirror."""
     assert set(_EFFECTS) - {Follow.kind} == {each.kind for each in every_effect(0)}
 
 
+@pytest.mark.addition("effect of a change")
 def test_a_change_that_is_cut_at_any_call_is_whole_or_undone(tmp_path: Path) -> None:
     """Readers see a whole change or none, after each cut and after a recovery that is cut.
 

@@ -59,6 +59,7 @@ FRAMINGS = {
 
 
 @pytest.mark.parametrize("name", FRAMINGS)
+@pytest.mark.addition("codec")
 def test_every_framing_is_inflated(name: str) -> None:
     """The inflated bytes follow the bytes that the buffer already has."""
     codec, payload, expected = FRAMINGS[name]
@@ -87,6 +88,7 @@ def test_no_batch_inflates_beyond_its_bound(name: str, bound: int) -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec)[1:])
+@pytest.mark.addition("codec")
 def test_a_bomb_costs_the_bound_and_no_more(codec: Codec) -> None:
     """A small payload that inflates to hundreds of MiB takes one MiB, its bound."""
     zeros = bytes(64 << 20)
