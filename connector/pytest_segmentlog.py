@@ -19,19 +19,24 @@ __all__ = ["as_kafka", "kafka_cluster", "kafka_log", "run_until_idle"]
 
 
 @pytest.fixture
-def kafka_log(tmp_path: Path) -> "KafkaLog":
+def kafka_log(tmp_path: Path) -> "Iterator[KafkaLog]":
     """A new log directory for the test, which stands for one Kafka cluster."""
     from segmentlog.testing.kafka_log import KafkaLog
 
-    return KafkaLog(tmp_path / "kafka-log")
+    log = KafkaLog(tmp_path / "kafka-log")
+    yield log
+    log.close()
 
 
 @pytest.fixture
-def kafka_cluster(tmp_path: Path) -> "KafkaCluster":
+def kafka_cluster(tmp_path: Path) -> "Iterator[KafkaCluster]":
     """Log directories by the names of servers: ``kafka_cluster.server("broker:9092")``."""
     from segmentlog.testing.kafka_log import KafkaCluster
 
-    return KafkaCluster(tmp_path / "kafka-servers")
+    cluster = KafkaCluster(tmp_path / "kafka-servers")
+    yield cluster
+    for each in cluster.values():
+        each.close()
 
 
 @pytest.fixture

@@ -166,6 +166,7 @@ if TYPE_CHECKING:
     from segmentlog.reads.log_directory import LogDirectory, open_log_dir
     from segmentlog.reads.stream_checkpoint import checkpoint_offsets
     from segmentlog.reads.usage import UsageKind, UsedSpace, usage
+    from segmentlog.serving.open_server import Server, serve
     from segmentlog.store.readable import SurveyedDisk
     from segmentlog.writes.config import Producer, ProducerConfig
     from segmentlog.writes.writer import LogWriter, open_writer
@@ -264,6 +265,7 @@ __all__ = [
     "SchemaUse",
     "Segment",
     "SegmentLogError",
+    "Server",
     "Setting",
     "Severity",
     "Side",
@@ -327,6 +329,7 @@ __all__ = [
     "retain",
     "schema_guid",
     "schema_id",
+    "serve",
     "sweep",
     "table",
     "tables",
@@ -425,6 +428,7 @@ _look_up, __dir__ = _exported(
         "reads.log_directory": "LogDirectory open_log_dir",
         "reads.stream_checkpoint": "checkpoint_offsets",
         "reads.usage": "UsageKind UsedSpace usage",
+        "serving.open_server": "Server serve",
         "writes.config": "Producer ProducerConfig",
         "writes.writer": "LogWriter open_writer",
     },

@@ -9,7 +9,7 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -49,6 +49,9 @@ from segmentlog.writes.job_files import mark_new
 from segmentlog.writes.staged_files import TaskStage
 from segmentlog.writes.writer import open_writer
 
+if TYPE_CHECKING:
+    from segmentlog.serving.open_server import Server
+
 _TRANSACTIONAL, _CONTROL = 0x10, 0x20
 _AT_ONCE = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
 
@@ -71,6 +74,7 @@ class KafkaLog:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        self._servers: list[Server] = []
         self.path.mkdir(parents=True, exist_ok=True)
         with unsynced():
             mark_new(str(self.path))  # a directory without any file is not a log directory
@@ -179,6 +183,29 @@ class KafkaLog:
         """
         reader = spark.read.format("segmentlog").option("subscribe", topic)
         return reader.options(**options).load(str(self.path))
+
+    def serve(self, *, bind: str = "127.0.0.1:0", advertise: str | None = None) -> "Server":
+        """Serve the directory to Kafka clients of any language, only for reading.
+
+        ::
+
+            settings = {"bootstrap.servers": kafka_log.serve().bootstrap_servers}
+
+        The server follows what the test writes, and ends with the test.
+
+        Parameters
+        ----------
+        bind, advertise : host and port to listen at, and those that clients are told.
+        """
+        from segmentlog.serving.open_server import serve
+
+        self._servers.append(serve(self.path, bind=bind, advertise=advertise, follow=True))
+        return self._servers[-1]
+
+    def close(self) -> None:
+        """End all servers; the fixture does so."""
+        while self._servers:
+            self._servers.pop().close()
 
     def transaction(self) -> "Transaction":
         """Begin a transaction, which is committed at the end of a ``with`` block.

@@ -39,6 +39,7 @@ _WAYS = {
         ("repair fix mend", _REPAIR),
         ("fsck check validate test scrub", "use 'verify'"),
         ("ls list topic get-offsets", "use 'topics'"),
+        ("server broker listen proxy gateway", "use 'serve'"),
         ("find search select query filter", "use 'grep'"),
         ("lag consumers consumer group consumer-groups", "use 'groups'"),
         ("head", "use 'cat' with -c 10 for the first ten records"),

@@ -42,6 +42,7 @@ TABLE = {
         "audit": "Prove that a table has each record of a topic once, and nothing else.",
         "verify": "Read everything and report what does not fit: checksums, indexes, gaps, transactions.",
         "preflight": "Show what a starting broker would do with its log directories. Nothing is changed.",
+        "serve": "Serve logs to every Kafka client, only to read: no broker, no lock, no change.",
         "placement": "Propose brokers for the partitions of topics that another cluster lacks.",
     },
     WRITES: {

@@ -1,0 +1,1 @@
+"""Logs for every Kafka client, in Kafka's protocol, without a broker."""

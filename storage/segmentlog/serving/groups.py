@@ -1,0 +1,445 @@
+"""Groups of consumers in memory, by Kafka's classic protocol, and the offsets that they commit.
+
+A group passes through the states of a coordinator (``ClassicGroup``): members join until all
+members of the last generation have come again or their time is over, the leader assigns, and each
+member gets its part.  Groups end with the server.  Their commits do, too, unless a file keeps
+them.  A group that a client names for the first time begins with the offsets that
+``__consumer_offsets`` has.
+"""
+
+import asyncio
+import json
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from segmentlog.errors import LogDirectoryError
+from segmentlog.model import LARGEST_LONG
+from segmentlog.serving.wire import Body
+from segmentlog.store.durable import replace_file
+from segmentlog.store.readable import read_whole
+
+logger = logging.getLogger(__name__)
+
+_UNKNOWN_MEMBER, _ILLEGAL_GENERATION, _REBALANCING = 25, 22, 27
+_INCONSISTENT_PROTOCOL, _INVALID_SESSION, _INVALID_GROUP = 23, 26, 24
+_MEMBER_ID_REQUIRED, _FENCED, _FULL = 79, 82, 81
+
+_MOST_GROUPS, _MOST_MEMBERS, _MOST_COMMITS = 1_000, 1_000, 200_000
+_MOST_METADATA_BYTES = 4_096  # of a commit, as of a broker
+_JOIN_SECONDS = 0.3  # that a new group waits for more members
+_SESSION_MS = (10, 1_800_000)
+
+
+class Committed(NamedTuple):
+    """An offset that a group has committed."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+Places = dict[tuple[str, int], Committed]  # by topic and partition
+
+
+@dataclass
+class Member:
+    """A member of a group; `joined` and `synced` are the answers that it waits for."""
+
+    id: str
+    client_id: str
+    host: str
+    instance_id: str | None
+    session_seconds: float
+    rebalance_seconds: float
+    protocol_type: str
+    protocols: Mapping[str, bytes]
+    seen: float = field(default_factory=time.monotonic)
+    assignment: bytes = b""
+    joined: "asyncio.Future[dict[str, Any]] | None" = None
+    synced: "asyncio.Future[dict[str, Any]] | None" = None
+
+    def answer(self, name: str, values: dict[str, Any]) -> None:
+        """Answer the request that it waits for, if there is one."""
+        waiting = getattr(self, name)
+        setattr(self, name, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(values)
+
+
+class Group:
+    """One group, whose state follows from what its members wait for."""
+
+    def __init__(self, group_id: str) -> None:
+        self.id = group_id
+        self.generation = 0
+        self.protocol_type = ""
+        self.protocol = ""
+        self.leader = ""
+        self.members: dict[str, Member] = {}
+        self.pending: dict[str, float] = {}  # ids that were given, and until when they may be used
+        self.is_assigned = False
+        self._rebalance: asyncio.TimerHandle | None = None
+
+    @property
+    def state(self) -> str:
+        """Kafka's name of its state."""
+        if not self.members:
+            return "Empty"
+        if self._rebalance is not None:
+            return "PreparingRebalance"
+        return "Stable" if self.is_assigned else "CompletingRebalance"
+
+    def begin_rebalance(self) -> None:
+        """Let all members join again, and end when they have, or when their time is over."""
+        self.is_assigned = False
+        for each in self.members.values():
+            each.answer("synced", {"error_code": _REBALANCING})
+        if self._rebalance is None:
+            is_new = self.generation == 0
+            most = max((each.rebalance_seconds for each in self.members.values()), default=0)
+            loop = asyncio.get_running_loop()
+            delay = min(most, _JOIN_SECONDS) if is_new else most
+            self._rebalance = loop.call_later(delay, self.end_rebalance)
+        elif self.generation == 0:
+            return
+        self.end_if_all_joined()
+
+    def end_if_all_joined(self) -> None:
+        """End a rebalance for which no member of the last generation is missing."""
+        all_joined = all(each.joined is not None for each in self.members.values())
+        if self._rebalance is not None and self.generation > 0 and all_joined:
+            self.end_rebalance()
+
+    def end_rebalance(self) -> None:
+        """Begin the next generation with the members that have joined."""
+        if self._rebalance is not None:
+            self._rebalance.cancel()
+            self._rebalance = None
+        self.members = {i: each for i, each in self.members.items() if each.joined is not None}
+        self.generation += 1
+        if not self.members:
+            return
+        if self.leader not in self.members:
+            self.leader = next(iter(self.members))
+        common = [
+            name
+            for name in self.members[self.leader].protocols
+            if all(name in each.protocols for each in self.members.values())
+        ]
+        self.protocol = common[0] if common else ""
+        for each in list(self.members.values()):
+            each.assignment, each.seen = b"", time.monotonic()
+            of_leader = [
+                {"member_id": other.id, "group_instance_id": other.instance_id,
+                 "metadata": other.protocols.get(self.protocol, b"")}
+                for other in self.members.values()
+            ]  # fmt: skip
+            each.answer("joined", {
+                "generation_id": self.generation, "protocol_type": self.protocol_type,
+                "protocol_name": self.protocol, "leader": self.leader, "member_id": each.id,
+                "members": of_leader if each.id == self.leader else [],
+            })  # fmt: skip
+
+    def of_instance(self, instance_id: str | None) -> Member | None:
+        """The member with the id that its client has been given (``group.instance.id``)."""
+        found = (each for each in self.members.values() if each.instance_id == instance_id)
+        return None if instance_id is None else next(found, None)
+
+    def remove(self, member_id: str) -> None:
+        """Remove a member, whose partitions the others get."""
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            for name in ("joined", "synced"):
+                member.answer(name, {"error_code": _UNKNOWN_MEMBER})
+            if self.members:
+                self.begin_rebalance()
+
+    def expire(self) -> None:
+        """Remove members that have not been heard of, unless they wait for an answer."""
+        now = time.monotonic()
+        self.pending = {i: until for i, until in self.pending.items() if until > now}
+        for each in list(self.members.values()):
+            waits = each.joined is not None or each.synced is not None
+            if not waits and each.seen + each.session_seconds < now:
+                logger.info("group %s: member %s is gone", self.id, each.id)
+                self.remove(each.id)
+
+    def fault(self, member_id: str, instance_id: str | None, generation: int | None) -> int:
+        """The error of a request that names a member, or 0."""
+        member = self.members.get(member_id)
+        if member is None:
+            return _FENCED if self.of_instance(instance_id) is not None else _UNKNOWN_MEMBER
+        member.seen = time.monotonic()
+        return 0 if generation in (None, self.generation) else _ILLEGAL_GENERATION
+
+
+class Coordinator:
+    """All groups.
+
+    `file`: keeps the commits; empty for none.  `on_disk`: gives what ``__consumer_offsets`` has
+    for a group, for places that are not committed here.
+    """
+
+    def __init__(self, file: str, on_disk: Callable[[str], Places]) -> None:
+        self.groups: dict[str, Group] = {}
+        self._file, self._on_disk = file, on_disk
+        self.committed: dict[str, Places] = _read(file) if file else {}
+        self._writing = asyncio.Lock()
+
+    def expire(self) -> None:
+        """Remove members, and groups without any, that are not heard of any more."""
+        for name, each in list(self.groups.items()):
+            each.expire()
+            if not each.members and not each.pending:
+                del self.groups[name]
+
+    async def join(self, body: Body, version: int, client_id: str, host: str) -> dict[str, Any]:
+        """JoinGroup: answered when the next generation begins."""
+        refusal = self._refuse_join(body)
+        if refusal:
+            return {"error_code": refusal, "member_id": body.member_id}
+        group = self.groups.setdefault(body.group_id, Group(body.group_id))
+        member_id, instance_id = body.member_id, getattr(body, "group_instance_id", None)
+        same = group.of_instance(instance_id)
+        if not member_id:
+            member_id = f"{(instance_id or client_id)[:200]}-{uuid.uuid4()}"
+            if same is None and instance_id is None and version >= 4:
+                group.pending[member_id] = time.monotonic() + body.session_timeout.total_seconds()
+                return {"error_code": _MEMBER_ID_REQUIRED, "member_id": member_id}
+        elif member_id not in group.members and group.pending.pop(member_id, None) is None:
+            code = _FENCED if same is not None else _UNKNOWN_MEMBER
+            return {"error_code": code, "member_id": member_id}
+        if same is not None and same.id != member_id:  # it has started again
+            group.members.pop(same.id)
+            for name in ("joined", "synced"):
+                same.answer(name, {"error_code": _FENCED, "member_id": same.id})
+        session = body.session_timeout.total_seconds()
+        rebalance = getattr(body, "rebalance_timeout", None)
+        seconds = session if rebalance is None else rebalance.total_seconds()
+        member = Member(
+            member_id, client_id, host, instance_id, session, seconds if seconds > 0 else session,
+            body.protocol_type, {each.name: bytes(each.metadata) for each in body.protocols},
+        )  # fmt: skip
+        if (before := group.members.get(member_id)) is not None:
+            before.answer("joined", {"error_code": _REBALANCING, "member_id": member_id})
+        if not group.members:
+            group.protocol_type = body.protocol_type
+        group.members[member_id] = member
+        member.joined = asyncio.get_running_loop().create_future()
+        joined = member.joined
+        group.begin_rebalance()
+        return await joined
+
+    def _refuse_join(self, body: Body) -> int:
+        """The error of a request to join, or 0."""
+        group = self.groups.get(body.group_id)
+        if not body.group_id:
+            return _INVALID_GROUP
+        session_ms = body.session_timeout.total_seconds() * 1000
+        if not _SESSION_MS[0] <= session_ms <= _SESSION_MS[1]:
+            return _INVALID_SESSION
+        if group is None:
+            return _FULL if len(self.groups) >= _MOST_GROUPS else 0
+        if len(group.members) + len(group.pending) >= _MOST_MEMBERS:
+            return _FULL
+        others = [each for each in group.members.values() if each.id != body.member_id]
+        if not body.protocols:
+            return _INCONSISTENT_PROTOCOL
+        if not others:
+            return 0
+        common = {each.name for each in body.protocols}
+        for each in others:
+            common &= each.protocols.keys()
+        is_same_type = body.protocol_type == group.protocol_type
+        return 0 if common and is_same_type else _INCONSISTENT_PROTOCOL
+
+    async def sync(self, body: Body) -> dict[str, Any]:
+        """SyncGroup: answered once the leader has assigned."""
+        group = self.groups.get(body.group_id)
+        if group is None:
+            return {"error_code": _UNKNOWN_MEMBER}
+        fault = group.fault(body.member_id, _instance(body), body.generation_id)
+        if fault or group.state == "PreparingRebalance":
+            return {"error_code": fault or _REBALANCING}
+        member = group.members[body.member_id]
+        if body.member_id == group.leader and not group.is_assigned:
+            group.is_assigned = True
+            given = {each.member_id: bytes(each.assignment) for each in body.assignments}
+            for each in group.members.values():
+                each.assignment = given.get(each.id, b"")
+                each.answer("synced", self._synced(group, each))
+        if group.is_assigned:
+            return self._synced(group, member)
+        member.answer("synced", {"error_code": _REBALANCING})
+        member.synced = asyncio.get_running_loop().create_future()
+        return await member.synced
+
+    def _synced(self, group: Group, member: Member) -> dict[str, Any]:
+        return {"assignment": member.assignment, "protocol_type": group.protocol_type,
+                "protocol_name": group.protocol}  # fmt: skip
+
+    def heartbeat(self, body: Body) -> dict[str, Any]:
+        """Heartbeat: whether the member has to join again."""
+        group = self.groups.get(body.group_id)
+        if group is None:
+            return {"error_code": _UNKNOWN_MEMBER}
+        fault = group.fault(body.member_id, _instance(body), body.generation_id)
+        is_moving = group.state == "PreparingRebalance"
+        return {"error_code": fault or (_REBALANCING if is_moving else 0)}
+
+    def leave(self, body: Body) -> dict[str, Any]:
+        """LeaveGroup, of one or of several members."""
+        group = self.groups.get(body.group_id)
+        leaving = getattr(body, "members", None)
+        if leaving is None:
+            known = group is not None and body.member_id in group.members
+            if group is not None:
+                group.remove(body.member_id)
+            return {"error_code": 0 if known else _UNKNOWN_MEMBER}
+        answers = []
+        for each in leaving:
+            member_id = each.member_id
+            if group is not None and not member_id and each.group_instance_id is not None:
+                same = group.of_instance(each.group_instance_id)
+                member_id = same.id if same is not None else ""
+            known = group is not None and member_id in group.members
+            if group is not None:
+                group.remove(member_id)
+            answers.append({"member_id": each.member_id, "group_instance_id": _instance(each),
+                            "error_code": 0 if known else _UNKNOWN_MEMBER})  # fmt: skip
+        return {"members": answers}
+
+    async def commit(self, body: Body) -> dict[str, Any]:
+        """OffsetCommit, of a member, or of a client that assigns its partitions itself."""
+        group = self.groups.get(body.group_id)
+        generation = body.generation_id_or_member_epoch
+        fault = 0
+        if generation >= 0 or body.member_id:
+            fault = _ILLEGAL_GENERATION if group is None else group.fault(
+                body.member_id, _instance(body), generation
+            )  # fmt: skip
+        elif group is not None and group.members:
+            fault = _UNKNOWN_MEMBER
+        elif not body.group_id:
+            fault = _INVALID_GROUP
+        codes = {}
+        places = self.committed.get(body.group_id, {})
+        n_all = sum(map(len, self.committed.values()))
+        for topic in body.topics:
+            for each in topic.partitions:
+                key = topic.name, each.partition_index
+                metadata = each.committed_metadata or ""
+                if fault:
+                    codes[key] = fault
+                elif len(metadata.encode()) > _MOST_METADATA_BYTES:
+                    codes[key] = 12  # OFFSET_METADATA_TOO_LARGE
+                elif key not in places and n_all >= _MOST_COMMITS:
+                    codes[key] = 28  # INVALID_COMMIT_OFFSET_SIZE
+                else:
+                    n_all += key not in places
+                    epoch = getattr(each, "committed_leader_epoch", -1)
+                    places[key] = Committed(each.committed_offset, epoch, metadata)
+                    self.committed[body.group_id] = places
+        if self._file and not fault:
+            async with self._writing:
+                data = _written(self.committed)
+                await asyncio.to_thread(replace_file, self._file, data)
+        return {
+            "topics": [
+                {
+                    "name": topic.name,
+                    "partitions": [
+                        {"partition_index": each.partition_index,
+                         "error_code": codes.get((topic.name, each.partition_index), 0)}
+                        for each in topic.partitions
+                    ],
+                }
+                for topic in body.topics
+            ]
+        }  # fmt: skip
+
+    def places(self, group_id: str) -> Places:
+        """All offsets of a group: those that are committed here, and others from the disk."""
+        return {**self._on_disk(group_id), **self.committed.get(group_id, {})}
+
+    def fetch_offsets(self, body: Body) -> dict[str, Any]:
+        """OffsetFetch, of one group or of several."""
+        asked = getattr(body, "groups", None)
+        if asked is None:
+            return {"topics": self._offsets(body.group_id, body.topics)}
+        return {
+            "groups": [
+                {"group_id": each.group_id, "topics": self._offsets(each.group_id, each.topics)}
+                for each in asked
+            ]
+        }
+
+    def _offsets(self, group_id: str, topics: Body) -> list[dict[str, Any]]:
+        places = self.places(group_id)
+        wanted: dict[str, list[int]] = {}
+        if topics is None:
+            for topic, partition in sorted(places):
+                wanted.setdefault(topic, []).append(partition)
+        else:
+            for each in topics:
+                wanted.setdefault(each.name, []).extend(each.partition_indexes)
+        none = Committed(-1, -1, "")
+        return [
+            {
+                "name": topic,
+                "partitions": [
+                    {"partition_index": each, "committed_offset": found.offset,
+                     "committed_leader_epoch": found.leader_epoch, "metadata": found.metadata}
+                    for each in partitions
+                    for found in [places.get((topic, each), none)]
+                ],
+            }
+            for topic, partitions in wanted.items()
+        ]  # fmt: skip
+
+
+def _instance(body: Body) -> str | None:
+    found: str | None = getattr(body, "group_instance_id", None)
+    return found
+
+
+def _written(committed: Mapping[str, Places]) -> bytes:
+    """Commits as lines of JSON."""
+    lines = (
+        json.dumps({"group": group, "topic": topic, "partition": partition, **each._asdict()})
+        for group, places in sorted(committed.items())
+        for (topic, partition), each in sorted(places.items())
+    )
+    return "".join(f"{each}\n" for each in lines).encode()
+
+
+def _read(path: str) -> dict[str, Places]:
+    """The commits of a file; none if it is missing."""
+    found: dict[str, Places] = {}
+    try:
+        data = read_whole(path, lambda reason: LogDirectoryError(path, reason), follow=True)
+    except FileNotFoundError:
+        replace_file(path, b"")  # an error now, if it cannot be written
+        return found
+    for number, line in enumerate(data.splitlines(), 1):
+        try:
+            group, key, each = _parsed(json.loads(line))
+        except (ValueError, KeyError, TypeError) as error:
+            reason = f"line {number} is not a commit of segmentlog serve: {error!r}"
+            raise LogDirectoryError(path, reason) from None
+        found.setdefault(group, {})[key] = each
+    return found
+
+
+def _parsed(row: Mapping[str, Any]) -> tuple[str, tuple[str, int], Committed]:
+    texts = row["group"], row["topic"], row["metadata"]
+    numbers = row["partition"], row["offset"], row["leader_epoch"]
+    if not all(isinstance(each, str) for each in texts):
+        raise TypeError("a name is not a text")
+    if not all(isinstance(each, int) and -1 <= each <= LARGEST_LONG for each in numbers):
+        raise TypeError("a number is not one")
+    return row["group"], (row["topic"], numbers[0]), Committed(*numbers[1:], row["metadata"])

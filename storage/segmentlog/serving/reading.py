@@ -1,0 +1,308 @@
+"""Answers of the protocol that read: topics, offsets, epochs, and the batches themselves."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from segmentlog.errors import SegmentLogError, UnknownTopicOrPartitionError
+from segmentlog.model import INTERNAL_TOPICS
+from segmentlog.serving.view import ServedLog, View, kafka_error
+from segmentlog.serving.wire import Body, Records, uuid_of
+
+logger = logging.getLogger(__name__)
+
+_OK = 0
+_OFFSET_OUT_OF_RANGE, _UNKNOWN_TOPIC, _NO_LEADER, _NO_SESSION, _UNKNOWN_ID = 1, 3, 5, 70, 100
+_LATEST, _EARLIEST, _NEWEST, _EARLIEST_LOCAL, _LATEST_TIERED = -1, -2, -3, -4, -5
+
+#: What clients may do here: read, describe, and describe settings.
+_OPERATIONS = 1 << 3 | 1 << 8 | 1 << 10
+_MOST_BYTES = 55 << 20  # of an answer, as of a broker (fetch.max.bytes)
+_MOST_WAIT_SECONDS = 30.0
+_PAGE = 2_000  # partitions in an answer
+
+
+_R = TypeVar("_R")
+_Answer: TypeAlias = Callable[[ServedLog], dict[str, Any]]
+
+
+class Broker(Protocol):
+    """The server, as answers see it."""
+
+    node_id: int
+    host: str
+    port: int
+
+    @property
+    def view(self) -> View:
+        """What is served now."""
+
+    async def look_up(self, function: Callable[..., _R], *arguments: object) -> _R:
+        """Call a function that reads files, in a thread."""
+
+    async def wait_for_change(self, view: View, seconds: float) -> None:
+        """Wait until something else than `view` is served, or so long."""
+
+
+def _node(broker: Broker) -> dict[str, Any]:
+    return {"node_id": broker.node_id, "broker_id": broker.node_id,
+            "host": broker.host, "port": broker.port}  # fmt: skip
+
+
+def _topic(broker: Broker, view: View, topic: str, topic_id: str) -> dict[str, Any]:
+    """A topic; partitions that are not here have no leader, as those of a dead broker."""
+    here, node = view.topics[topic], [broker.node_id]
+    partitions = [
+        {"partition_index": each, "leader_id": node[0], "replica_nodes": node, "isr_nodes": node}
+        if each in here
+        else {"partition_index": each, "leader_id": -1, "error_code": _NO_LEADER}
+        for each in range(view.n_partitions(topic))
+    ]
+    return {
+        "name": topic, "topic_id": uuid_of(topic_id), "partitions": partitions,
+        "is_internal": topic in INTERNAL_TOPICS, "topic_authorized_operations": _OPERATIONS,
+    }  # fmt: skip
+
+
+def _asked(view: View, asked: Iterable[Any]) -> Iterable[dict[str, Any] | tuple[str, str]]:
+    """Names and ids of topics that are asked for, or the error in place of one."""
+    for each in asked:
+        name, topic_id = each.name, getattr(each, "topic_id", None)
+        if name is None:
+            name = next((t for i, t in view.ids.items() if uuid_of(i) == topic_id), None)
+            if name is None:
+                yield {"error_code": _UNKNOWN_ID, "topic_id": topic_id, "name": None}
+                continue
+        if name not in view.topics:
+            yield {"error_code": _UNKNOWN_TOPIC, "name": name}
+            continue
+        yield name, view.topic_id(name)
+
+
+async def metadata(broker: Broker, body: Body, version: int) -> Mapping[str, Any]:
+    """Topics, their partitions, and this server as their only broker."""
+    return await broker.look_up(_metadata, broker, body, version)
+
+
+def _metadata(broker: Broker, body: Body, version: int) -> Mapping[str, Any]:
+    view = broker.view
+    if body.topics is None or (version == 0 and not body.topics):
+        found: Iterable[Any] = [(topic, view.topic_id(topic)) for topic in sorted(view.topics)]
+    else:
+        found = _asked(view, body.topics)
+    topics = [_topic(broker, view, *each) if isinstance(each, tuple) else each for each in found]
+    if not getattr(body, "include_topic_authorized_operations", False):
+        for each in topics:
+            each.pop("topic_authorized_operations", None)
+    return {
+        "brokers": [_node(broker)], "cluster_id": view.directory.cluster_id,
+        "controller_id": broker.node_id, "topics": topics,
+    }  # fmt: skip
+
+
+async def describe_cluster(broker: Broker, body: Body, _: int) -> Mapping[str, Any]:
+    """The server as a cluster of one broker."""
+    found = {
+        "brokers": [_node(broker)], "cluster_id": broker.view.directory.cluster_id or "",
+        "controller_id": broker.node_id, "endpoint_type": getattr(body, "endpoint_type", 1),
+    }  # fmt: skip
+    if body.include_cluster_authorized_operations:
+        found["cluster_authorized_operations"] = _OPERATIONS
+    return found
+
+
+async def describe_topic_partitions(
+    broker: Broker, body: Body, _: int
+) -> Mapping[str, Any]:  # fmt: skip
+    """Topics in pages of partitions, as the newest tools ask for them."""
+    return await broker.look_up(_topic_partitions, broker, body)
+
+
+def _topic_partitions(broker: Broker, body: Body) -> Mapping[str, Any]:
+    view = broker.view
+    left = max(1, min(body.response_partition_limit, _PAGE))
+    names = sorted({each.name for each in body.topics} or view.topics)
+    first = 0
+    if body.cursor is not None:
+        names = [each for each in names if each >= body.cursor.topic_name]
+        if names and names[0] == body.cursor.topic_name:
+            first = max(body.cursor.partition_index, 0)
+    topics, cursor = [], None
+    for name in names:
+        if not left:
+            cursor = {"topic_name": name, "partition_index": 0}
+            break
+        if name not in view.topics:
+            topics.append({"error_code": _UNKNOWN_TOPIC, "name": name})
+            continue
+        found = _topic(broker, view, name, view.topic_id(name))
+        page = found["partitions"][first : first + left]
+        if first + len(page) < len(found["partitions"]):
+            cursor = {"topic_name": name, "partition_index": first + len(page)}
+        topics.append({**found, "partitions": page})
+        left, first = left - len(page), 0
+        if cursor:
+            break
+    return {"topics": topics, "next_cursor": cursor}
+
+
+def _of_partition(view: View, topic: str, partition: int, answer: _Answer) -> dict[str, Any]:
+    """What `answer` says of a partition, or its error, which is logged."""
+    try:
+        return answer(view.log(topic, partition))
+    except UnknownTopicOrPartitionError:
+        return {"error_code": _UNKNOWN_TOPIC}
+    except (SegmentLogError, OSError) as error:
+        logger.warning("%s-%d: %s", topic, partition, error)
+        return {"error_code": kafka_error(error)}
+
+
+async def list_offsets(broker: Broker, body: Body, version: int) -> Mapping[str, Any]:
+    """Offsets by time, or by the words for the ends of a log."""
+
+    def offset(log: ServedLog, timestamp: int) -> dict[str, Any]:
+        found: tuple[int, int] | None = None
+        if timestamp == _LATEST:
+            found = -1, log.end_offset(body.isolation_level)
+        elif timestamp == _EARLIEST:
+            found = -1, log.start_offset
+        elif timestamp == _NEWEST:
+            found = log.newest()
+        elif timestamp == _EARLIEST_LOCAL:
+            found = -1, log.start_offset
+        elif timestamp >= 0:
+            found = log.offset_for_time(timestamp, body.isolation_level)
+        if found is None:
+            return {"timestamp": -1, "offset": -1}
+        return {"timestamp": found[0], "offset": found[1],
+                "leader_epoch": log.leader_epoch_at(found[1])}  # fmt: skip
+
+    def all_offsets(view: View) -> Sequence[Any]:
+        return [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {"partition_index": each.partition_index}
+                    | _of_partition(
+                        view, topic.name, each.partition_index,
+                        partial(offset, timestamp=each.timestamp),
+                    )
+                    for each in topic.partitions
+                ],
+            }
+            for topic in body.topics
+        ]  # fmt: skip
+
+    return {"topics": await broker.look_up(all_offsets, broker.view)}
+
+
+async def offset_for_leader_epoch(
+    broker: Broker, body: Body, _: int
+) -> Mapping[str, Any]:  # fmt: skip
+    """The end of an epoch (``LeaderEpochFileCache.endOffsetFor``)."""
+
+    def end(log: ServedLog, epoch: int) -> dict[str, Any]:
+        known = log.leader_epochs
+        later = [start for each, start in known if each > epoch]
+        if not known or (not later and epoch != known[-1][0]):
+            return {"leader_epoch": -1, "end_offset": -1}
+        of = max((each for each, _ in known if each <= epoch), default=epoch)
+        return {"leader_epoch": of, "end_offset": later[0] if later else log.high_watermark}
+
+    def all_ends(view: View) -> Sequence[Any]:
+        return [
+            {
+                "topic": topic.topic,
+                "partitions": [
+                    {"partition": each.partition}
+                    | _of_partition(
+                        view, topic.topic, each.partition,
+                        partial(end, epoch=each.leader_epoch),
+                    )
+                    for each in topic.partitions
+                ],
+            }
+            for topic in body.topics
+        ]  # fmt: skip
+
+    return {"topics": await broker.look_up(all_ends, broker.view)}
+
+
+async def fetch(broker: Broker, body: Body, _: int) -> Mapping[str, Any]:
+    """Batches as they are stored; waits for `min_bytes` of them as a broker does."""
+    if getattr(body, "session_id", 0):
+        return {"error_code": _NO_SESSION}
+    wait = min(max(body.max_wait.total_seconds(), 0.0), _MOST_WAIT_SECONDS)
+    deadline = time.monotonic() + wait
+    while True:
+        view = broker.view
+        responses = await broker.look_up(_fetched, view, body)
+        partitions = [each for topic in responses for each in topic["partitions"]]
+        n_bytes = sum(len(each["records"]) for each in partitions)
+        left = deadline - time.monotonic()
+        is_enough = n_bytes >= body.min_bytes or any(each["error_code"] for each in partitions)
+        if is_enough or left <= 0 or not partitions:
+            return {"responses": responses}
+        close_all(responses)
+        await broker.wait_for_change(view, left)
+        if broker.view is view:  # nothing came: the same answer, at the end of the time
+            deadline = 0.0
+
+
+def close_all(responses: Sequence[Mapping[str, Any]]) -> None:
+    """Close the files of an answer that is not sent."""
+    for topic in responses:
+        for each in topic["partitions"]:
+            for stored in tuple.__iter__(each["records"]):
+                stored.close()
+
+
+def _fetched(view: View, body: Body) -> Sequence[dict[str, Any]]:
+    left = min(max(body.max_bytes, 0), _MOST_BYTES)
+    is_committed = bool(body.isolation_level)
+    responses, is_first = [], True
+    for topic in body.topics:
+        found = []
+        for each in topic.partitions:
+            most = min(max(each.partition_max_bytes, 0), left)
+            batches = partial(
+                _batches, offset=each.fetch_offset, most=most, takes_first=is_first,
+                is_committed=is_committed,
+            )  # fmt: skip
+            answer = {
+                "high_watermark": -1, "error_code": _OK, "aborted_transactions": None,
+                "records": Records(),
+            } | _of_partition(view, topic.topic, each.partition, batches)  # fmt: skip
+            n_bytes = len(answer["records"])
+            left, is_first = left - n_bytes, is_first and not n_bytes
+            found.append({"partition_index": each.partition, **answer})
+        responses.append({"topic": topic.topic, "partitions": found})
+    return responses
+
+
+def _batches(
+    log: ServedLog, *, offset: int, most: int, takes_first: bool, is_committed: bool
+) -> dict[str, Any]:
+    with log.held:
+        start, high_watermark = log.start_offset, log.high_watermark
+        found: dict[str, Any] = {"high_watermark": high_watermark, "log_start_offset": start}
+        if not start <= offset <= max(high_watermark, log.log.log_end_offset):
+            return {**found, "error_code": _OFFSET_OUT_OF_RANGE}
+        end = high_watermark
+        if is_committed:
+            found["last_stable_offset"] = end = log.last_stable_offset()
+        if offset >= end:
+            return found
+        batches = log.batches.fetch(
+            offset, end, most, takes_first=takes_first, is_committed=is_committed
+        )
+        if not batches.records and high_watermark > log.log.log_end_offset <= offset:
+            raise log.missing(offset)
+    found["records"] = batches.records
+    found["aborted_transactions"] = [
+        {"producer_id": producer_id, "first_offset": first}
+        for producer_id, first in batches.aborted
+    ]
+    return found

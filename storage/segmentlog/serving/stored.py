@@ -1,0 +1,289 @@
+"""Batches of a log as they are stored: ranges of bytes that answer a fetch.
+
+A range begins with the batch that holds the offset, or follows it, and has whole batches of one
+segment, as a broker's answer.  Lengths and offsets of all of them are checked, so that an answer
+never jumps over records; their checksums are not, unless `on_corrupt_batch` is given: clients
+check them.  A range ends before damage, and a fetch that begins there raises its error.
+"""
+
+import contextlib
+import os
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from segmentlog.errors import CorruptLogError, MalformedBatchError, UnsupportedFormatError
+from segmentlog.format.kernels import layout
+from segmentlog.format.records.header import ScannedBatches
+from segmentlog.log.batches import walk_file
+from segmentlog.log.damage import sound_headers
+from segmentlog.log.segment import OpenSegment, PlacedHeader, from_offset
+from segmentlog.log.walk import Verdict, walk
+from segmentlog.log.windows import BatchWindows
+from segmentlog.model import OnCorruptBatch
+from segmentlog.reads.log import Log
+from segmentlog.reads.transactions import CommittedBatches
+from segmentlog.serving.wire import Records, Stored
+from segmentlog.store.readable import MadeFile, ReadableFile, is_url
+
+_CHECKED_WINDOW_BYTES = 1 << 20
+_MOST_HELD_BYTES = 4 << 20  # of an answer from a disk whose files the system cannot send
+_MOST_PLACES = 256  # of consumers in one log
+
+
+class Found(NamedTuple):
+    """The batches of a fetch, and the offset after them.
+
+    `aborted`: of the transactions among them that were aborted, the producer ids and their first
+    offsets here, in the order of the log.
+    """
+
+    records: Records
+    next_offset: int
+    aborted: tuple[tuple[int, int], ...] = ()
+
+
+class _Place(NamedTuple):
+    """Where a consumer that has read up to an offset goes on."""
+
+    path: str
+    inode: int
+    position: int
+    committed: CommittedBatches | None
+
+
+class StoredBatches:
+    """The batches of one log, for several consumers; calls must not overlap.
+
+    `on_corrupt_batch`: whether each batch is checked first, and what becomes of a damaged one;
+    None leaves that to the clients.
+    """
+
+    def __init__(self, log: Log, on_corrupt_batch: OnCorruptBatch | None = None) -> None:
+        self._log = log
+        self._checks = on_corrupt_batch is not None
+        self._skips = on_corrupt_batch is OnCorruptBatch.SKIP
+        self._places: OrderedDict[tuple[int, bool], _Place] = OrderedDict()
+
+    def fetch(
+        self,
+        offset: int,
+        end_offset: int,
+        max_bytes: int,
+        *,
+        takes_first: bool,
+        is_committed: bool,
+    ) -> Found:
+        """The batches from `offset` on that begin below `end_offset`.
+
+        `max_bytes`: of all of them; with `takes_first`, the first one may be larger.
+        `is_committed`: whether aborted transactions are listed.
+
+        Raises `CorruptLogError` or `UnsupportedFormatError` if the first batch cannot be sent;
+        `FileNotFoundError` if a file is gone.
+        """
+        for segment in from_offset(self._log.untorn_segments, offset):
+            if segment.base_offset >= end_offset:
+                break
+            with segment.opened() as opened:
+                place = self._places.pop((offset, is_committed), None)
+                if place is not None and place[:2] != (segment.path, segment.inode):
+                    place = None
+                first = self._first(opened, offset, place)
+                if first is None:
+                    continue
+                if first.header.base_offset >= end_offset:
+                    break
+                if first.header.size_in_bytes > max_bytes:
+                    if not takes_first:
+                        break
+                    max_bytes = first.header.size_in_bytes
+                committed = None
+                if is_committed:
+                    committed = place.committed if place is not None else None
+                    committed = committed or CommittedBatches(
+                        self._log.partition, skips=self._skips
+                    )
+                walked = _Walked(opened, offset, end_offset, max_bytes, committed)
+                found = walked.found(first, checks=self._checks, skips=self._skips)
+                if found.records or found.next_offset > offset:
+                    at = _Place(segment.path, segment.inode, walked.end, committed)
+                    self._places[found.next_offset, is_committed] = at
+                    if len(self._places) > _MOST_PLACES:
+                        self._places.popitem(last=False)
+                if found.records:
+                    return found
+                offset = max(offset, found.next_offset)  # only damage was there, and is left out
+        return Found(Records(), offset)
+
+    def _first(
+        self, opened: OpenSegment, offset: int, place: _Place | None
+    ) -> PlacedHeader | None:
+        """The first batch that has the offset or a later one; None after the end."""
+        segment = opened.segment
+        position, least = 0, segment.base_offset
+        if place is not None:
+            position, least = place.position, offset
+        elif offset > segment.base_offset:
+            # The entry before: no checksum covers base offsets, and the batches before the offset
+            # show one that is too low.
+            entry = opened.offset_index.lookup_before(offset - 1)
+            position, header = opened.confirm(entry, offset)
+            if header is not None and not header.is_wrapper:
+                least = header.base_offset
+        if self._skips:
+            headers = sound_headers(opened, position, skips=True)
+            return next((each for each in headers if each.header.last_offset >= offset), None)
+        for placed in opened.headers(position):
+            if placed.header.base_offset < least:
+                reason = "its base offset is not above the last offset of the batch before it"
+                raise MalformedBatchError(
+                    segment.path, placed.position, placed.header.base_offset, reason
+                )
+            least = placed.header.last_offset + 1
+            if least > offset:
+                return placed
+        return None
+
+
+class _Walked:
+    """One walk over the batches of a segment that answer a fetch.
+
+    `end`: the byte after the last batch, from which the next fetch goes on.
+    """
+
+    def __init__(
+        self,
+        opened: OpenSegment,
+        offset: int,
+        end_offset: int,
+        max_bytes: int,
+        committed: CommittedBatches | None,
+    ) -> None:
+        self._opened, self._offset, self._end_offset = opened, offset, end_offset
+        self._left, self._committed = max_bytes, committed
+        self._ranges: list[tuple[int, int]] = []
+        self._aborted: list[tuple[int, int]] = []
+        self._active: set[int] = set()  # producers within an aborted transaction
+        self.end = 0
+
+    def found(self, first: PlacedHeader, *, checks: bool, skips: bool) -> Found:
+        """The batches from the first one on."""
+        path, begin = self._opened.segment.path, first.position
+        size = self._opened.segment.size
+        file: ReadableFile = self._opened.file
+        self.end = begin
+        if checks:
+            batches = self._checked(file, begin, size, skips=skips)
+        else:
+            stop = min(begin + self._left, size)
+            if is_url(path):  # one request, for the walk and for the answer
+                stop = min(stop, begin + max(_MOST_HELD_BYTES, first.header.size_in_bytes))
+                file = _Held(path, file, begin, stop)
+            batches = (each.scanned for each in walk_file(path, file, begin, stop, 0))
+        try:
+            for each in batches:
+                if not self._take(each):
+                    break
+        except (CorruptLogError, UnsupportedFormatError):
+            if not self._ranges:
+                raise
+        return Found(self._records(file), self._offset, tuple(self._aborted))
+
+    def _checked(
+        self, file: ReadableFile, begin: int, size: int, *, skips: bool
+    ) -> Iterator[ScannedBatches]:
+        """Batches with right checksums; raises the error of others, unless it `skips` them."""
+        windows = BatchWindows(_CHECKED_WINDOW_BYTES)
+        path = self._opened.segment.path
+        least = self._opened.segment.base_offset
+        for each in walk(path, file, begin, size, least, windows=windows, goes_on=skips):
+            if each.batches is not None:
+                yield each.batches
+            elif each.verdict is Verdict.ZEROS or each.error is None:
+                return
+            elif not skips:
+                raise each.error
+            else:
+                self.end, self._offset = each.end, max(self._offset, each.next_offset)
+
+    def _take(self, batches: ScannedBatches) -> bool:
+        """Add batches to the answer, as far as they belong to it; whether all of them do."""
+        headers, segment = batches.headers, self._opened.segment
+        ends = np.cumsum(headers[:, layout.SIZE])
+        bases, lasts = headers[:, layout.BASE_OFFSET], headers[:, layout.LAST_OFFSET]
+        begins = np.concatenate(([-1], lasts[:-1] + 1))
+        n_all = len(headers)
+        n_taken = int(np.searchsorted(ends, self._left, "right"))
+        if (beyond := bases >= self._end_offset).any():
+            n_taken = min(n_taken, int(beyond.argmax()))
+        if (wrong := bases < begins).any():  # it, or the one before it
+            n_taken = min(n_taken, max(int(wrong.argmax()) - 1, 0))
+            if not n_taken and not self._ranges:
+                reason = "its base offset is not above the last offset of the batch before it"
+                raise batches.malformed(int(wrong.argmax()), reason)
+        if self._opened.file.never_overlaps and (outside := bases >= segment.offset_limit).any():
+            n_taken = min(n_taken, int(outside.argmax()))
+        if not n_taken:
+            return False
+        taken = batches.only(slice(0, n_taken))
+        if self._committed is not None:
+            self._add_aborted(taken, self._committed)
+        begin = taken.position_of(0)
+        self.end = begin + int(ends[n_taken - 1])
+        self._left -= self.end - begin
+        self._offset = taken.next_offset
+        if self._ranges and self._ranges[-1][1] == begin:
+            begin = self._ranges.pop()[0]
+        self._ranges.append((begin, self.end))
+        return n_taken == n_all
+
+    def _add_aborted(self, batches: ScannedBatches, committed: CommittedBatches) -> None:
+        """Note where aborted transactions begin here: a client drops them up to their markers."""
+        is_aborted = committed.aborted(batches, batches.next_offset) != 0
+        headers = batches.headers
+        is_control = headers[:, layout.ATTRIBUTES] & layout.CONTROL_MASK != 0
+        for row in np.flatnonzero(is_aborted | is_control).tolist():
+            producer_id = int(headers[row, layout.PRODUCER_ID])
+            if is_control[row]:
+                self._active.discard(producer_id)
+            elif producer_id not in self._active:
+                self._active.add(producer_id)
+                self._aborted.append((producer_id, int(headers[row, layout.BASE_OFFSET])))
+
+    def _records(self, file: ReadableFile) -> Records:
+        if not self._ranges:
+            return Records()
+        descriptor = self._opened.file.descriptor
+        if descriptor is None:
+            return Records(Stored(file.read, a, b - a) for a, b in self._ranges)
+        return Records(_of_file(descriptor, a, b - a) for a, b in self._ranges)
+
+
+class _Held(MadeFile):
+    """Some bytes of a file of a store, read at once."""
+
+    def __init__(self, path: str, file: ReadableFile, begin: int, end: int) -> None:
+        super().__init__(path, file.read(begin, end - begin))
+        self._begin = begin
+
+    def read(self, position: int, n_bytes: int) -> bytes:
+        at = max(position - self._begin, 0)
+        return self._data[at : at + n_bytes]
+
+
+def _of_file(descriptor: int, position: int, size: int) -> Stored:
+    """Bytes of an open file, which stays open until they are sent."""
+    own = [os.dup(descriptor)]
+
+    def close() -> None:
+        while own:
+            with contextlib.suppress(OSError):
+                os.close(own.pop())
+
+    def read(at: int, n_bytes: int) -> bytes:
+        return os.pread(own[0], n_bytes, at)
+
+    return Stored(read, position, size, own[0], close)

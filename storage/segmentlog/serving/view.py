@@ -1,0 +1,268 @@
+"""What is served: topics, their partitions, and the bounds of their logs, at one moment."""
+
+import fnmatch
+import logging
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from segmentlog.cluster.directory_settings import read_partition_counts
+from segmentlog.cluster.replicated import open_replicas
+from segmentlog.errors import (
+    CorruptCheckpointError,
+    CorruptLogError,
+    LogChangedError,
+    LogDirectoryError,
+    OffsetOutOfRangeError,
+    OptionError,
+    SegmentLogError,
+    TornTransactionError,
+    UnknownTopicOrPartitionError,
+    UnsupportedFormatError,
+)
+from segmentlog.format.names import (
+    LEADER_EPOCH_CHECKPOINT,
+    DirectoryState,
+    parse_partition_directory,
+)
+from segmentlog.log.checkpoint import read_leader_epochs
+from segmentlog.model import (
+    INTERNAL_TOPICS,
+    IsolationLevel,
+    OnCorruptBatch,
+    ReadUpTo,
+    TopicPartition,
+)
+from segmentlog.reads.cluster_image import ClusterMetadata
+from segmentlog.reads.log import Log, find_offset
+from segmentlog.reads.log_directory import LogDirectory, open_log_dir
+from segmentlog.serving.stored import StoredBatches
+from segmentlog.store.paths import tiered_paths
+from segmentlog.store.readable import is_url
+
+logger = logging.getLogger(__name__)
+
+
+class Scope(NamedTuple):
+    """What of the directories is served, and how far.
+
+    `topics`: patterns with ``*`` and ``?``; none for all.  `internal`: whether brokers' own topics
+    are served if no pattern names them.  `renamed`: whether renamed partitions are, under another
+    name.  `on_corrupt_batch`: whether batches are checked before they are sent, and what becomes
+    of a damaged one; by default clients check.
+    """
+
+    topics: Sequence[str] = ()
+    internal: bool = False
+    renamed: bool = False
+    read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK
+    on_corrupt_batch: OnCorruptBatch | None = None
+
+    def has(self, topic: str) -> bool:
+        """Whether a topic is served."""
+        if self.topics:
+            return any(fnmatch.fnmatchcase(topic, each) for each in self.topics)
+        return self.internal or topic not in INTERNAL_TOPICS
+
+
+def open_served(
+    paths: Sequence[str],
+    remote_storage: str | os.PathLike[str] | None = None,
+    remote_storage_layout: str | None = None,
+    remote_storage_key_file: str | os.PathLike[str] | None = None,
+) -> LogDirectory:
+    """The directories as one; copies of a partition in several of them are those of a cluster."""
+    if len(paths) > 1 and remote_storage is None:
+        return open_replicas(paths[0], *paths[1:])
+    given = tiered_paths(
+        paths, remote_storage, remote_storage_layout, remote_storage_key_file
+    )  # fmt: skip
+    return open_log_dir(*given)
+
+
+class ServedLog:
+    """One partition that is served; its calls may come from several threads."""
+
+    def __init__(self, log: Log, scope: Scope) -> None:
+        self.log = log
+        self._scope = scope
+        self.batches = StoredBatches(log, scope.on_corrupt_batch)
+        self.held = threading.RLock()
+
+    @property
+    def _on_corrupt_batch(self) -> OnCorruptBatch:
+        return self._scope.on_corrupt_batch or OnCorruptBatch.FAIL
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset."""
+        return self.log.log_start_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """The end for all clients; it may lie beyond damage, which a fetch reports."""
+        skips = self._scope.on_corrupt_batch is OnCorruptBatch.SKIP
+        return self.log.end_offset(
+            self._scope.read_up_to, fail_on_data_loss=not skips, warns=False
+        )
+
+    def last_stable_offset(self) -> int:
+        """The end for clients that read committed records."""
+        return self.log.last_stable_offset(
+            self._scope.read_up_to, self._on_corrupt_batch,
+            fail_on_data_loss=self._scope.on_corrupt_batch is not OnCorruptBatch.SKIP,
+        )  # fmt: skip
+
+    def missing(self, offset: int) -> SegmentLogError:
+        """The error of a fetch between the end of the log and its high watermark."""
+        lost = self.log.lost_offsets
+        reason = str(lost or f"offsets [{offset}, {self.high_watermark}) are damaged or missing")
+        return LogDirectoryError(self.log.path, reason)
+
+    def end_offset(self, level: int) -> int:
+        """The end for clients of an isolation level, as they number it."""
+        return self.last_stable_offset() if level else self.high_watermark
+
+    def leader_epoch_at(self, offset: int) -> int:
+        """The epoch of the leader that wrote an offset; -1 if it is not known."""
+        return max((epoch for epoch, start in self.leader_epochs if start <= offset), default=-1)
+
+    @cached_property
+    def leader_epochs(self) -> Sequence[tuple[int, int]]:
+        """Epochs and the first offset of each, in their order."""
+        try:
+            path = f"{self.log.partition.path}/{LEADER_EPOCH_CHECKPOINT}"
+            return sorted(read_leader_epochs(path, takes_newer=True))
+        except (SegmentLogError, OSError):
+            return ()
+
+    def offset_for_time(self, timestamp_ms: int, level: int) -> tuple[int, int] | None:
+        """Timestamp and offset of the first record at or after a time."""
+        isolation = IsolationLevel.READ_COMMITTED if level else IsolationLevel.READ_UNCOMMITTED
+        with self.held:
+            found = find_offset(
+                self.log, timestamp_ms, self._scope.read_up_to, isolation, self._on_corrupt_batch
+            )
+        return None if found is None else (found.timestamp_ms, found.offset)
+
+    def newest(self) -> tuple[int, int] | None:
+        """Timestamp and offset of the first record with the largest timestamp."""
+        with self.held:
+            largest = max((each.largest_timestamp() for each in self.log.untorn_segments),
+                          default=-1)  # fmt: skip
+        return self.offset_for_time(largest, 0) if largest >= 0 else None
+
+
+class View:
+    """What is served at one moment; `refreshed` is a later one."""
+
+    def __init__(
+        self,
+        directory: LogDirectory,
+        scope: Scope,
+        before: "View | None" = None,
+    ) -> None:
+        self.directory, self.scope = directory, scope
+        self._earlier = before._served if before else {}
+        self._served: dict[TopicPartition, ServedLog] = {}
+        self._opening = threading.Lock()
+        #: Partitions of each topic that are here, by the name that clients see.
+        self.topics: dict[str, Mapping[int, TopicPartition | str]] = {
+            topic: {each: TopicPartition(topic, each) for each in partitions}
+            for topic, partitions in directory.topics(internal=True).items()
+            if scope.has(topic)
+        }
+        if scope.renamed:
+            self._add_renamed()
+
+    def _add_renamed(self) -> None:
+        """Add renamed partitions as topics whose names say what became of them."""
+        for paths in self.directory.partitions_not_in_use().values():
+            for path in sorted(paths):
+                named = parse_partition_directory(path.rpartition("/")[2])
+                if named is None or named[1] is DirectoryState.CURRENT:
+                    continue
+                (topic, partition), state = named
+                word = {DirectoryState.DELETE: "deleted"}.get(state, str(state).strip("-"))
+                for i in range(1, len(paths) + 1):
+                    alias = f"{topic}.{word}" + (f".{i}" if i > 1 else "")
+                    known = self.topics.get(alias, {})
+                    if partition not in known:
+                        self.topics[alias] = {**known, partition: path}
+                        break
+
+    def refreshed(self) -> "View":
+        """What is there now; this object if nothing has changed."""
+        newer = self.directory.refresh(log_ends=True)
+        if newer is self.directory:
+            return self
+        return View(newer, self.scope, self)
+
+    @cached_property
+    def counts(self) -> Mapping[str, int]:
+        """The numbers of partitions of topics, if the metadata of the cluster is here."""
+        try:
+            local = [each for each in self.directory.paths if not is_url(each)]
+            return read_partition_counts(ClusterMetadata(local))
+        except (SegmentLogError, OSError) as error:
+            logger.warning("%s; numbers of partitions are those that are here", error)
+            return {}
+
+    def n_partitions(self, topic: str) -> int:
+        """The number of partitions of a topic; some of them may not be here."""
+        return max(self.counts.get(topic, 0), *(each + 1 for each in self.topics[topic]))
+
+    def log(self, topic: str, partition: int) -> ServedLog:
+        """A partition; raises `UnknownTopicOrPartitionError` and errors of its directory."""
+        key = TopicPartition(topic, partition)
+        found = self._served.get(key)
+        if found is None:
+            place = self.topics.get(topic, {}).get(partition)
+            if place is None:
+                where = ", ".join(self.directory.paths)
+                raise UnknownTopicOrPartitionError(topic, partition, where, "it is not served")
+            with self._opening:
+                log = (
+                    open_log_dir(place).log(*open_log_dir(place).topic_partitions()[0])
+                    if isinstance(place, str)
+                    else self.directory.log(*place)
+                )
+                found = self._earlier.get(key)
+                if found is None or found.log is not log:
+                    found = ServedLog(log, self.scope)
+                self._served[key] = found
+        return found
+
+    def topic_id(self, topic: str) -> str:
+        """The id of a topic as Kafka prints it, or empty."""
+        for partition in self.topics.get(topic, ()):
+            try:
+                return self.log(topic, partition).log.known_topic_id
+            except (SegmentLogError, OSError):
+                continue
+        return ""
+
+    @cached_property
+    def ids(self) -> Mapping[str, str]:
+        """Topics by their ids."""
+        return {found: topic for topic in self.topics if (found := self.topic_id(topic))}
+
+
+def kafka_error(error: Exception) -> int:
+    """The code by which clients know an error; damage is one that they do not retry in silence."""
+    for kinds, code in _CODES:
+        if isinstance(error, kinds):
+            return code
+    return 56  # KAFKA_STORAGE_ERROR: clients ask again
+
+
+_CODES: tuple[tuple[tuple[type[Exception], ...], int], ...] = (
+    ((UnknownTopicOrPartitionError,), 3),
+    ((OffsetOutOfRangeError,), 1),
+    ((UnsupportedFormatError,), 43),
+    ((CorruptLogError, CorruptCheckpointError, LogDirectoryError, TornTransactionError), 2),
+    ((LogChangedError, OSError), 56),
+    ((OptionError,), 42),
+)

@@ -1,0 +1,202 @@
+"""Kafka's protocol: requests from bytes, and answers as parts, some of which are ranges of files.
+
+`kio` reads and writes every message.  Its writers need ``len`` of a value and ``write`` of a
+buffer, so the records of an answer may be `Stored` bytes: a buffer of `Parts` keeps them as they
+are, and the server sends them from their file.
+"""
+
+import base64
+import dataclasses
+import datetime as dt
+import functools
+import struct
+import typing
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+from kio.index import KioIndexError, load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_reader, entity_writer
+
+_KEY_AND_VERSION = struct.Struct(">hhi")  # and the correlation id
+_LENGTH = struct.Struct(">i")
+
+#: An entity of `kio`: the class of a message depends on its version.
+Body: TypeAlias = Any
+
+#: The API that a client asks first; it is answered in version 0 if its version is not known.
+API_VERSIONS = 18
+
+
+class MalformedRequestError(ValueError):
+    """Bytes of a client that are not a request; the connection is closed."""
+
+
+class Stored:
+    """Bytes ``[position, position + size)`` of an open file, in place of the bytes themselves.
+
+    `read`: gives bytes of the file by position and number.  `descriptor`: of the file, if the
+    system may send from it; whoever sends the bytes closes it.
+    """
+
+    __slots__ = ("_close", "descriptor", "position", "read", "size")
+
+    def __init__(
+        self,
+        read: Callable[[int, int], bytes],
+        position: int,
+        size: int,
+        descriptor: int | None = None,
+        close: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.read, self.position, self.size = read, position, size
+        self.descriptor, self._close = descriptor, close
+
+    def __len__(self) -> int:
+        return self.size
+
+    def close(self) -> None:
+        """Close the file; twice is not an error."""
+        self._close()
+
+
+class Records(tuple[Stored, ...]):
+    """The records of a partition in an answer: several ranges of bytes as one value."""
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        return sum(each.size for each in self)
+
+
+class Parts:
+    """A buffer for `kio`: bytes, and ranges of files between them."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytearray | Stored] = [bytearray()]
+
+    def write(self, value: bytes | Records) -> None:
+        """Add bytes, or the ranges of `Records`."""
+        if isinstance(value, Records):
+            for each in tuple.__iter__(value):
+                self.parts += each, bytearray()
+        else:
+            self.parts[-1] += value  # type: ignore[operator]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all parts."""
+        return sum(map(len, self.parts))
+
+
+class Request(NamedTuple):
+    """A request that was read; `body` is an entity of `kio`."""
+
+    key: int
+    version: int
+    correlation_id: int
+    client_id: str
+    body: Body
+
+
+def key_and_version(frame: bytes) -> tuple[int, int, int]:
+    """Key and version of the API, and the correlation id, of a request."""
+    if len(frame) < _KEY_AND_VERSION.size:
+        raise MalformedRequestError(f"a request has {len(frame)} bytes, fewer than its header")
+    found: tuple[int, int, int] = _KEY_AND_VERSION.unpack_from(frame)
+    return found
+
+
+def read_request(frame: bytes) -> Request:
+    """The request in a frame; raises `MalformedRequestError`."""
+    key, version, correlation_id = key_and_version(frame)
+    try:
+        kind = load_request_schema(key, version)
+        header, at = entity_reader(kind.__header_schema__)(frame, 0)
+        body, _ = entity_reader(kind)(frame, at)
+    except KioIndexError as error:
+        reason = f"API {key} has no version {version}"
+        raise MalformedRequestError(reason) from error
+    except Exception as error:  # of any type: the bytes are those of a stranger
+        raise MalformedRequestError(f"API {key}, version {version}: {error!r}") from error
+    return Request(key, version, correlation_id, header.client_id or "", body)
+
+
+def answer(key: int, version: int, correlation_id: int, values: Mapping[str, Any]) -> Parts:
+    """An answer with its length, ready to send; see `entity`."""
+    kind = load_response_schema(key, version)
+    parts = Parts()
+    header = kind.__header_schema__
+    buffer: Any = parts  # which has all that a writer of `kio` asks for
+    entity_writer(header)(buffer, entity(header, {"correlation_id": correlation_id}))
+    entity_writer(kind)(buffer, entity(kind, values))
+    parts.parts[0][:0] = _LENGTH.pack(parts.size)  # type: ignore[index]
+    return parts
+
+
+def entity(kind: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - an entity of `kio`
+    """An entity of `kio` from plain values, by the names that all versions share.
+
+    Values that its version lacks are left out, and fields without a value get that of their type:
+    0, "", none.
+    """
+    fields = {}
+    for name, convert, default in _fields_of(kind):
+        if name in values:
+            fields[name] = convert(values[name])
+        elif default is not dataclasses.MISSING:
+            fields[name] = default
+    return kind(**fields)
+
+
+@functools.cache
+def _fields_of(kind: type) -> tuple[tuple[str, Callable[[Any], Any], Any], ...]:
+    """Names of fields, how plain values become theirs, and what they have without one.
+
+    `MISSING` stands for what the entity itself has.
+    """
+    found = []
+    for each in dataclasses.fields(kind):
+        convert, default = _conversion(each.type, each.metadata.get("kafka_type", ""))
+        has_default = each.default is not dataclasses.MISSING
+        found.append((each.name, convert, dataclasses.MISSING if has_default else default))
+    return tuple(found)
+
+
+_DEFAULTS: dict[str, Any] = {
+    "string": "", "bytes": b"", "bool": False, "error_code": ErrorCode.none, "uuid": None,
+    "timedelta_i32": dt.timedelta(), "timedelta_i64": dt.timedelta(),
+}  # fmt: skip
+
+
+def _conversion(annotation: Any, name: str) -> tuple[Callable[[Any], Any], Any]:  # noqa: ANN401
+    """How a plain value becomes that of a field, and what the field has without one."""
+    inner = next((each for each in _within(annotation) if dataclasses.is_dataclass(each)), None)
+    is_nullable = type(None) in typing.get_args(annotation)
+    is_array = any(typing.get_origin(each) is tuple for each in _within(annotation))
+    if inner is not None and is_array:
+
+        def many(values: Any) -> Any:  # noqa: ANN401
+            return None if values is None else tuple(entity(inner, each) for each in values)
+
+        return many, None if is_nullable else ()
+    if inner is not None:
+        return (lambda each: None if each is None else entity(inner, each)), None
+    if is_array:
+        return (lambda each: None if each is None else tuple(each)), None if is_nullable else ()
+    default = None if is_nullable else _DEFAULTS.get(name, 0)
+    if name.startswith("timedelta"):
+        return (lambda each: dt.timedelta(milliseconds=each)), default
+    return {"error_code": ErrorCode}.get(name, lambda each: each), default
+
+
+def _within(annotation: Any) -> Iterator[Any]:  # noqa: ANN401 - an annotation
+    yield annotation
+    for each in typing.get_args(annotation):
+        yield from _within(each)
+
+
+def uuid_of(topic_id: str) -> uuid.UUID | None:
+    """A topic id as Kafka prints it; None for none."""
+    return uuid.UUID(bytes=base64.urlsafe_b64decode(f"{topic_id}==")) if topic_id else None

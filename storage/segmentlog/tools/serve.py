@@ -1,0 +1,145 @@
+"""``segmentlog serve``: logs for Kafka's clients, only to read, until it is interrupted."""
+
+import logging
+import signal
+import sys
+import threading
+from typing import Annotated
+
+import typer
+
+import segmentlog
+from segmentlog.model import OnCorruptBatch, ReadUpTo
+from segmentlog.tools import arguments
+from segmentlog.tools.arguments import command
+from segmentlog.tools.output import complain, counted
+
+_ENDS = {ReadUpTo.HIGH_WATERMARK: "their high watermarks", ReadUpTo.LOG_END: "their log ends"}
+
+
+@command(
+    "segmentlog serve /var/lib/kafka",
+    "segmentlog serve /disks/b1 /disks/b2 /disks/b3 --bind 127.0.0.1:0",
+    "segmentlog serve s3://bucket/logs --follow --topic 'orders*'",
+)
+@arguments.tiered
+def serve(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="DIR", help=f"{arguments.PATHS_HELP} Several are served as one."),
+    ] = None,
+    bind: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")
+    ] = "127.0.0.1:9092",
+    advertise: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="What clients are told, if they cannot reach --bind."
+        ),
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="Only topics of this name; * and ? are wildcards. May be repeated.",
+            autocompletion=arguments.complete_topic,
+        ),
+    ] = None,
+    internal: Annotated[
+        bool, typer.Option("--internal", help="Also brokers' own topics, such as their offsets.")
+    ] = False,
+    renamed: Annotated[
+        bool,
+        typer.Option(
+            "--all", help="Also partitions that a broker has renamed, as orders.deleted."
+        ),
+    ] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Serve records that are written meanwhile, too.")
+    ] = False,
+    read_up_to: arguments.Ends = ReadUpTo.HIGH_WATERMARK,
+    on_corrupt_batch: Annotated[
+        OnCorruptBatch | None,
+        typer.Option(
+            help="Check each batch first: fail answers a damaged one with an error, skip leaves "
+            "it out. By default clients check.",
+        ),
+    ] = None,
+    offsets: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Keep the offsets that groups commit; otherwise they are lost."
+        ),
+    ] = None,
+    tls_certificate: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A PEM file: clients use SSL or SASL_SSL.")
+    ] = None,
+    tls_key: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The key, if it is in another file.")
+    ] = None,
+    users: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Names and hashed passwords, for SASL PLAIN."),
+    ] = None,
+    hash_user: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Only print a line for --users; standard input has the password."
+        ),
+    ] = None,
+    access_log: Annotated[
+        bool, typer.Option("--access-log", help="Name each request on standard error.")
+    ] = False,
+    *,
+    tier: arguments.Tier,
+) -> None:
+    """Serve logs to every Kafka client, only to read: no broker, no lock, no change.
+
+    The first line names the address and what is served. Clients that would write get an error at
+    once. Groups work; what they commit ends with the command, unless --offsets keeps it. Damage is
+    an error of the client that meets it, and is named on standard error. Ctrl-C ends the command.
+    """
+    if hash_user is not None:
+        from segmentlog.serving.users import hashed_user
+
+        password = sys.stdin.readline().rstrip("\r\n")
+        sys.stdout.write(f"{hashed_user(hash_user, password)}\n")
+        return
+    if access_log:
+        _show_requests()
+    ended = threading.Event()
+    before = signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    try:
+        with segmentlog.serve(
+            *(paths or ()), bind=bind, advertise=advertise, topic=topic or (), internal=internal,
+            renamed=renamed, follow=follow, read_up_to=read_up_to,
+            on_corrupt_batch=on_corrupt_batch, offsets=offsets, tls_certificate=tls_certificate,
+            tls_key=tls_key, users=users, **tier._asdict(),
+        ) as server:  # fmt: skip
+            topics = server.topics
+            n = counted(topics=len(topics), partitions=sum(map(len, topics.values())))
+            where = ", ".join([*(paths or ()), *filter(None, [tier.remote_storage])])
+            if server.bootstrap_servers != server.address:
+                where += f" as {server.bootstrap_servers}"
+            sys.stdout.write(
+                f"{server.address} serves {n} of {where}, up to {_ENDS[read_up_to]}\n"
+            )
+            sys.stdout.flush()
+            if offsets is None:
+                complain("offsets that groups commit end with this command; --offsets keeps them")
+            while not ended.wait(3600):
+                pass
+    except KeyboardInterrupt:
+        pass
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _show_requests() -> None:
+    """Write the log of requests to standard error."""
+    log = logging.getLogger("segmentlog.serving.server.access")
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False

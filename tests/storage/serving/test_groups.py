@@ -1,0 +1,151 @@
+"""Groups of consumers: members, generations, and the offsets that they commit."""
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka_protocol import RawClient
+from waiting import wait_for
+
+import segmentlog
+from segmentlog.errors import LogDirectoryError
+from segmentlog.serving.open_server import Server
+from segmentlog.testing.kafka_log import KafkaLog
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> KafkaLog:
+    made = KafkaLog(tmp_path_factory.mktemp("kafka"))
+    made.write("t", ["a", "b"], num_partitions=1)
+    return made
+
+
+@pytest.fixture(scope="module")
+def server(log: KafkaLog) -> Iterator[Server]:
+    with segmentlog.serve(log.path) as found:
+        yield found
+
+
+def join(client: RawClient, group: str, member: str = "", **more: Any) -> Any:
+    values = {
+        "group_id": group, "session_timeout": 10_000, "rebalance_timeout": 200,
+        "protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b"m"}],
+    }  # fmt: skip
+    return client.ask(11, 9, member_id=member, **(values | more))
+
+
+def joined(client: RawClient, group: str) -> Any:
+    """The answer to a new member, which gets its id first."""
+    asked = join(client, group)
+    assert 79 == asked.error_code  # MEMBER_ID_REQUIRED
+    return join(client, group, asked.member_id)
+
+
+def commit(client: RawClient, group: str, offset: int, **more: Any) -> int:
+    asked = [{"partition_index": 0, "committed_offset": offset, "committed_metadata": "m"}]
+    topics = [{"name": "t", "partitions": asked}]
+    found = client.ask(8, 7, group_id=group, topics=topics, **more)
+    return int(found.topics[0].partitions[0].error_code)
+
+
+def committed(client: RawClient, group: str) -> int:
+    found = client.ask(9, 5, group_id=group, topics=None)
+    return next((p.committed_offset for t in found.topics for p in t.partitions), -1)
+
+
+def test_members_share_a_generation_and_the_leader_assigns(server: Server) -> None:
+    """The second member makes the first one join again; both get the part of the leader's plan."""
+    with (
+        RawClient(server.bootstrap_servers) as first,
+        RawClient(server.bootstrap_servers) as second,
+    ):
+        one = joined(first, "two")
+        assert (1, one.member_id) == (one.generation_id, one.leader)
+        assert "the-plan" == assigned(first, "two", one, {one.member_id: b"the-plan"})
+
+        asked = join(second, "two")
+        answers: list[Any] = []
+        other = threading.Thread(
+            target=lambda: answers.append(join(second, "two", asked.member_id))
+        )
+        other.start()
+        beat = {"group_id": "two", "generation_id": 1, "member_id": one.member_id}
+        while first.ask(12, 4, **beat).error_code != 27:  # REBALANCE_IN_PROGRESS
+            pass
+        again = join(first, "two", one.member_id)
+        other.join()
+
+        assert 2 == again.generation_id == answers[0].generation_id
+        assert [] == list(answers[0].members)
+        members = {each.member_id for each in again.members}
+        assert members == {one.member_id, asked.member_id}
+        waiting = threading.Thread(
+            target=lambda: answers.append(assigned(second, "two", answers[0], {}))
+        )
+        waiting.start()
+        plan = {each: each.encode() for each in members}
+        assert one.member_id == assigned(first, "two", again, plan)
+        waiting.join()
+        assert asked.member_id == answers[1]
+
+        left = first.ask(13, 5, group_id="two", members=[{"member_id": one.member_id}])
+        assert 0 == left.members[0].error_code
+        assert 25 == first.ask(12, 4, **beat).error_code  # UNKNOWN_MEMBER_ID
+
+
+def assigned(client: RawClient, group: str, member: Any, plan: dict[str, bytes]) -> str:
+    assignments = [{"member_id": name, "assignment": part} for name, part in plan.items()]
+    found = client.ask(
+        14, 5, group_id=group, generation_id=member.generation_id, member_id=member.member_id,
+        assignments=assignments,
+    )  # fmt: skip
+    assert 0 == found.error_code
+    return bytes(found.assignment).decode()
+
+
+def test_a_member_that_has_gone_frees_the_group(server: Server) -> None:
+    """It is not heard of for the time of its session; the group is then forgotten."""
+    with RawClient(server.bootstrap_servers) as client:
+        asked = join(client, "gone", session_timeout=300)
+        member = join(client, "gone", asked.member_id, session_timeout=300)
+        beat = {"group_id": "gone", "generation_id": 1, "member_id": member.member_id}
+        assert 0 == client.ask(12, 4, **beat).error_code
+        groups = server._running._coordinator.groups
+        wait_for(lambda: "gone" not in groups, lambda: "the group is there", pause=0.05)
+        assert 25 == client.ask(12, 4, **beat).error_code
+
+
+def test_only_members_of_the_generation_commit(server: Server) -> None:
+    with RawClient(server.bootstrap_servers) as client:
+        assert 0 == commit(client, "alone", 1)  # a client that assigns its partitions itself
+        assert 1 == committed(client, "alone")
+        member = joined(client, "members")
+        of = {"member_id": member.member_id, "generation_id_or_member_epoch": 1}
+        assert 0 == commit(client, "members", 2, **of)
+        assert 22 == commit(client, "members", 1, **of | {"generation_id_or_member_epoch": 0})
+        assert 25 == commit(client, "members", 1)
+        assert 2 == committed(client, "members")
+        assert -1 == committed(client, "another")
+
+
+def test_a_file_keeps_what_groups_commit(log: KafkaLog, tmp_path: Path) -> None:
+    """A later server goes on from it; a damaged file is an error, and stays as it is."""
+    file = tmp_path / "offsets"
+    for offset in (1, 2):
+        with (
+            segmentlog.serve(log.path, offsets=file) as server,
+            RawClient(server.bootstrap_servers) as client,
+        ):
+            assert (-1 if offset == 1 else 1) == committed(client, "g")
+            assert 0 == commit(client, "g", offset)
+    kept = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [("g", "t", 0, 2, "m")] == [
+        (row["group"], row["topic"], row["partition"], row["offset"], row["metadata"])
+        for row in kept
+    ]
+    file.write_text(file.read_text() + '{"group": 1}\n')
+    with pytest.raises(LogDirectoryError, match="line 2"):
+        segmentlog.serve(log.path, offsets=file)

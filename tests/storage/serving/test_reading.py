@@ -1,0 +1,250 @@
+"""What a client reads: topics, offsets, and batches as they are stored."""
+
+import hashlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kafka_protocol import RawClient, batches_of, consume
+
+import segmentlog
+from segmentlog.serving.open_server import Server
+from segmentlog.testing.kafka_log import KafkaLog
+
+_EARLIEST, _LATEST, _NEWEST = -2, -1, -3
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> KafkaLog:
+    """Two topics: one of several batches, and one of transactions, of which one is open."""
+    made = KafkaLog(tmp_path_factory.mktemp("kafka"))
+    for first in range(0, 60, 20):
+        rows = [{"key": str(i), "value": f"v{i}", "timestamp": 1000 + i, "headers": {"h": b"x"}}
+                for i in range(first, first + 20)]  # fmt: skip
+        made.write("orders", rows, partition=first // 20 % 2, num_partitions=3)
+    for i in range(3):
+        with made.transaction() as transaction:
+            transaction.write("paid", [f"{i}-{n}" for n in range(4)], num_partitions=1)
+            if i == 1:
+                transaction.abort()
+    made.transaction().write("paid", ["open"])
+    made.write("paid", ["after"])
+    return made
+
+
+@pytest.fixture(scope="module")
+def server(log: KafkaLog) -> Iterator[Server]:
+    with segmentlog.serve(log.path) as found:
+        yield found
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[RawClient]:
+    with RawClient(server.bootstrap_servers) as found:
+        yield found
+
+
+def bytes_of(directory: Path) -> dict[str, tuple[str, int, int]]:
+    """Contents, inode and time of every file."""
+    return {
+        str(each): (hashlib.sha256(each.read_bytes()).hexdigest(), each.stat().st_ino,
+                    each.stat().st_mtime_ns)
+        for each in directory.rglob("*") if each.is_file()
+    }  # fmt: skip
+
+
+def test_versions_that_are_not_known_are_answered_with_those_that_are(client: RawClient) -> None:
+    client.sock.sendall(bytes.fromhex("0000000c 0012 0063 00000001 ffff 0000".replace(" ", "")))
+    answer = client.take(int.from_bytes(client.take(4), "big"))
+
+    assert b"\0\0\0\x01" + b"\0\x23" == answer[:6]  # UNSUPPORTED_VERSION
+
+
+def test_metadata_has_every_partition_and_ids(client: RawClient, log: KafkaLog) -> None:
+    """Of one topic, by name and by id; an unknown one is an error of its own."""
+    found = client.ask(3, 13, topics=None)
+    topics = {each.name: each for each in found.topics}
+    by_id = client.ask(3, 13, topics=[{"topic_id": topics["paid"].topic_id, "name": None}])
+    unknown = client.ask(3, 13, topics=[{"name": "none"}])
+
+    assert {"orders": 3, "paid": 1} == {name: len(t.partitions) for name, t in topics.items()}
+    assert {found.brokers[0].node_id} == {p.leader_id for t in found.topics for p in t.partitions}
+    assert segmentlog.open_log_dir(log.path).log("paid", 0).topic_id is not None
+    assert ["paid"] == [each.name for each in by_id.topics]
+    assert 3 == unknown.topics[0].error_code
+
+
+def test_pages_of_partitions_come_one_after_the_other(client: RawClient) -> None:
+    """Each partition once, two at a time."""
+    found, cursor = [], None
+    while True:
+        answer = client.ask(75, 0, topics=[], response_partition_limit=2, cursor=cursor)
+        found += [(t.name, p.partition_index) for t in answer.topics for p in t.partitions]
+        if answer.next_cursor is None:
+            break
+        cursor = {"topic_name": answer.next_cursor.topic_name,
+                  "partition_index": answer.next_cursor.partition_index}  # fmt: skip
+
+    assert [("orders", 0), ("orders", 1), ("orders", 2), ("paid", 0)] == found
+
+
+def test_partitions_that_are_not_here_have_no_leader(tmp_path: Path) -> None:
+    """A disk of one broker has some of them; clients know partitions by their number."""
+    made = KafkaLog(tmp_path / "kafka")
+    made.create_topic("t", 3)
+    made.write("t", ["a"], partition=2)
+    (made.path / "t-0").rename(tmp_path / "t-0")
+    with segmentlog.serve(made.path) as server, RawClient(server.bootstrap_servers) as client:
+        topic = client.ask(3, 9, topics=[{"name": "t"}]).topics[0]
+
+        assert [-1, 0, 0] == [each.leader_id for each in topic.partitions]
+        assert 5 == topic.partitions[0].error_code  # LEADER_NOT_AVAILABLE
+        assert [b"a"] == [each.value for each in consume(client, "t", 2)]
+        assert 3 == client.fetch("t", 0, 0).error_code
+
+
+def test_batches_come_as_they_are_stored(client: RawClient, log: KafkaLog) -> None:
+    """In every version, from each offset on, byte for byte; a small limit gives one batch."""
+    (path,) = (log.path / "orders-0").glob("*.log")
+    stored = path.read_bytes()
+    first, second = (each.data for each in batches_of(stored))
+
+    for version in range(4, 13):
+        assert stored == client.fetch("orders", 0, 0, version=version).records
+    assert first == client.fetch("orders", 0, 3, max_bytes=1).records
+    assert second == client.fetch("orders", 0, 20).records
+    assert first == client.fetch("orders", 0, 0, max_bytes=len(stored) - 1).records
+
+
+def test_offsets_are_found_by_time_and_by_the_ends(client: RawClient, log: KafkaLog) -> None:
+    opened = segmentlog.open_log_dir(log.path).log("orders", 0)
+    for timestamp in (0, 1000, 1010, 1019, 1045, 1059, 1060):
+        expected = opened.offset_for_timestamp(time_of(timestamp))
+        found = client.list_offset("orders", 0, timestamp)
+
+        assert (-1 if expected is None else expected.offset) == found.offset
+    assert 0 == client.list_offset("orders", 0, _EARLIEST).offset
+    assert 40 == client.list_offset("orders", 0, _LATEST).offset
+    newest = client.list_offset("orders", 0, _NEWEST)
+    assert (39, 1059) == (newest.offset, newest.timestamp)
+
+
+def time_of(ms: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(ms // 1000)) + f".{ms % 1000:03d}Z"
+
+
+def test_an_offset_outside_of_the_log_is_an_error(client: RawClient) -> None:
+    assert 1 == client.fetch("orders", 0, 41).error_code
+    assert 1 == client.fetch("orders", 0, -5).error_code
+    assert 0 == client.fetch("orders", 0, 40).error_code
+
+
+def test_aborted_and_open_transactions_are_left_out_by_a_consumer(
+    client: RawClient, log: KafkaLog
+) -> None:  # fmt: skip
+    """The engine's own read has the same records, for both levels of isolation."""
+    opened = segmentlog.open_log_dir(log.path).log("paid", 0)
+    for level in ("read_committed", "read_uncommitted"):
+        rows = opened.scan(isolation_level=level).read_all()
+        for n_bytes in (1, 200, 1 << 20):
+            found = consume(client, "paid", 0, is_committed=level == "read_committed",
+                            max_bytes=n_bytes)  # fmt: skip
+
+            assert rows.column("offset").to_pylist() == [each.offset for each in found]
+            assert rows.column("value").to_pylist() == [each.value for each in found]
+    stable = opened.last_stable_offset()
+    assert stable == client.list_offset("paid", 0, _LATEST, 1).offset
+    assert stable < client.list_offset("paid", 0, _LATEST, 0).offset
+    assert stable == client.fetch("paid", 0, 0, is_committed=True).last_stable_offset
+
+
+def test_ends_of_epochs(tmp_path: Path) -> None:
+    made = KafkaLog(tmp_path / "kafka")
+    made.write("t", [str(i) for i in range(10)])
+    (made.path / "t-0" / "leader-epoch-checkpoint").write_text("0\n2\n1 0\n4 6\n")
+    with segmentlog.serve(made.path) as server, RawClient(server.bootstrap_servers) as client:
+        ends = {}
+        for epoch in range(6):
+            asked = [{"partition": 0, "leader_epoch": epoch}]
+            topics = [{"topic": "t", "partitions": asked}]
+            found = client.ask(23, 4, topics=topics).topics[0].partitions[0]
+            ends[epoch] = found.leader_epoch, found.end_offset
+
+    none = (-1, -1)
+    assert {0: (0, 0), 1: (1, 6), 2: (1, 6), 3: (1, 6), 4: (4, 10), 5: none} == ends
+
+
+def test_a_fetch_waits_for_records_that_come(tmp_path: Path) -> None:
+    """A directory that is followed; a fetch at its end is answered once there is more."""
+    made = KafkaLog(tmp_path / "kafka")
+    made.write("t", ["a"])
+    with (
+        segmentlog.serve(made.path, follow=True) as server,
+        RawClient(server.bootstrap_servers) as client,
+    ):
+        assert [b"a"] == [each.value for each in consume(client, "t", 0)]
+        client.sock.sendall(
+            client.frame(1, 12, max_wait=10_000, min_bytes=1, topics=[{
+                "topic": "t",
+                "partitions": [{"partition": 0, "fetch_offset": 1, "partition_max_bytes": 100}],
+            }])
+        )  # fmt: skip
+        made.write("t", ["b"])
+        found = client.answer(1, 12).responses[0].partitions[0]
+
+        assert 2 == found.high_watermark
+        assert 1 == next(batches_of(found.records)).base_offset
+
+
+def test_nothing_is_changed(log: KafkaLog) -> None:
+    """No file is written or touched, whatever clients ask for."""
+    before = bytes_of(log.path)
+    with segmentlog.serve(log.path) as server, RawClient(server.bootstrap_servers) as client:
+        consume(client, "orders", 0)
+        asked = [{"partition_index": 0, "committed_offset": 3}]
+        topics = [{"name": "orders", "partitions": asked}]
+        found = client.ask(8, 7, group_id="g", topics=topics)
+        assert 0 == found.topics[0].partitions[0].error_code
+        client.ask(19, 5, topics=[{"name": "new", "num_partitions": 1}])
+
+    assert before == bytes_of(log.path)
+
+
+def test_only_the_topics_that_are_asked_for(log: KafkaLog, tmp_path: Path) -> None:
+    with (
+        segmentlog.serve(log.path, topic="ord*") as server,
+        RawClient(server.bootstrap_servers) as client,
+    ):
+        assert ["orders"] == [each.name for each in client.ask(3, 9, topics=None).topics]
+        assert 3 == client.fetch("paid", 0, 0).error_code
+
+
+def test_renamed_partitions_have_another_name(tmp_path: Path) -> None:
+    """As topics of their own, so that they are not mistaken for partitions in use."""
+    made = KafkaLog(tmp_path / "kafka")
+    made.write("t", ["gone"])
+    made.write("u", ["here"])
+    (made.path / "t-0").rename(made.path / f"t-0.{32 * 'a'}-delete")
+    with (
+        segmentlog.serve(made.path, renamed=True) as server,
+        RawClient(server.bootstrap_servers) as client,
+    ):
+        names = [each.name for each in client.ask(3, 9, topics=None).topics]
+
+        assert ["t.deleted", "u"] == names
+        assert [b"gone"] == [each.value for each in consume(client, "t.deleted", 0)]
+
+
+def test_the_fixture_serves_what_a_test_writes(kafka_log: KafkaLog) -> None:
+    """Also what it writes after the start; a second server is another one."""
+    servers = kafka_log.serve().bootstrap_servers
+    kafka_log.write("t", ["a"])
+    with RawClient(servers) as client:
+        while not client.ask(3, 9, topics=None).topics:
+            time.sleep(0.02)
+        assert [b"a"] == [each.value for each in consume(client, "t", 0)]
+    assert servers != kafka_log.serve().bootstrap_servers
+    kafka_log.close()
+    with pytest.raises(ConnectionError):
+        RawClient(servers)

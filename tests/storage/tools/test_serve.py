@@ -1,0 +1,76 @@
+"""``segmentlog serve``: what it says, and how it ends."""
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+from kafka_protocol import RawClient, consume
+from ports import free_port
+from typer.testing import CliRunner
+from waiting import wait_for
+
+from segmentlog.serving.users import read_users
+from segmentlog.testing.kafka_log import KafkaLog
+from segmentlog.tools.cli import app
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_names_its_address_and_ends_at_a_signal(tmp_path: Path, number: int) -> None:
+    """The first line is for programs; what groups lose is said beside it."""
+    made = KafkaLog(tmp_path / "kafka")
+    made.write("orders", ["a"], num_partitions=2)
+    address = f"127.0.0.1:{free_port()}"
+    found: list[bytes | None] = []
+
+    def read_and_end() -> None:
+        try:
+            wait_for(lambda: _connected(address), lambda: "nobody listens", pause=0.02)
+            with RawClient(address) as client:
+                found.extend(each.value for each in consume(client, "orders", 0))
+        finally:
+            os.kill(os.getpid(), number)
+
+    reader = threading.Thread(target=read_and_end)
+    reader.start()
+    done = CliRunner().invoke(app, ["serve", str(made.path), "--bind", address])
+    reader.join()
+
+    assert 0 == done.exit_code, done.output
+    assert [b"a"] == found
+    line = f"{address} serves 1 topic, 2 partitions of {made.path}, up to their high watermarks\n"
+    assert line == done.stdout
+    assert "--offsets keeps them" in done.stderr
+    assert not _connected(address)
+
+
+def _connected(address: str) -> bool:
+    try:
+        RawClient(address).sock.close()
+    except OSError:
+        return False
+    return True
+
+
+def test_a_user_is_hashed(tmp_path: Path) -> None:
+    """Twice the same password has two salts; the lines are a file of users."""
+    lines = [
+        CliRunner().invoke(app, ["serve", "--hash-user", name], input="secret\n").stdout
+        for name in ("alice", "bob")
+    ]
+    (tmp_path / "users").write_text("# who reads\n" + "".join(lines))
+
+    users = read_users(str(tmp_path / "users"))
+    assert ["alice", "bob"] == [*users]
+    assert users["alice"] != users["bob"]
+    assert "secret" not in "".join(lines)
+
+
+def test_other_machines_are_refused_without_users(tmp_path: Path) -> None:
+    made = KafkaLog(tmp_path / "kafka")
+    done = CliRunner().invoke(app, ["serve", str(made.path), "--bind", "0.0.0.0:9092"])
+
+    assert 2 == done.exit_code
+    assert "--bind" in done.stderr
+    assert "--tls-certificate" in done.stderr
