@@ -40,7 +40,9 @@ def main() -> None:
             raise
         # After `pip install --no-deps`, or where Spark unpacks the wheel.
         names = " ".join(missing)
-        remedy = f"pip freeze > present.txt && pip install {names} --constraint present.txt"
+        # `pip freeze` names the files of what was installed from files, which may be gone.
+        remedy = "pip list --format=freeze > present.txt && pip install"
+        remedy = f"{remedy} {names} --constraint present.txt"
         sys.exit(f"segmentlog: {sys.executable} lacks {names}: {remedy}")
 
 

@@ -245,8 +245,8 @@ def test_what_pip_has_left_out_is_named(tmp_path: Path) -> None:
     assert (1, "") == (done.returncode, done.stdout)
     names = "numpy pyarrow typer"
     assert done.stderr == (
-        f"segmentlog: {sys.executable} lacks {names}: pip freeze > present.txt && "
-        f"pip install {names} --constraint present.txt\n"
+        f"segmentlog: {sys.executable} lacks {names}: pip list --format=freeze > present.txt "
+        f"&& pip install {names} --constraint present.txt\n"
     )
 
 
