@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-os.environ["PYSPARK_PYTHON"] = sys.executable
-
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from quick_java import spark_variables
+from ready_worker import ready_python
 
 import pyspark_segmentlog
 import segmentlog
@@ -32,7 +31,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 def session(*, remote: bool) -> SparkSession:
     """A local session, or a client of Spark Connect with its server."""
-    os.environ.update(spark_variables())
+    os.environ.update(spark_variables(), PYSPARK_PYTHON=ready_python())
     builder = SparkSession.builder.config("spark.ui.enabled", "false")
     builder = builder.config("spark.sql.shuffle.partitions", "2")
     builder = builder.config("spark.log.level", "OFF")
@@ -191,19 +190,19 @@ class Uses:
         n_runs = 0
         while n_runs == 0 or batches() != before:
             before = batches()
-            self._run(self._stream(maxOffsetsPerTrigger=64), "stream", take)
+            self._run(self._stream(maxOffsetsPerTrigger=128), "stream", take)
             n_runs += 1
             if n_runs == 1:  # as if the driver had died before Spark's commit
                 last = max(batches())
                 repeated = batches()[last]
                 (checkpoint / "commits" / str(last)).unlink()
                 (checkpoint / "commits" / f".{last}.crc").unlink()
-                self._run(self._stream(maxOffsetsPerTrigger=64), "stream", take)
+                self._run(self._stream(maxOffsetsPerTrigger=128), "stream", take)
                 assert repeated == batches()[last]
         found = [tuple(each) for batch in before.values() for each in batch]
         assert len(found) == len({*found}) == N_ROWS
         sizes = {number: len(batch) for number, batch in sorted(before.items())}
-        assert max(sizes.values()) <= 64
+        assert max(sizes.values()) <= 128 < N_ROWS
         return f"{len(found)} rows in {len(sizes)} micro-batches, {max(sizes.values())} at most"
 
     def stream_from_latest(self) -> str:
