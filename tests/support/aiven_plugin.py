@@ -5,6 +5,7 @@ published where the tests could fetch it.
 """
 
 import base64
+import functools
 import hashlib
 import json
 import os
@@ -34,13 +35,22 @@ def new_id() -> str:
     return base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
 
 
-class KeyPair:
-    """An RSA key pair, and the file of its private key."""
+@functools.cache
+def _usual_key() -> rsa.RSAPrivateKey:
+    """It takes a tenth of a second to find one."""
+    return rsa.generate_private_key(65537, 2048)
 
-    def __init__(self, directory: Path, name: str = "key-1", bits: int = 2048) -> None:
+
+class KeyPair:
+    """An RSA key pair, and the file of its private key.
+
+    `bits`: of a new key; without it, all pairs of this process have the same.
+    """
+
+    def __init__(self, directory: Path, name: str = "key-1", bits: int = 0) -> None:
         self.name = name
         self.file = directory / f"{name}.pem"
-        self._key = rsa.generate_private_key(65537, bits)
+        self._key = rsa.generate_private_key(65537, bits) if bits else _usual_key()
         self.file.write_bytes(
             self._key.private_bytes(
                 serialization.Encoding.PEM,

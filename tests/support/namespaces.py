@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from ready_process import in_own_mounts
 
 
 @contextlib.contextmanager
@@ -28,7 +29,7 @@ def in_namespace(code: str, *arguments: object) -> str:
     """The output of `code` with separate mounts; skips the test if they are not allowed."""
     unshare = ["unshare", "--mount", "--propagation", "private"]
     _need([*unshare, "mount", "-t", "tmpfs", "tmpfs", "/mnt"], "a mount namespace")
-    return _run(unshare, code, arguments)
+    return in_own_mounts(code, arguments)
 
 
 def run_without(capability: str, code: str, *arguments: object) -> str:

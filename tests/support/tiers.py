@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
+from made_once import made_once
 
 import segmentlog
 
@@ -20,6 +21,12 @@ def written(
     directory: Path, n_segments: int = 10, n_records: int = 100, prefix: bytes = b""
 ) -> Path:
     """A partition of several segments; returns its path."""
+    _write(directory, n_segments, n_records, prefix)
+    return directory / "t-0"
+
+
+@made_once
+def _write(directory: Path, n_segments: int, n_records: int, prefix: bytes) -> None:
     with segmentlog.open_writer(directory, "t", num_partitions=1) as writer:
         for number in range(n_segments):
             if number:
@@ -27,9 +34,8 @@ def written(
             values = [prefix + b"%d-%d" % (number, i) for i in range(n_records)]
             writer.append(pa.table({"key": values, "value": values}))
             writer.flush()
-    partition = directory / "t-0"
-    (partition / "partition.metadata").write_text(f"version: 0\ntopic_id: {TOPIC_ID}\n")
-    return partition
+    metadata = directory / "t-0" / "partition.metadata"
+    metadata.write_text(f"version: 0\ntopic_id: {TOPIC_ID}\n")
 
 
 def copy_segment(

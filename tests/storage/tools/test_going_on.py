@@ -12,6 +12,7 @@ import crc32c
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from made_once import made_once
 from typer.testing import Result
 
 import segmentlog
@@ -34,10 +35,9 @@ def flip(log: Path, at: int) -> None:
     log.write_bytes(data)
 
 
-@pytest.fixture
-def compacted(tmp_path: Path) -> Path:
+@made_once
+def write_compacted(logs: Path) -> None:
     """Three topics with old records of each key; a batch of the second one is damaged."""
-    logs = tmp_path / "logs"
     for topic in "abc":
         with segmentlog.open_writer(logs, topic) as writer:
             for _ in range(3):
@@ -47,7 +47,13 @@ def compacted(tmp_path: Path) -> Path:
                     writer.flush()
                 writer.roll()
     flip(logs / "b-0" / f"{60:020d}.log", -20)
-    return logs
+
+
+@pytest.fixture
+def compacted(tmp_path: Path) -> Path:
+    """Three topics with old records of each key; a batch of the second one is damaged."""
+    write_compacted(tmp_path / "logs")
+    return tmp_path / "logs"
 
 
 COMPACT = ("-s", "cleanup.policy=compact", "-s", "min.cleanable.dirty.ratio=0")
@@ -265,10 +271,9 @@ def test_deletion_of_records_goes_on(run: Run, example_data: str, tmp_path: Path
     assert "segmentlog: 1 failure: orders-0; all else was done\n" in done.stderr
 
 
-@pytest.fixture
-def segments(tmp_path: Path) -> Path:
+@made_once
+def write_segments(logs: Path) -> None:
     """A log of three segments with 20 records each, of one time each, in batches of five."""
-    logs = tmp_path / "logs"
     with segmentlog.open_writer(logs, "a", preserve=True) as writer:
         for at in range(0, 60, 5):
             times = pa.array(
@@ -281,7 +286,13 @@ def segments(tmp_path: Path) -> Path:
             writer.flush()
             if at % 20 == 15:
                 writer.roll()
-    return logs
+
+
+@pytest.fixture
+def segments(tmp_path: Path) -> Path:
+    """A log of three segments with 20 records each, of one time each, in batches of five."""
+    write_segments(tmp_path / "logs")
+    return tmp_path / "logs"
 
 
 READS = (

@@ -483,7 +483,7 @@ def test_a_wrong_key(tmp_path: Path) -> None:
     tier = Tier(tmp_path, "aiven")
     tier.announce()
     (tmp_path / "wrong").mkdir()
-    tier.options["remote_storage_key_file"] = KeyPair(tmp_path / "wrong").file
+    tier.options["remote_storage_key_file"] = KeyPair(tmp_path / "wrong", bits=2048).file
     found = tier.told()
 
     assert {(ERROR, SEGMENT)} == {(each.severity, each.kind) for each in found}
