@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from segmentlog.arrow_dataset.log_dataset import LogDataset
     from segmentlog.arrow_dataset.open_dataset import dataset, latest, read
     from segmentlog.audits.audit import Audit, AuditedPartition, FoundOffsets, audit
-    from segmentlog.bucket.upkeep import Swept
+    from segmentlog.bucket.upkeep import Swept, Upgraded
     from segmentlog.cluster.directory_settings import (
         Setting,
         Source,
@@ -137,6 +137,7 @@ if TYPE_CHECKING:
     )
     from segmentlog.maintain.retain import Hold, KeptSegment, Reason, RemovedSegment, retain
     from segmentlog.maintain.start.preflight import preflight
+    from segmentlog.maintain.upgrade import upgrade
     from segmentlog.maintain.verification.compare import (
         ComparedPartition,
         Comparison,
@@ -292,6 +293,7 @@ __all__ = [
     "TruncatedBatchError",
     "UnknownTopicOrPartitionError",
     "UnsupportedFormatError",
+    "Upgraded",
     "Urgency",
     "UsageKind",
     "UsedSpace",
@@ -335,6 +337,7 @@ __all__ = [
     "tables",
     "topic_settings",
     "undelete",
+    "upgrade",
     "usage",
     "verify",
 ]
@@ -378,7 +381,7 @@ _look_up, __dir__ = _exported(
         "arrow_dataset.log_dataset": "LogDataset",
         "arrow_dataset.open_dataset": "dataset latest read",
         "audits.audit": "Audit AuditedPartition FoundOffsets audit",
-        "bucket.upkeep": "Swept",
+        "bucket.upkeep": "Swept Upgraded",
         "cluster.directory_settings": "Setting Source alter_settings topic_settings",
         "cluster.follower": "MirroredPartition",
         "cluster.mirror": "mirror",
@@ -415,6 +418,7 @@ _look_up, __dir__ = _exported(
         "maintain.restoration.undelete": "RenamedPartition renamed_partitions undelete",
         "maintain.retain": "Hold KeptSegment Reason RemovedSegment retain",
         "maintain.start.preflight": "preflight",
+        "maintain.upgrade": "upgrade",
         "maintain.verification.compare": "ComparedPartition Comparison Side compare",
         "maintain.verification.findings": "Finding FindingKind Severity",
         "maintain.verification.verify": "verify",

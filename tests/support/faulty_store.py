@@ -1,6 +1,7 @@
 """An object store in memory that loses answers, delays requests, and kills its clients."""
 
 import errno
+import hashlib
 import itertools
 import os
 import random
@@ -47,13 +48,13 @@ class MemoryStore:
         self.has_conditions = True
         self.lock = threading.Lock()
 
-    def create(self, key: str, data: bytes) -> bool:
+    def create(self, key: str, data: bytes) -> str | None:
         with self.lock:
             if key in self.held and self.has_conditions:
-                return False
+                return None
             self.held[key] = data
             self.modified_ms[key] = int(time.time() * 1000)
-            return True
+            return _e_tag(data)
 
     def put(self, key: str, data: bytes) -> None:
         with self.lock:
@@ -73,6 +74,8 @@ class FaultyClient:
     happens to; of reads fewer, of writes more.  As many lists are stale. `kills`: whether the
     process may die. `others`: called before some requests: other clients act meanwhile.
     """
+
+    lists_all = False
 
     def __init__(self, store: MemoryStore, faults: random.Random | None = None) -> None:
         self.store, self.faults = store, faults
@@ -116,7 +119,7 @@ class FaultyClient:
             raise Killed
         return act()
 
-    def create(self, key: str, data: bytes) -> bool:
+    def create(self, key: str, data: bytes) -> str | None:
         return self._ask("create", key, lambda: self.store.create(key, data))
 
     def put(self, key: str, pieces: Iterable[bytes]) -> None:
@@ -138,7 +141,7 @@ class FaultyClient:
         if self.faults is not None and self.faults.random() < self.share:
             held = self._stale(held)
         return iter(
-            Found(key, len(data), store.modified_ms[key])
+            Found(key, len(data), store.modified_ms[key], _e_tag(data))
             for key, data in sorted(held.items())
             if key.startswith(prefix) and key > after
         )
@@ -153,6 +156,10 @@ class FaultyClient:
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:
             self._ask("delete", key, partial(self.store.remove, key))
+
+
+def _e_tag(data: bytes) -> str:
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
 def _lost(kind: str, key: str) -> StorageError:

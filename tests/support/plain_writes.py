@@ -11,7 +11,10 @@ ONE = pa.table({"value": [b"v"]})
 
 
 def write(
-    directory: Path, *tables: pa.Table | pa.RecordBatch, topic: str | None = "t", **options: Any
+    directory: Path | str,
+    *tables: pa.Table | pa.RecordBatch,
+    topic: str | None = "t",
+    **options: Any,
 ) -> None:
     """Write one job."""
     with segmentlog.open_writer(directory, topic, **options) as writer:

@@ -66,7 +66,7 @@ _RUNS = {
 #: Commands whose JSON has the fields of a result, and those whose rows are described elsewhere.
 _RESULTS: dict[str, type] = {
     "restore": segmentlog.RestoredPartition, "undelete": segmentlog.RestoredPartition,
-    "sweep": segmentlog.Swept,
+    "sweep": segmentlog.Swept, "upgrade": segmentlog.Upgraded,
 }  # fmt: skip
 #: Functions that take what `dataset` takes, or most of it.
 _OF_DATASETS = {"read", "latest", "audit"}

@@ -42,6 +42,12 @@ from segmentlog.reads import (
 
 logger = logging.getLogger(__name__)
 
+#: A backup has the ids of its topics, and other records at the same offsets.
+_ANOTHER_LOG = (
+    "and the place was emptied and made again, or an earlier backup was restored there: start the "
+    "query with a new checkpointLocation; failOnDataLoss=false continues at this offset"
+)
+
 #: A broker that moves a partition to another of its directories renames two directories.
 _PAUSE_SECONDS = 0.02
 
@@ -79,6 +85,7 @@ class FollowedDirectory:
         self._is_final = False
         self._final: Offsets | None = None
         self._topic_ids: dict[TopicPartition, str] = {}
+        self._identities: list[str] = []  # of the logs in object stores that were read
         self._told = set[tuple[TopicPartition, int]]()
 
     def initial(self) -> OffsetsJson:
@@ -299,6 +306,11 @@ class FollowedDirectory:
         `offsets`: that are known of the topics.  `logged`: the same offsets as JSON, which may
         have the ids that the topics had.
         """
+        identities = moment.directory.identities
+        if self._identities and identities != self._identities:
+            for each, at in offsets.items():
+                self._lose(each, at, at, _ANOTHER_LOG)
+        self._identities = identities
         known = topic_ids_of(logged) if self._triggers.topic_ids_in_checkpoint else {}
         for each, topic_id in moment.topic_ids.items():
             if each in offsets:

@@ -74,7 +74,10 @@ def connect(location: BucketLocation) -> Objects:
         raise LogDirectoryError(str(location), reason) from None
     if location.scheme == "file":
         return DirectoryObjects(location.prefix, str(location))
-    objects = ObstoreObjects(str(location), partial(_client, location), environment)
+    lists_all = location.scheme in {"abfs", "abfss", "az"}  # Azure lists from the beginning
+    objects = ObstoreObjects(
+        str(location), partial(_client, location), environment, lists_all=lists_all
+    )
     objects.connect()
     return objects
 

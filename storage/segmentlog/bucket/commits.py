@@ -42,11 +42,17 @@ if TYPE_CHECKING:
 _Key = TypeVar("_Key")
 _Found = TypeVar("_Found")
 
-COMMIT_FORMAT = 1
+#: 1 is that of a log of layout 1; 2 names the log, and the commit before.
+COMMIT_FORMATS = (1, 2)
 
+#: What a commit may need that a reader has to know.  An unknown one is refused, so a later version
+#: can change what commits mean without another layout.
+KNOWN_FEATURES: frozenset[str] = frozenset()
+
+_LOG_ID = re.compile(r"[0-9a-f]{32}")
 _TOPIC_ID = re.compile(r"[0-9A-Za-z_-]{22}")
 _MOST_PARTITIONS = 1_000_000  # of a topic; more would fill the memory of each reader
-CHECKPOINT_FORMAT = 1
+CHECKPOINT_FORMATS = (1, 2)  #: as those of commits
 
 #: Commits after which a state forgets what is too old.
 _FORGETS_EVERY = 32
@@ -238,6 +244,10 @@ class Commit:
     snapshots: Mapping[TopicPartition, Snapshot] = field(default_factory=dict)
     versions: Versions = field(default_factory=dict)
     streams: Streams = field(default_factory=dict)
+    #: the log that it belongs to, and the token of the commit before; empty in layout 1
+    log_id: str = ""
+    previous: str = ""
+    features: Sequence[str] = ()  # that a reader of it, and of all later ones, has to know
 
     def encode(self) -> bytes:
         """The bytes of its object."""
@@ -264,8 +274,11 @@ class Commit:
         if self.versions or self.streams:
             more["versions"] = encode_versions(self.versions)
             more["streams"] = encode_streams(self.streams)
+        if self.log_id:
+            more |= {"log": self.log_id, "previous": self.previous}
+            more["features"] = [*self.features]
         return to_json(
-            COMMIT_FORMAT,
+            2 if self.log_id else 1,
             {name: found for name, found in more.items() if found}
             | {
                 "number": self.number,
@@ -290,9 +303,12 @@ class Commit:
 
         Raises `CorruptCheckpointError` if the bytes are none, or of a newer format.
         """
-        found = from_json(data, path, (COMMIT_FORMAT,))
+        found = from_json(data, path, COMMIT_FORMATS)
         try:
+            check_features(found.get("features", []), path)
             return cls._of(found)
+        except CorruptCheckpointError:
+            raise
         except (KeyError, TypeError, ValueError, IndexError, AttributeError, OptionError) as error:
             raise CorruptCheckpointError(path, 1, f"cannot be read: {error!r}", REMEDY) from None
 
@@ -336,7 +352,29 @@ class Commit:
             },
             decode_versions(found["versions"]) if "versions" in found else {},
             decode_streams(found["streams"]) if "streams" in found else {},
+            found["log"] if found["format"] == 2 else "",
+            found.get("previous", "") if found["format"] == 2 else "",
+            found.get("features", []),
         )
+
+
+def check_features(needed: object, path: str) -> None:
+    """Refuse what needs something that this version does not know.
+
+    Raises `CorruptCheckpointError`; `TypeError` if `needed` is no list of names.
+    """
+    unknown = {*list_of(needed, str)} - KNOWN_FEATURES
+    if unknown:
+        shown = ", ".join(sorted(unknown))[:200]
+        reason = f"needs what this version of segmentlog does not know: {shown}"
+        raise CorruptCheckpointError(path, 1, reason, "update segmentlog here")
+
+
+def check_log_id(found: object) -> None:
+    """Refuse what is no id of a log; raises `ValueError` or `TypeError`."""
+    check_types((found,), (str,))
+    if _LOG_ID.fullmatch(str(found)) is None:
+        raise ValueError(f"expected the id of a log, found {str(found)[:80]!r}")
 
 
 def _topic(topic_id: str, n_partitions: int, lacks: Sequence[int] = ()) -> Topic:
@@ -368,6 +406,9 @@ def _check_commit(found: Mapping[str, Any]) -> None:
     check_types((found["token"], found["job"]), (str, str))
     _numbers([found["number"]], 1)
     _numbers([found["time_ms"]])
+    if found["format"] == 2:
+        check_log_id(found["log"])
+        check_types((found.get("previous", ""),), (str,))
     for name in ("deleted", "retired", "topics", "objects"):
         list_of(found[name], str)
     for topic, topic_id, n_partitions, *lacks in found["created"]:
@@ -447,12 +488,24 @@ class State:
     left: Growing[str, tuple[str, int]] = field(default_factory=Growing)
     #: deleted topics, each with the commit's token and time: one of that name now is another one
     deleted: Growing[str, tuple[str, int]] = field(default_factory=Growing)
+    token: str = ""  # of the last commit; empty before all, and if a checkpoint does not say it
+    log_id: str = ""  # of the log, from commit `since` on; empty in layout 1
+    since: int = 0
+    features: tuple[str, ...] = ()  # see `Commit`
 
     def after(self, commit: Commit) -> "State":
         """The state once a commit has followed.
 
-        Raises `ValueError` if the commit cannot follow this state.
+        A commit of another log only takes its number: a request of somebody who knew the log that
+        was here before has come late.  Raises `ValueError` if the commit cannot follow this state.
         """
+        if self.log_id and commit.log_id != self.log_id:
+            return replace(self, number=commit.number, token=commit.token)
+        if commit.log_id and commit.previous != self.token:
+            raise ValueError(
+                f"it was made after another commit {self.number}: objects of two logs, or of two "
+                "backups, lie side by side"
+            )
         now_ms = commit.time_ms
         # A jump of the clock moves all times, at once.  Else a table is only gone through now and
         # then: what is kept for longer costs a few bytes.
@@ -471,6 +524,10 @@ class State:
             kept(self.ended),
             kept(self.left),
             kept(self.deleted),
+            commit.token,
+            commit.log_id,
+            self.since or (commit.number if commit.log_id else 0),
+            (*dict.fromkeys((*self.features, *commit.features)),),
         )
         left: list[str] = []  # objects of extents that leave now
         for topic in commit.deleted:
@@ -586,8 +643,8 @@ class State:
         }
         for name in _ALL_NUMBERS:
             columns[name] = _joined(log.column(name) for _, log in partitions)
-        about = {
-            "format": CHECKPOINT_FORMAT,
+        about: dict[str, Any] = {
+            "format": 2 if self.log_id else 1,
             "number": self.number,
             "time_ms": self.time_ms,
             "topics": [[name, *each] for name, each in self.topics.items()],
@@ -600,6 +657,9 @@ class State:
             "left": [[key, time_ms] for key, (_, time_ms) in self.left.items()],
             "deleted": [[topic, *each] for topic, each in self.deleted.items()],
         }
+        if self.log_id:
+            about |= {"token": self.token, "log": self.log_id, "since": self.since}
+            about["features"] = [*self.features]
         table = pa.table(columns).replace_schema_metadata({"segmentlog": json.dumps(about)})
         sink = pa.BufferOutputStream()
         options = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -619,7 +679,8 @@ class State:
         try:
             table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
             metadata = (table.schema.metadata or {})[b"segmentlog"]
-            about = from_json(metadata, path, (CHECKPOINT_FORMAT,))
+            about = from_json(metadata, path, CHECKPOINT_FORMATS)
+            check_features(about.get("features", []), path)
             _check_checkpoint(about, table)
             return cls._of(about, table)
         except (
@@ -668,6 +729,10 @@ class State:
             Growing({job: ("", time_ms) for job, time_ms in about["ended"]}),
             Growing({key: ("", time_ms) for key, time_ms in about["left"]}),
             Growing({topic: (token, time_ms) for topic, token, time_ms in about["deleted"]}),
+            about.get("token", ""),
+            about.get("log", ""),
+            about.get("since", 0),
+            tuple(about.get("features", [])),
         )
 
 
@@ -689,6 +754,10 @@ def _check_checkpoint(about: Mapping[str, Any], table: "pa.Table") -> None:
             raise ValueError(f"expected the key of a data object, found {key[:80]!r}")
     _numbers([about["number"]], 1)
     _numbers([about["time_ms"]])
+    if about["format"] == 2:
+        check_log_id(about["log"])
+        check_types((about["token"],), (str,))
+        _numbers([about["since"]], 0, about["number"])
     _numbers([each for snapshot in snapshots for each in (snapshot[0], *snapshot[2:])])
     for topic, topic_id, n_partitions, lacks in about["topics"]:
         check_types((topic, topic_id), (str, str))

@@ -12,6 +12,7 @@ An extent is a range of an object with batches of one partition.  Its indexes ar
 headers, and follow it in the object.
 """
 
+import contextlib
 import errno
 import secrets
 import tempfile
@@ -22,7 +23,12 @@ import numpy as np
 
 from segmentlog.bucket.commits import PlacedExtent, Snapshot, digest_of_extent
 from segmentlog.bucket.objects import DATA, PART_BYTES, Objects
-from segmentlog.errors import LogChangedError, StorageError, TruncatedBatchError
+from segmentlog.errors import (
+    LogChangedError,
+    SegmentLogError,
+    StorageError,
+    TruncatedBatchError,
+)
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.encode import assign_offsets
 from segmentlog.format.kernels.memory import Int64s
@@ -105,10 +111,19 @@ class _Extent:
 
 
 class ObjectStage:
-    """The stage of one task attempt, in the place of a `writes.staged_files.TaskStage`."""
+    """The stage of one task attempt, in the place of a `writes.staged_files.TaskStage`.
 
-    def __init__(self, objects: Objects, job: str, task: int) -> None:
-        self._objects = objects
+    `beside`: does what it is given, which writes the object, and something else meanwhile.
+    """
+
+    def __init__(
+        self,
+        objects: Objects,
+        job: str,
+        task: int,
+        beside: Callable[[Callable[[], object]], object] | None = None,
+    ) -> None:
+        self._objects, self._beside = objects, beside
         # A second attempt of a task must not meet the object of the first.
         self._key = f"{DATA}{job}/{task}-{secrets.token_hex(4)}.batches"
         self._spool = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - see `discard`
@@ -147,7 +162,7 @@ class ObjectStage:
     def close(self) -> StagedObjects:
         """Write the object, if there are batches, and return what it holds.
 
-        Raises `StorageError` if the store did not take it.
+        Raises `StorageError` if the store did not take it, and the errors of `beside`.
         """
         extents, position = [], 0
         indexes = {
@@ -164,9 +179,20 @@ class ObjectStage:
                 )  # fmt: skip
                 position += each.size + sum(sizes)
         if extents:
-            self._objects.put(self._key, self._pieces(indexes))
+            self._put(lambda: self._objects.put(self._key, self._pieces(indexes)))
         self.discard()
         return StagedObjects(tuple(extents))
+
+    def _put(self, put: Callable[[], object]) -> None:
+        if self._beside is None:
+            put()
+            return
+        try:
+            self._beside(put)
+        except LogChangedError:  # no log will name the object, and no sweep of a log finds it
+            with contextlib.suppress(SegmentLogError, OSError):
+                self._objects.delete([self._key])
+            raise
 
     def _pieces(
         self, indexes: Mapping[TopicPartition, Sequence[tuple[bytes, bytes]]]

@@ -9,17 +9,17 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 
-from segmentlog.bucket.objects import Client, Found, ObstoreObjects, UnsyncedError
+from segmentlog.bucket.objects import UNNAMED, Client, Found, ObstoreObjects, UnsyncedError
 from segmentlog.errors import StorageError, SyncFailedError
 from segmentlog.store.durable import create_file, sync_directory, sync_file, write_all
-from segmentlog.store.readable import exists, is_directory
+from segmentlog.store.readable import FileStatus, exists, is_directory, status_of
 
 
 class DirectoryObjects(ObstoreObjects):
     """`Objects` in a directory, which the first write makes: a wrong path leaves nothing."""
 
     def __init__(self, directory: str, shown: str) -> None:
-        super().__init__(shown, self._opened)
+        super().__init__(shown, self._opened, lists_all=True)
         self._directory = directory
 
     def _opened(self) -> Client:
@@ -30,9 +30,13 @@ class DirectoryObjects(ObstoreObjects):
         store = LocalStore(self._directory)
         return Client(store, store)
 
-    def create(self, key: str, data: bytes) -> bool:
+    def create(self, key: str, data: bytes) -> str | None:
+        found: FileStatus | None = None
+
         def give_name(temporary: str, path: str) -> None:
+            nonlocal found
             try:
+                found = status_of(temporary)
                 os.link(temporary, path)
             finally:
                 os.unlink(temporary)
@@ -40,8 +44,8 @@ class DirectoryObjects(ObstoreObjects):
         try:
             self._write("creating", key, [data], give_name)
         except FileExistsError:
-            return False
-        return True
+            return None
+        return _e_tag(found) if found else UNNAMED
 
     def put(self, key: str, pieces: Iterable[bytes]) -> None:
         self._write("writing", key, pieces, os.replace)
@@ -108,3 +112,8 @@ class DirectoryObjects(ObstoreObjects):
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[Found]:
         return super().list(prefix, after=after) if exists(self._directory) else iter(())
+
+
+def _e_tag(found: FileStatus) -> str:
+    """What a list of the client calls a file; if it calls it otherwise, the file is read."""
+    return f'"{found.inode:x}-{found.modified_ns // 1000:x}-{found.size:x}"'

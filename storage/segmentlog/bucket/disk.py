@@ -22,9 +22,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from segmentlog.bucket.clients import objects_at
 from segmentlog.bucket.commits import INDEX_SIZES, PartitionLog, State
 from segmentlog.bucket.objects import Objects
-from segmentlog.bucket.sequence import Sequence, sequence_at
+from segmentlog.bucket.sequence import Sequence, opened_at, sequence_at
 from segmentlog.errors import RemoteSegmentError
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import Int64s
@@ -41,7 +42,7 @@ from segmentlog.format.names import (
     parse_segment_file,
 )
 from segmentlog.log.indexes import OFFSET_ENTRY
-from segmentlog.store.paths import parse_bucket
+from segmentlog.store.paths import BucketLocation, parse_bucket
 from segmentlog.store.readable import (
     MADE_DIRECTORY,
     Entry,
@@ -256,15 +257,22 @@ class RebasedFile(ReadableFile):
 class BucketDisk(SurveyedDisk):
     """See `SurveyedDisk`.  Paths are those of `segmentlog.store.paths`."""
 
-    def __init__(self, root: str, sequence: Sequence) -> None:
-        self._root = root
-        self._sequence = sequence
+    def __init__(self, location: BucketLocation) -> None:
+        self._root, self._location = location.root, location
         self._state: State | None = None
-        self._ranges = RemoteDisk(root, _RangeStore(sequence.objects))
+        self._ranges = RemoteDisk(self._root, _RangeStore(objects_at(location)))
+
+    @property
+    def _sequence(self) -> Sequence:
+        return sequence_at(self._location)  # another one once another log was found
 
     def survey(self, path: str) -> None:
         """See `SurveyedDisk`: later questions are answered from the newest commit."""
-        self._state = self._sequence.refresh()
+        self._state = None
+        self._state = opened_at(self._location).known
+
+    def log_identity(self, path: str) -> str:
+        return self._sequence.identity
 
     def forget(self, path: str) -> None:
         self._state = None
@@ -274,7 +282,7 @@ class BucketDisk(SurveyedDisk):
         """The state that questions are answered from."""
         state = self._state  # another thread may forget it meanwhile
         if state is None:
-            state = self._state = self._sequence.refresh()
+            state = self._state = opened_at(self._location).known
         return state
 
     def _rest(self, path: str) -> str:
@@ -294,7 +302,10 @@ class BucketDisk(SurveyedDisk):
         directory, _, name = self._rest(path).rpartition("/")
         if not directory:
             data = _top_file(state, name)
-            return None if data is None else MadeFile(path, data, state.number + 1)
+            if data is None:
+                return None
+            # A log that was made again, or restored, has another file.
+            return MadeFile(path, data, _inode(state.token, state.number, 0))
         log = self._log(state, directory)
         if log is None:
             return None
@@ -494,5 +505,5 @@ def bucket_disk(path: str) -> BucketDisk:
     key = os.getpid(), location.root  # clients of stores do not outlive a fork
     found = _disks.get(key)
     if found is None:
-        found = _disks[key] = BucketDisk(location.root, sequence_at(location))
+        found = _disks[key] = BucketDisk(location)
     return found

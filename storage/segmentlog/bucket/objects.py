@@ -46,6 +46,9 @@ _FORKED = (
     "request: start processes by spawn or forkserver (multiprocessing.set_start_method)"
 )
 
+#: Instead of an ``ETag``, if a store gives none for a new object; no list has it.
+UNNAMED = "?"
+
 #: A larger object is not read whole: its length is no reason to take as much memory.
 MOST_WHOLE_BYTES = 256 << 20
 
@@ -126,6 +129,7 @@ class Found(NamedTuple):
     key: str
     size: int
     modified_ms: int  # by the clock of the store (epoch)
+    e_tag: str = ""  # what the store calls these bytes; empty if it does not say so
 
 
 class UnsyncedError(StorageError):
@@ -143,10 +147,13 @@ class Objects(Protocol):
     After any other one nobody knows whether the request was carried out, or is yet to be.
     """
 
-    def create(self, key: str, data: bytes) -> bool:
-        """Make an object unless there is one, by one request; whether this was done.
+    #: whether a list of the last keys takes longer, the more keys there are before them
+    lists_all: bool
 
-        Even after False there may be none: another client that was about to make it has failed.
+    def create(self, key: str, data: bytes) -> str | None:
+        """Make an object unless there is one, by one request; what a list calls it, or None.
+
+        Even after None there may be none: another client that was about to make it has failed.
         """
 
     def put(self, key: str, pieces: Iterable[bytes]) -> None:
@@ -183,7 +190,7 @@ class ObstoreObjects:
     """`Objects` of a store that the package `obstore` serves.
 
     `shown`: the place, for errors.  `connect`: makes the client.  `made_from`: what it would be
-    made from now; if that has changed, it is made again.
+    made from now; if that has changed, it is made again.  `lists_all`: see `Objects`.
     """
 
     def __init__(
@@ -191,8 +198,11 @@ class ObstoreObjects:
         shown: str,
         connect: Callable[[], Client],
         made_from: Callable[[], object] = lambda: None,
+        *,
+        lists_all: bool = False,
     ) -> None:
         self._shown, self._connect, self._made_from = shown, connect, made_from
+        self.lists_all = lists_all
         self._client: Client | None = None
 
     def connect(self) -> Client:
@@ -274,17 +284,17 @@ class ObstoreObjects:
             number, f"{what} failed: {without_secrets(said)}", f"{self._shown}/{key}", code
         )
 
-    def create(self, key: str, data: bytes) -> bool:
+    def create(self, key: str, data: bytes) -> str | None:
         import obstore
 
         try:
-            self._ask(
+            made = self._ask(
                 _CREATING, key,
                 lambda c: obstore.put(c.once, key, data, mode="create", use_multipart=False),
             )  # fmt: skip
         except FileExistsError:
-            return False
-        return True
+            return None
+        return made["e_tag"] or UNNAMED
 
     def put(self, key: str, pieces: Iterable[bytes]) -> None:
         """See `Objects`: more bytes than a part are uploaded in parts, side by side."""
@@ -340,7 +350,7 @@ class ObstoreObjects:
         while found := self._ask("listing", prefix, page):
             for each in found:
                 modified_ms = int(each["last_modified"].timestamp() * 1000)
-                yield Found(each["path"], each["size"], modified_ms)
+                yield Found(each["path"], each["size"], modified_ms, each["e_tag"] or "")
             last = max(last, *(each["path"] for each in found))
 
     def delete(self, keys: Iterable[str]) -> None:

@@ -1,8 +1,9 @@
 """The sequence of commits: find the newest one, and append to it.
 
 Commit ``n`` is the object ``segmentlog/commits/<n>.json``.  Whoever creates it has read all
-commits before it, so there are no gaps, and the newest one is the last that is there: no list is
-needed.  A reader that knows commit ``n`` asks for ``n + 1``.
+commits before it, so there are no gaps.  A process that knows commit ``n`` asks for a list of the
+keys from that of ``n`` on.  One answer says three things: whether ``n`` is still there, as it was;
+which commits have come since; and whether one of them is missing.
 
 A checkpoint spares new readers the old commits.  The object ``segmentlog/newest.json`` names the
 newest checkpoint.  It is only a hint: if it is old, lost or damaged, more commits are read.  Both
@@ -10,24 +11,30 @@ are written after a commit was decided, and nothing depends on them.
 
 A commit that is missing before a later one was removed, by a rule of the store or by a person.  If
 its number counted as free, the later records would be left out in silence, and the next writer
-would take the number.  A new process asks for several commits at once, and so finds such a hole.
-Without a checkpoint to begin with, and before a sweep, the hole may be long, and one list of the
-keys after it shows whether there are any.
+would take the number.
+
+If the last commit that a process knows is gone, or is another one, the log is another one: the
+place was emptied and made again, or filled from a backup.  What was begun in the earlier log ends
+with `LogChangedError`, and what is opened from then on finds the log that is there now.
 """
 
 import contextlib
 import errno
-import itertools
 import json
 import logging
 import secrets
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from hashlib import blake2b
+from itertools import chain
+from typing import NamedTuple
 
 from segmentlog.bucket.clients import objects_at
 from segmentlog.bucket.commits import Commit, State
+from segmentlog.bucket.directory_objects import DirectoryObjects
+from segmentlog.bucket.marker import Marker, run_of
 from segmentlog.bucket.objects import (
     MARKER,
     MOST_WHOLE_BYTES,
@@ -35,11 +42,13 @@ from segmentlog.bucket.objects import (
     Objects,
     UnsyncedError,
     is_clock_key,
+    is_data_key,
 )
 from segmentlog.bucket.places import log_above
 from segmentlog.errors import (
     CommitInDoubtError,
     CorruptCheckpointError,
+    LogChangedError,
     LogDirectoryError,
     SegmentLogError,
     StorageError,
@@ -68,11 +77,14 @@ _RECENT_SECONDS = 2.0
 #: a sweep removes the objects of those that it has ended.
 _LONGEST_MS = 14 * 24 * 3600 * 1000
 
-#: Commits that a new reader asks for at once.
-_AT_ONCE = 8
+#: Commits that are asked for at once.
+_AT_ONCE = 32
 
-_FORMAT = 1  #: of the layout: which objects there are, and what their keys mean
-_LAYOUT = b'{"format":%d,"layout":"segmentlog bucket"}' % _FORMAT
+#: Seconds for which a look counts: a writer that has looked then need not look again.
+_LOOK_SECONDS = 1.0
+
+#: Where lists begin with the first commit, they may take a twentieth of the time.
+_LISTS_SHARE = 19
 
 #: Seconds that a writer asks what became of its commit.
 SETTLE_SECONDS = 120.0
@@ -97,6 +109,22 @@ def checkpoint_key(number: int) -> str:
     return f"{CHECKPOINTS}{number:020d}.arrow"
 
 
+class Mark(NamedTuple):
+    """A commit that somebody has seen: a log with it is the one that they know.
+
+    `seen_by`: the `Sequence.identity` that has seen it.
+    """
+
+    number: int = 0
+    token: str = ""
+    log_id: str = ""
+    seen_by: str = ""
+
+
+class _MisledError(Exception):
+    """A checkpoint is not of the commits that are there."""
+
+
 class Sequence:
     """The commits of one log, as far as this process knows them.  Threads may share it.
 
@@ -107,102 +135,258 @@ class Sequence:
         self, objects: Objects, location: BucketLocation, settle_seconds: float = SETTLE_SECONDS
     ) -> None:
         self.objects, self.location = objects, location
+        self.identity = secrets.token_hex(8)  # another log at the place has another one
         self._settle_seconds = settle_seconds
         self._state: State | None = None
-        self._turn = threading.Lock()
+        self._turn = threading.Lock()  # for these three:
+        self._e_tag = ""  # what lists call the commit of `_state`; empty if it is not known
+        self._foreign = set[int]()  # later commits that are of other logs
+        self._list_after = 0.0  # where lists are long
         self._is_checked = False
-        self._seen = -_RECENT_SECONDS  # when `_state` was the newest one
+        self._seen = self._looked = -max(_RECENT_SECONDS, _LOOK_SECONDS)  # when it was the newest
+        self._why_replaced = ""
 
     @property
     def known(self) -> State:
         """The state that was read last; read now if there was none."""
         return self._state or self.refresh()
 
+    @property
+    def is_replaced(self) -> bool:
+        """Whether another log was found at the place."""
+        return bool(self._why_replaced)
+
     def is_made(self) -> bool:
         """Whether there is a log; raises `LogDirectoryError` if its layout is not known here."""
-        return self._state is not None or self._marker() is not None
+        return self._state is not None or self.marker() is not None
 
-    def _marker(self) -> bytes | None:
+    def marker(self) -> Marker | None:
         """The marker, or None if there is no log.
 
         Raises `LogDirectoryError` if a later version has made it: each user looks at it first.
         """
         data = self.objects.get(MARKER)
-        if data is None:
-            return None
-        try:
-            found = json.loads(data)
-            number = found["format"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            number = None
-        if type(number) is not int or number != _FORMAT:
-            reason = (
-                f"the log has a layout that this version of segmentlog does not know: expected "
-                f"format {_FORMAT} in {MARKER}, found {data[:80]!r}; update segmentlog here, or "
-                "restore the object if it is damaged"
-            )
-            raise LogDirectoryError(str(self.location), reason)
-        return data
+        return None if data is None else Marker.decode(data, str(self.location))
 
     def recent(self) -> State | None:
         """The newest state as this process has seen it a moment ago; None if it has not."""
         is_recent = time.monotonic() - self._seen < _RECENT_SECONDS
-        return self._state if is_recent else None
+        is_near = isinstance(self.objects, DirectoryObjects)  # to look takes no time
+        return self._state if is_recent and not is_near and not self.is_replaced else None
+
+    def mark(self, state: State) -> Mark:
+        """The mark of a state."""
+        return Mark(state.number, state.token, state.log_id, self.identity)
+
+    def check(self, mark: Mark) -> None:
+        """Refuse a log that lacks a commit; raises `LogChangedError` if it is another one."""
+        if mark.seen_by == self.identity:
+            return
+        state = self.known
+        if mark.number == state.number or not mark.number:
+            is_same = mark.token == state.token if mark.number else mark.log_id == state.log_id
+        else:
+            key = commit_key(mark.number)
+            data = self.objects.get(key)
+            is_same = data is not None and self._decoded(key, data).token == mark.token
+        if not is_same and mark.seen_by:
+            raise self._changed(self._why(mark.number))
+
+    def _changed(self, reason: str) -> LogChangedError:
+        return LogChangedError(str(self.location), -1, -1, reason)
+
+    def _why(self, number: int) -> str:
+        """Why the log is not the one that had a commit."""
+        marker, log_id = self.marker(), self._state.log_id if self._state else ""
+        if marker is None:
+            return f"the log was removed since its commit {number} was seen"
+        if log_id and marker.log_id != log_id:
+            return f"another log was made here since commit {number} of the earlier one was seen"
+        return (
+            f"commit {number}, which was seen here, is gone or is another one: the place was "
+            "emptied and made again, or filled from an earlier backup, or commits were removed"
+        )
 
     def refresh(self, *, lists: bool = False) -> State:
         """The state after the newest commit.
 
         `lists`: whether a list has to show that no later commit is there.  Raises
-        `LogDirectoryError` if there is no log; `CorruptCheckpointError` if a commit is missing, or
-        cannot be read; `StorageError` if the store cannot be asked.
+        `LogDirectoryError` if there is no log; `LogChangedError` if it is not the one that was
+        read before; `CorruptCheckpointError` if a commit is missing, or cannot be read;
+        `StorageError` if the store cannot be asked.
         """
         with self._turn:
-            state, at_once = self._state, 1
-            if state is None:
-                if self._marker() is None:
-                    raise LogDirectoryError(str(self.location), "there is no log at this place")
-                state, at_once = self._last_checkpoint(), _AT_ONCE
-                lists = lists or state.number == 0
-            self._state = self._followed(state, at_once, lists=lists)
-            self._seen = time.monotonic()
+            if self._why_replaced:
+                raise self._changed(self._why_replaced)
+            begun = time.monotonic()
+            if self._state is None:
+                self._state = self._opened(lists=lists)
+            else:
+                self._state = self._followed(self._state, lists=lists)
+            self._seen = self._looked = begun
             return self._state
 
-    def _followed(self, state: State, at_once: int, *, lists: bool) -> State:
-        """The state after all commits that are there; it asks for `at_once`, and then for more."""
+    def beside(self, work: Callable[[], object]) -> None:
+        """Do some work, and meanwhile look whether the log is still there, and has grown.
+
+        Raises the errors of `refresh`, and those of the work.
+        """
+        if isinstance(self.objects, DirectoryObjects):
+            self.refresh()
+            work()
+        else:
+            side_by_side(lambda each: each(), [self.refresh, work])
+
+    def _opened(self, *, lists: bool) -> State:
+        """The state of a log of which nothing is known here."""
+        data, hint = side_by_side(self._get, [MARKER, HINT])
+        if data is None:
+            raise LogDirectoryError(str(self.location), "there is no log at this place")
+        marker = Marker.decode(data, str(self.location))
+        before = State(log_id=marker.log_id if marker.since == 1 else "")
+        state = self._checkpoint_of(hint, marker)
+        if state is not None:
+            try:
+                return self._followed(state, lists=lists, is_known=False)
+            except _MisledError:
+                path = f"{self.location}/{checkpoint_key(state.number)}"
+                logger.warning("%s is not of these commits; all commits are read instead", path)
+        return self._followed(before, lists=True)
+
+    def _get(self, key: str) -> bytes | None:
+        """An object; the hint counts as missing if it is too large."""
+        try:
+            return self.objects.get(key)
+        except StorageError as error:
+            if key != HINT or error.errno != errno.EFBIG:
+                raise
+            logger.warning("%s; all commits are read instead", error)
+            return None
+
+    def _listed(self, number: int) -> dict[int, str] | None:
+        """The commits from a number on, with what the store calls each; None if it took long."""
+        begun = time.monotonic()
+        keys = self.objects.list(COMMITS, after=commit_key(number - 1) if number else "")
+        numbers = ((number_of(each.key), each.e_tag) for each in keys)
+        found = {each: e_tag for each, e_tag in numbers if each is not None and each >= number}
+        if self.objects.lists_all:
+            ended = time.monotonic()
+            self._list_after = ended + _LISTS_SHARE * (ended - begun)
+        return found
+
+    def _followed(self, state: State, *, lists: bool, is_known: bool = True) -> State:
+        """The state after all commits that are there.
+
+        `is_known`: whether this process has seen the commit of `state`; else a checkpoint says so.
+        Without a list, it asks for the next commit, and then for more.
+        """
+        may_list = lists or not self.objects.lists_all or time.monotonic() >= self._list_after
+        listed = self._listed(state.number) if may_list else None
+        later = sorted(listed.keys() - self._foreign) if listed is not None else None
+        e_tags, at_once = listed or {}, 1
+        e_tag = e_tags.get(state.number)
+        is_checked = is_known and bool(e_tag) and e_tag == self._e_tag
         while True:
-            numbers = range(state.number + 1, state.number + 1 + at_once)
-            keys = [commit_key(number) for number in numbers]
-            found = (
-                [self.objects.get(keys[0])]
-                if at_once == 1
-                else side_by_side(self.objects.get, keys)
-            )
-            for at, (key, first) in enumerate(zip(keys, found, strict=True)):
-                later = [keys[i] for i in range(at, len(keys)) if found[i] is not None]
-                data = self._asked_again(key, later, lists=lists) if first is None else first
+            first = state.number + 1
+            if later is None:
+                numbers = [*range(first, first + at_once)]
+            else:
+                later = [each for each in later if each >= first]
+                numbers = run_of(later, first, _AT_ONCE) or [first] * bool(later)
+            keys = [commit_key(each) for each in numbers]
+            if not is_checked:  # before all commits, the marker says whether it is the same log
+                keys.append(commit_key(state.number) if state.number else MARKER)
+            found = self._all(keys)
+            there = [each for each, data in zip(numbers, found, strict=False) if data is not None]
+            if not is_checked:
+                state = self._checked(state, found.pop(), later or there, is_known=is_known)
+                is_checked, self._e_tag = True, e_tag or ""
+            for number, given in zip(numbers, found, strict=True):
+                others = [each for each in later or there if each > number]
+                data = self._asked_again(state, number, others) if given is None else given
                 if data is None:
                     return state
-                state = self._after(state, self._decoded(key, data))
+                state = self._after(state, self._decoded(commit_key(number), data))
+                self._e_tag = e_tags.get(number, "")
+            if not numbers:
+                return state
             at_once = min(2 * at_once, _AT_ONCE)
 
-    def _asked_again(self, key: str, later: list[str], *, lists: bool) -> bytes | None:
+    def _all(self, keys: list[str]) -> list[bytes | None]:
+        if len(keys) < 2:
+            return [self.objects.get(key) for key in keys]
+        return side_by_side(self.objects.get, keys, _AT_ONCE + 1)
+
+    def _checked(
+        self, state: State, data: bytes | None, others: list[int], *, is_known: bool
+    ) -> State:
+        """A state whose commit is still there; `data` is what was found in its place."""
+        key = commit_key(state.number)
+        if not state.number:
+            if data is not None and self._is_of(state, Marker.decode(data, str(self.location))):
+                return state
+        elif data is not None:
+            token = self._decoded(key, data).token
+            if token == (state.token or token):
+                return replace(state, token=token)  # a checkpoint of layout 1 does not have it
+            if not is_known:
+                raise _MisledError
+        elif not is_known:
+            reason = (
+                "the commit is missing, although there is a checkpoint of the state after it: it "
+                "was removed, or the place was filled from a backup in part"
+            )
+            remedy = f"restore the object; or remove {HINT}, and the log ends with what is left"
+            raise CorruptCheckpointError(f"{self.location}/{key}", 1, reason, remedy)
+        elif self._asked_again(state, state.number, others) is not None:
+            return state
+        raise self._another(state)
+
+    def _is_of(self, state: State, marker: Marker | None) -> bool:
+        """Whether a marker may be that of a log: an upgrade replaces it after its commit."""
+        return marker is not None and (not state.log_id or marker.log_id in {"", state.log_id})
+
+    def _another(self, state: State) -> LogChangedError:
+        """Take note that another log is at the place; the error that says so."""
+        self._why_replaced = self._why(state.number)
+        return self._changed(self._why_replaced)
+
+    def _asked_again(self, state: State, number: int, others: list[int]) -> bytes | None:
         """A commit that was not there a moment ago; None if no later one is there."""
-        if not later and lists:
-            keys = (each.key for each in self.objects.list(COMMITS, after=key))
-            later = [*itertools.islice((each for each in keys if number_of(each) is not None), 1)]
-        if not later:
+        later = next((each for each in others if self._is_ours(state, each)), None)
+        if later is None:
             return None
+        key = commit_key(number)
         data = self.objects.get(key)  # it may have come meanwhile, and the later one after it
         if data is None:
             reason = (
-                f"the commit is missing, although there are later ones, such as {later[0]}: it "
-                "was removed, and without it the later ones say nothing"
+                f"the commit is missing, although there are later ones, such as "
+                f"{commit_key(later)}: it was removed, and without it the later ones say nothing"
             )
             remedy = "restore the object from a version or a copy of the bucket"
             raise CorruptCheckpointError(f"{self.location}/{key}", 1, reason, remedy)
         return data
 
+    def _is_ours(self, state: State, number: int) -> bool:
+        """Whether a commit is there, and is not of a log that was at the place before."""
+        key = commit_key(number)
+        data = self.objects.get(key)  # a list may have it although it is gone
+        if data is None:
+            return False
+        is_foreign = bool(state.log_id) and self._decoded(key, data).log_id != state.log_id
+        if is_foreign:
+            self._check_marker(state)
+            self._foreign.add(number)
+        return not is_foreign
+
+    def _check_marker(self, state: State) -> None:
+        """Find out whose a commit of another log is; raises `LogChangedError`."""
+        if not self._is_of(state, self.marker()):
+            raise self._another(state)
+
     def _after(self, state: State, commit: Commit) -> State:
+        if state.log_id and commit.log_id != state.log_id:
+            self._check_marker(state)
         try:
             return state.after(commit)
         except ValueError as error:
@@ -218,12 +402,11 @@ class Sequence:
             raise CorruptCheckpointError(path, 1, reason, "restore the object")
         return commit
 
-    def _last_checkpoint(self) -> State:
-        """The state of the checkpoint that the hint names, or the state before all commits."""
+    def _checkpoint_of(self, hint: bytes | None, marker: Marker) -> State | None:
+        """The state of the checkpoint that the hint names, or None."""
+        if hint is None:
+            return None
         try:
-            hint = self.objects.get(HINT)
-            if hint is None:
-                return State()
             found = json.loads(hint)
             number, digest = found["checkpoint"], found["digest"]
             if type(number) is not int or not 0 < number < 10**20:
@@ -233,9 +416,12 @@ class Sequence:
                 path = f"{self.location}/{checkpoint_key(number)}"
                 # Arrow has no checksums: it would return other numbers, or end the process.
                 state = State.decode(data, path) if _digest(data) == digest else None
-                if state is not None and state.number == number:
+                is_of_log = state is not None and (
+                    state.log_id == (marker.log_id or state.log_id) or number < marker.since
+                )
+                if state is not None and state.number == number and is_of_log:
                     return state
-                reason = "is not what was written"
+                reason = "is not what was written" if is_of_log else "is of another log"
                 raise CorruptCheckpointError(path, 1, reason, "")
         except (CorruptCheckpointError, StorageError) as error:
             if isinstance(error, StorageError) and error.errno != errno.EFBIG:
@@ -243,7 +429,7 @@ class Sequence:
             logger.warning("%s; all commits are read instead", error)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             logger.warning("%s/%s is no hint, and is passed over: %r", self.location, HINT, error)
-        return State()
+        return None
 
     def create(self) -> None:
         """Make the log, unless it is there; refuse a store without conditional writes.
@@ -253,12 +439,15 @@ class Sequence:
         """
         if self._is_checked:
             return
-        marker = self._marker()
+        marker = self.objects.get(MARKER)
         if marker is None:
-            keys = (each.key for each in self.objects.list(""))
-            other = next((key for key in keys if not is_clock_key(key)), None)
+            # First what a log without its marker has: there may be a million data objects.  Those
+            # alone are of a job that has outlived an earlier log, and a sweep removes them.
+            keys = chain(self.objects.list("segmentlog/"), self.objects.list(""))
+            others = (key for key, *_ in keys if not is_clock_key(key) and not is_data_key(key))
+            other = next(others, None)
             # Asked again: another writer may have made the log, and written to it, since.
-            if other is not None and self._marker() is None:
+            if other is not None and self.marker() is None:
                 reason = (
                     f"holds other objects, such as {other}, and no log that can be appended "
                     "to: give an empty place"
@@ -271,8 +460,10 @@ class Sequence:
                     "that log would take this one along; give a place beside it"
                 )
                 raise LogDirectoryError(str(self.location), reason)
-            self._create_surely(MARKER, _LAYOUT)
-            marker = self._marker()
+            self._create_surely(MARKER, Marker.of_new_log().encode())
+            marker = self.objects.get(MARKER)
+        if marker is not None:
+            Marker.decode(marker, str(self.location))
         # The same bytes: a store that ignores the condition is none the worse for it.
         if marker is not None and self._create_surely(MARKER, marker):
             reason = (
@@ -284,20 +475,20 @@ class Sequence:
         self._is_checked = True
 
     def _create_surely(self, key: str, data: bytes) -> bool:
-        """`Objects.create` of an object that has the same bytes for all writers.
+        """`Objects.create` of an object that may be any writer's.
 
         So it may be repeated after a request that has failed.
         """
         pause = _PAUSE_SECONDS
         for _ in range(_TRIES_OF_MARKER - 1):
             try:
-                return self.objects.create(key, data)
+                return self.objects.create(key, data) is not None
             except StorageError as error:
                 if error.errno in REFUSALS or isinstance(error, UnsyncedError):
                     raise
             time.sleep(pause)
             pause *= 2
-        return self.objects.create(key, data)
+        return self.objects.create(key, data) is not None
 
     def refuse_ended(self, state: State, job: str, begun_ms: int) -> None:
         """Refuse a commit of a job after a state in which it has ended; or `LogDirectoryError`."""
@@ -319,8 +510,11 @@ class Sequence:
         whether the commit took place; `StorageError` if it certainly did not.
         """
         # What this process knows may be old.  Then the number is taken, and nothing is lost.
-        state, n_lost = self.known, 0
+        is_looked_at = self._state and time.monotonic() - self._looked < _LOOK_SECONDS
+        state, n_lost = self.known if is_looked_at else self.refresh(), 0
         while True:
+            if self._why_replaced:
+                raise self._changed(self._why_replaced)
             commit, refusal = None, None
             try:
                 commit = make(state)
@@ -334,13 +528,16 @@ class Sequence:
                 if refusal is not None:
                     raise refusal
                 return state
+            log_id = commit.log_id or state.log_id  # that of an upgrade, or the log's
+            if log_id:
+                commit = replace(commit, log_id=log_id, previous=state.token)
             data = commit.encode()
             self._check(state, commit.number, data)
             begun = time.monotonic()
-            first = self._create(commit, data)
+            first, e_tag = self._create(commit, data)
             with self._turn:
                 if self._state is state:  # no other thread has seen it before
-                    self._state = self._after(state, first)
+                    self._state, self._e_tag = self._after(state, first), e_tag
                 if first.token == commit.token:
                     self._seen = begun
                     break
@@ -372,8 +569,10 @@ class Sequence:
             reason = f"nothing was changed: readers could not follow this commit: {why}"
             raise LogDirectoryError(str(self.location), reason) from error
 
-    def _create(self, commit: Commit, data: bytes) -> Commit:
+    def _create(self, commit: Commit, data: bytes) -> tuple[Commit, str]:
         """Try to take a number; the commit that has it in the end, ours or that of another writer.
+
+        With what lists call it, if that is known.
 
         A request whose answer is lost may still be under way, and take the number later.  So the
         writer asks for the same number with the same bytes until somebody has it.
@@ -384,8 +583,8 @@ class Sequence:
         while True:
             found, reason = None, "the store refuses to create the object, and has none"
             try:
-                if self.objects.create(key, data):
-                    return commit
+                if (e_tag := self.objects.create(key, data)) is not None:
+                    return commit, e_tag
                 # It may be ours even so: a request whose answer was lost.
                 found = self.objects.get(key)
             except UnsyncedError as error:
@@ -398,7 +597,7 @@ class Sequence:
                 if found is None and error.errno in REFUSALS and not has_doubt:
                     raise
             if found is not None:
-                return self._decoded(key, found)
+                return self._decoded(key, found), ""
             # A request is lost, or two conditional writes have met, and both were refused (409).
             has_doubt = True
             if time.monotonic() > ends:
@@ -416,7 +615,7 @@ class Sequence:
             if len(data) > MOST_WHOLE_BYTES:
                 raise ValueError(f"it would have {len(data)} bytes")
             self.objects.put(checkpoint_key(number), [data])
-            hint = {"checkpoint": number, "digest": _digest(data)}
+            hint = {"checkpoint": number, "digest": _digest(data), "log": state.log_id}
             self.objects.put(HINT, [json.dumps(hint).encode()])
         except Exception as error:  # noqa: BLE001 - the commit is done: a failure would be repeated
             logger.warning("%s: no checkpoint was written: %s", self.location, error)
@@ -430,9 +629,28 @@ _sequences: dict[int, Sequence] = {}
 
 
 def sequence_at(location: BucketLocation) -> Sequence:
-    """The sequence of a place; a process keeps it."""
+    """The sequence of a place; a process keeps it until it has found another log there."""
     objects = objects_at(location)
     found = _sequences.get(id(objects))
-    if found is None or found.objects is not objects:
+    if found is None or found.objects is not objects or found.is_replaced:
         found = _sequences[id(objects)] = Sequence(objects, location)
+    return found
+
+
+def opened_at(location: BucketLocation, *, creates: bool = False) -> Sequence:
+    """The sequence of a place for new work, which takes the log as it is now.
+
+    `creates`: whether a log is made if there is none.  Raises the errors of `Sequence.refresh` and
+    `Sequence.create`, but for that of another log.
+    """
+    found = sequence_at(location)
+    with contextlib.suppress(LogChangedError):
+        if creates:
+            found.create()
+        found.refresh()
+        return found
+    found = sequence_at(location)
+    if creates:
+        found.create()
+    found.refresh()
     return found

@@ -17,8 +17,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from segmentlog.bucket.commits import Commit, PartitionLog, State
-from segmentlog.bucket.objects import CLOCK, DATA, is_clock_key, is_data_key
-from segmentlog.bucket.sequence import sequence_at
+from segmentlog.bucket.marker import NEWEST_LAYOUT, Marker, new_log_id
+from segmentlog.bucket.objects import CLOCK, DATA, MARKER, is_clock_key, is_data_key
+from segmentlog.bucket.sequence import opened_at, sequence_at
 from segmentlog.errors import LogChangedError, UnknownTopicOrPartitionError
 from segmentlog.model import TopicPartition
 from segmentlog.store.paths import BucketLocation, is_bucket, local_path, opened_path, parse_bucket
@@ -59,6 +60,46 @@ class Swept(NamedTuple):
     n_bytes: int
     retired: tuple[str, ...]
     kept: tuple[str, ...] = ()
+
+
+class Upgraded(NamedTuple):
+    """The layout of a log after an upgrade.
+
+    Attributes
+    ----------
+    layout : its number.
+    log_id : by which the log knows itself.
+    commit : number of the first commit with the id.
+    is_new : whether this call has changed the log.
+    """
+
+    layout: int
+    log_id: str
+    commit: int
+    is_new: bool
+
+
+def upgrade_layout(location: BucketLocation) -> Upgraded:
+    """Move a log to the newest layout, beside readers and writers.
+
+    First a commit with an id takes the next number: a writer of an earlier version loses it, reads
+    it, and refuses.  Then the marker is replaced, which a call after a crash makes up for.  Raises
+    `LogDirectoryError` if there is no log; `CommitInDoubtError` or `StorageError` if the store
+    fails.
+    """
+    sequence = opened_at(location)
+    state, log_id = sequence.refresh(lists=True), new_log_id()
+
+    def make(state: State) -> Commit | None:
+        return None if state.log_id else replace(_commit_after(state), log_id=log_id)
+
+    if not state.log_id:
+        state = sequence.append(make)
+    found, marker = sequence.marker(), Marker(NEWEST_LAYOUT, state.log_id, max(state.since, 1))
+    if is_new := found is not None and found.layout < NEWEST_LAYOUT:
+        sequence.objects.put(MARKER, [marker.encode()])
+    marker = marker if is_new or found is None else found
+    return Upgraded(marker.layout, marker.log_id, marker.since, is_new)
 
 
 def _commit_after(state: State) -> Commit:

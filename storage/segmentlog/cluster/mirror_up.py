@@ -40,7 +40,7 @@ from segmentlog.bucket.commits import State as BucketState
 from segmentlog.bucket.data_objects import Part, Upload, read_range
 from segmentlog.bucket.objects import Objects
 from segmentlog.bucket.places import forget
-from segmentlog.bucket.sequence import sequence_at
+from segmentlog.bucket.sequence import opened_at, sequence_at
 from segmentlog.cluster.copies import Copy
 from segmentlog.cluster.follower import MirroredPartition, differences
 from segmentlog.cluster.replicated import ReplicatedDirectory
@@ -94,10 +94,12 @@ def mirror_up(
     the commit took place.
     """
     sequence = sequence_at(location)
+    state = BucketState()
+    if not dry_run or sequence.is_made():
+        sequence = opened_at(location, creates=not dry_run)
+        state = sequence.known
     if not dry_run:
-        sequence.create()
         forget(location)
-    state = sequence.refresh() if not dry_run or sequence.is_made() else BucketState()
     hints = _read_hints(sequence.objects) if state.number else {}
     ups = []
     for each in chosen:

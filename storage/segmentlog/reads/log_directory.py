@@ -44,7 +44,14 @@ from segmentlog.reads.summary import html_table
 from segmentlog.store.other_systems import refuse_other_systems
 from segmentlog.store.partitions import logs_in, misnamed
 from segmentlog.store.paths import opened_path, plain_path, tiered_paths, why_not_there
-from segmentlog.store.readable import exists, is_file, is_url, list_entries, survey
+from segmentlog.store.readable import (
+    exists,
+    is_file,
+    is_url,
+    list_entries,
+    log_identity,
+    survey,
+)
 from segmentlog.store.remote.requests import side_by_side
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.guard import list_guards
@@ -106,6 +113,8 @@ class LogDirectory:
         self._whole: list[DirectorySnapshot] = []
         self._resolved = [*map(_resolve, self.paths)]
         self._is_remote = any(map(is_url, self.paths))
+        #: other texts than before, if another log was found where this process knew one
+        self.identities = [log_identity(each) for each in self.paths]
         # A path with the name of a partition may become one, or cease to be one.
         self._names_one = any(
             only or parse_partition_directory(os.path.basename(parent))

@@ -52,7 +52,14 @@ from segmentlog.reads.transactions import CommittedBatches
 from segmentlog.store.beside_broker import Pace, pace_of
 from segmentlog.store.partitions import names_aside
 from segmentlog.store.paths import is_bucket
-from segmentlog.store.readable import Closing, ReadableFile, is_directory, open_file, survey
+from segmentlog.store.readable import (
+    Closing,
+    ReadableFile,
+    is_directory,
+    log_identity,
+    open_file,
+    survey,
+)
 from segmentlog.store.system_errors import is_gone, storage_errors
 
 logger = logging.getLogger(__name__)
@@ -90,8 +97,14 @@ def open_planned(file: SliceFile, *, looks_again: bool = True) -> ReadableFile:
             return opened
         opened.close()
     if looks_again and is_bucket(file.path):
+        known = log_identity(file.path)
         survey(file.path)  # it was planned by a process that knows a later commit
-        return open_planned(file, looks_again=False)
+        try:
+            return open_planned(file, looks_again=False)
+        except (FileNotFoundError, FileChangedError):
+            if log_identity(file.path) == known:
+                raise
+            raise LogChangedError(file.path, -1, -1, _ANOTHER_LOG) from None
     if file.path in missing:
         raise missing[file.path]  # users know this name, not the renamed file's
     message = f"{file.path} is not the file that was planned"
@@ -382,6 +395,10 @@ def _after_batch(file: SliceFile, position: int) -> SliceFile | None:
     return file._replace(start=start, first_offset=first_offset, first_crc=UNCHECKED)
 
 
+#: Its records must not follow those of the log that was planned.
+_ANOTHER_LOG = "another log was made at this place, or an earlier backup was restored"
+
+
 def _rest_of_slice(
     log_slice: LogSlice, next_offset: int, attempt: int, change: Exception
 ) -> LogSlice:
@@ -393,7 +410,10 @@ def _rest_of_slice(
     if next_offset >= end_offset:
         return log_slice._replace(start_offset=end_offset, files=())
     if is_bucket(path):
+        known = log_identity(path)
         survey(path)  # a commit that this process does not know yet may have moved the records
+        if log_identity(path) != known:
+            raise LogChangedError(path, next_offset, end_offset, _ANOTHER_LOG) from change
     try:
         found = find_again(log_slice, partition, next_offset) if attempt <= _ATTEMPTS else None
     except LogDirectoryError:

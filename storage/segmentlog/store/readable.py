@@ -287,6 +287,10 @@ class SurveyedDisk(Disk, Protocol):
         Raises `StorageError` if the store cannot be asked.
         """
 
+    def log_identity(self, path: str) -> str:
+        """A text that is another one if another log was found where this process knew one."""
+        return ""
+
     def names(self, path: str) -> list[str]:
         return [each.name for each in self.entries(path)]
 
@@ -468,6 +472,11 @@ def survey(path: str) -> None:
     """List a log directory at a URL, to answer later questions; a local path is left alone."""
     if is_url(path):
         _disk_at_url(path).survey(path)
+
+
+def log_identity(path: str) -> str:
+    """`SurveyedDisk.log_identity` of a path; empty for a local one."""
+    return _disk_at_url(path).log_identity(path) if is_url(path) else ""
 
 
 _plan = ""

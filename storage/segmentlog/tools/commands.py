@@ -62,6 +62,7 @@ TABLE = {
     },
     OF_STORES: {
         "sweep": "Remove the objects of a log in an object store that have none of its records.",
+        "upgrade": "Move a log in an object store to the newest layout.",
     },
     OF_THE_MACHINE: {
         "doctor": "Check this machine: versions, Java, compiled kernels, and whether Spark finds the format.",
@@ -75,7 +76,7 @@ _OF_SEVERAL = {
     "kafka_tables": "cluster groups schemas table transactions",
     "recover": "recover reindex",
     "restore": "placement restore undelete",
-    "upkeep": "compact configure delete-records delete-topic retain sweep",
+    "upkeep": "compact configure delete-records delete-topic retain sweep upgrade",
     "verify": "preflight verify",
 }
 

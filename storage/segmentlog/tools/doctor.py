@@ -36,6 +36,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from segmentlog.bucket.clients import objects_at
+from segmentlog.bucket.marker import NEWEST_LAYOUT
 from segmentlog.bucket.objects import (
     CLOCK,
     MARKER,
@@ -385,6 +386,8 @@ def store_checks(url: str) -> Iterator[Check]:
     if reading.state != State.OK:
         return
     is_there = "commits" in reading.details
+    if is_there:
+        yield _tried("layout", _READ, lambda: _layout(objects, location))
     listing = _tried("listing", _READ, lambda: _list(objects, is_there=is_there))
     yield listing
     if listing.state != State.OK and not is_there:
@@ -431,6 +434,14 @@ def _log(objects: Objects, location: BucketLocation) -> Check:
     state = sequence.refresh()
     found = counted(topics=len(state.topics), partitions=len(state.logs), commits=state.number)
     return Check(State.OK, "reading", found, details={"commits": state.number})
+
+
+def _layout(objects: Objects, location: BucketLocation) -> Check:
+    marker = Sequence(objects, location).marker()
+    if marker is None or marker.layout >= NEWEST_LAYOUT:
+        return Check(State.OK, "layout", f"{NEWEST_LAYOUT}, the newest")
+    found = f"{marker.layout}: the log cannot be told from one that is made in its place"
+    return Check(State.ADVICE, "layout", found, "segmentlog upgrade moves it, beside its users")
 
 
 def _list(objects: Objects, *, is_there: bool) -> Check:
@@ -514,7 +525,7 @@ def _condition(objects: Objects, keys: list[str]) -> Check:
 def _created(objects: Objects, key: str, data: bytes) -> bool:
     """Whether a client knows that it has created an object; its answer may be lost."""
     try:
-        return objects.create(key, data)
+        return objects.create(key, data) is not None
     except StorageError as error:
         if error.errno in REFUSALS:
             raise

@@ -460,6 +460,24 @@ def sweep(
         )
 
 
+@arguments.command("segmentlog upgrade s3://bucket/logs")
+def upgrade(
+    url: Annotated[str, typer.Argument(metavar="URL", help="A log in an object store.")],
+    as_json: arguments.AsJson = False,
+) -> None:
+    """Move a log in an object store to the newest layout.
+
+    Writers and readers may be at work. Those of earlier versions refuse the log from then on, and
+    change nothing.
+    """
+    done = segmentlog.upgrade(url)
+    if as_json:
+        write_json({**json_fields(done)})
+        return
+    verb = "moved to" if done.is_new else "has"
+    sys.stdout.write(f"{verb} layout {done.layout}, from commit {done.commit} on\n")
+
+
 @arguments.command(
     "segmentlog configure /data/logs -s segment.bytes=67108864",
     "segmentlog configure /data/logs --topic orders -s retention.ms=86400000",

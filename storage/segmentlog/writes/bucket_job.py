@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 from segmentlog.bucket.clients import objects_at
 from segmentlog.bucket.commits import Commit, PlacedExtent, State, Topic
 from segmentlog.bucket.places import forget
-from segmentlog.bucket.sequence import Sequence, sequence_at
+from segmentlog.bucket.sequence import Mark, Sequence, opened_at, sequence_at
 from segmentlog.errors import (
     LogDirectoryError,
     OffsetsOutOfOrderError,
@@ -42,6 +42,7 @@ class BucketJob(WriteJob):
     """A job in an object store."""
 
     begun_ms: int = field(default_factory=lambda: int(time.time() * 1000))
+    mark: Mark = field(default_factory=Mark)  # of the log in which it began
 
     @classmethod
     def begin_in_bucket(cls, request: WriteRequest) -> "BucketJob":
@@ -55,16 +56,16 @@ class BucketJob(WriteJob):
             rate = str(request.config.max_bytes_per_second)
             raise OptionError("max_bytes_per_second", rate, accepted)
         location, _ = parse_bucket(request.directory)
-        sequence = sequence_at(location)
-        sequence.create()
-        forget(location)
-        topic, asked = request.topic, request.num_partitions
-        # A writer that has just committed need not look for newer commits: the number that it
-        # tries to take shows them.  It looks if it would refuse the job, or create the topic.
+        sequence, topic, asked = sequence_at(location), request.topic, request.num_partitions
+        # A writer that has just committed need not look for newer commits: the look beside its
+        # data shows them.  It looks if it would refuse the job, or create the topic.
         state = sequence.recent()
         fits = {None, state.topics[topic].n_partitions} if state and topic in state.topics else ()
         if state is None or asked not in fits:
-            state = sequence.refresh()
+            sequence = opened_at(location, creates=True)
+            state = sequence.known
+        sequence.create()
+        forget(location)
         creates = request.auto_create_topics in (None, True)
         partitions = {each: found.n_partitions for each, found in state.topics.items()}
         topic_ids = {each: found.topic_id for each, found in state.topics.items()}
@@ -73,7 +74,7 @@ class BucketJob(WriteJob):
             request.config.use_offsets and asked is None, topic_ids,
         )  # fmt: skip
         topics.check(asked)
-        return cls(request, secrets.token_hex(8), topics)
+        return cls(request, secrets.token_hex(8), topics, mark=sequence.mark(state))
 
     @property
     def location(self) -> BucketLocation:
@@ -87,13 +88,19 @@ class BucketJob(WriteJob):
     def _stage(self, task: int, *, commits_here: bool) -> "ObjectStage":
         from segmentlog.bucket.data_objects import ObjectStage  # the kernels load in the task
 
-        return ObjectStage(objects_at(self.location), self.token, task)
+        beside = self._sequence.beside if commits_here else None
+        return ObjectStage(objects_at(self.location), self.token, task, beside)
 
     def renew(self) -> None:
         """See `WriteJob`: none is needed."""
 
     def check_begun(self) -> None:
         """See `WriteJob`: only the commit knows whether the job was ended."""
+
+    def check_follows(self, before: "WriteJob") -> None:
+        """See `WriteJob`; raises `LogChangedError`."""
+        if isinstance(before, BucketJob):
+            self._sequence.check(before.mark)
 
     @storage_errors()
     def commit(
@@ -109,7 +116,8 @@ class BucketJob(WriteJob):
     ) -> "Committed":
         """See `WriteJob`; each extent is a segment, so there is nothing to roll.
 
-        Raises `CommitInDoubtError` if the store does not say whether it took place.
+        Raises `CommitInDoubtError` if the store does not say whether it took place;
+        `LogChangedError` if another log is at the place by now.
         """
         from segmentlog.writes.commit import Committed
 
@@ -118,7 +126,9 @@ class BucketJob(WriteJob):
         if self.config.use_offsets:
             staged.sort(key=attrgetter("first_offset"))
         attempt = _Attempt(self, staged, batch, secrets.token_hex(16), ends)
-        self._sequence.append(attempt.commit_after)
+        sequence = self._sequence
+        sequence.check(self.mark)
+        sequence.append(attempt.commit_after)
         return Committed(is_new=not attempt.was_done)
 
     def abort(self) -> None:

@@ -117,6 +117,13 @@ class WriteJob(ABC):
         Raises `LogDirectoryError`.
         """
 
+    def check_follows(self, before: "WriteJob") -> None:
+        """Refuse a job whose place has another log by now than an earlier one has seen.
+
+        A directory needs no check: who removes it removes the mark of the job, too.
+        """
+        del before
+
     @abstractmethod
     def commit(
         self,

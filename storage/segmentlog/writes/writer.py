@@ -105,6 +105,7 @@ class LogWriter:
         self._numbers, self._held = numbers, held
         self._ready: set[TopicPartition] = set()  # partitions with batches that were made before
         self._job: WriteJob | None = begin(True)
+        self._last = self._job
         self._stager = self._job.stager(0, numbers, commits_here=True)
         self._has_rows = False
         self._rolls = False
@@ -332,7 +333,9 @@ class LogWriter:
                     self._job.check_begun()  # raises, and names the cause
                 self._job = None  # the job was idle for weeks and swept: a new one begins
         if self._job is None:
-            self._job = self._begin(not self._has_committed)
+            job = self._begin(not self._has_committed)
+            job.check_follows(self._last)
+            self._job = self._last = job
             self._stager = self._job.stager(0, self._numbers, commits_here=True)
             self._has_rows = False
 

@@ -41,7 +41,7 @@ def rows(n_rows: int, partition: int = 0, size: int = 3) -> pa.Table:
 class Stream:
     """A followed directory, and the offset of its last micro-batch."""
 
-    def __init__(self, directory: Path, start: Offsets | None = None, **given: Any) -> None:
+    def __init__(self, directory: Path | str, start: Offsets | None = None, **given: Any) -> None:
         begins = {} if {"lastRecords", "lastDuration"} & given.keys() else EARLIEST
         raw = {"path": str(directory), **begins, **given}
         options = ReadOptions.parse({name: str(raw[name]) for name in raw}, Query.STREAM)
@@ -691,3 +691,22 @@ def test_a_micro_batch_is_one_line_in_the_log(
 
     assert found.pop("bytes") > 0
     assert {"event": "micro-batch", "partitions": 1, "offsets": 10, "tasks": 1} == found
+
+
+def test_a_backup_that_was_restored_and_goes_on_is_noticed(tmp_path: Path) -> None:
+    """Its topics have the same ids, and other records at the offsets that were read."""
+    log, backup = tmp_path / "log", tmp_path / "backup"
+    url = f"bucket+file://{log}"
+    write(url, rows(2))
+    shutil.copytree(log, backup)
+    write(url, rows(2))
+    stream = Stream(url, pollInterval="1ms")
+    lenient = Stream(url, pollInterval="1ms", failOnDataLoss="false")
+    assert stream.batch() == lenient.batch()
+    shutil.rmtree(log)
+    shutil.copytree(backup, log)
+    for _ in range(2):
+        write(url, rows(2))
+    with pytest.raises(StreamOffsetError, match="an earlier backup was restored"):
+        stream.batch()
+    assert lenient.batch() == {"t-0": [4, 6]}

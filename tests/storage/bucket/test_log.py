@@ -154,7 +154,7 @@ def test_writers_at_once_lose_nothing(url: str) -> None:
     assert sorted(_values(url)) == sorted(wanted)
 
 
-def test_a_commit_is_two_requests(moto: Moto) -> None:
+def test_a_commit_is_three_requests_of_which_two_are_side_by_side(moto: Moto) -> None:
     url = moto.url("requests")
     with segmentlog.open_writer(url, "orders", num_partitions=100) as writer:
         writer.append(_rows([str(i) for i in range(1000)]))
@@ -163,7 +163,9 @@ def test_a_commit_is_two_requests(moto: Moto) -> None:
         for _ in range(3):
             writer.append(_rows([str(i) for i in range(1000)]))
             writer.flush()
-    assert [method for method, _ in moto.requests] == 3 * ["PUT", "PUT"]
+    found = [method for method, _ in moto.requests]
+    rounds = [sorted(found[at : at + 2]) + found[at + 2 : at + 3] for at in (0, 3, 6)]
+    assert (len(found), rounds) == (9, 3 * [["GET", "PUT", "PUT"]])
 
 
 def test_a_job_looks_for_commits_that_it_has_not_just_seen(moto: Moto, monkeypatch) -> None:
@@ -173,7 +175,9 @@ def test_a_job_looks_for_commits_that_it_has_not_just_seen(moto: Moto, monkeypat
     moto.requests.clear()
     _write(url, ["b"])
     _write(url, ["c"], "other")
-    assert [method for method, _ in moto.requests] == 2 * ["GET", "PUT", "PUT"]
+    found = [method for method, _ in moto.requests]
+    assert found[0] == found[4] == "GET"  # and once more beside the data
+    assert (len(found), found.count("PUT")) == (8, 4)
 
 
 class _Processes:
@@ -186,23 +190,27 @@ class _Processes:
         self.flush(["a"])
 
     def flush(self, values: list[str]) -> list[str]:
-        """Write by the first process; the kinds of its requests."""
+        """Write by the first process; the kinds of its requests.
+
+        The look and the data are under way side by side: the look comes first here.
+        """
         self.store.requests.clear()
         self.writer.append(_rows(values, partition=pa.array([0] * len(values), pa.int32())))
         self.writer.flush()
-        return [kind for kind, _ in self.store.requests]
+        found = [kind for kind, _ in self.store.requests]
+        at = found.index("put")
+        return [*found[:at], *found[at + 1 : -1], "put", found[-1]]
 
 
 def test_who_was_slower_reads_what_has_come_meanwhile() -> None:
     found = _Processes()
-    assert found.flush(["b"]) == ["put", "create"]
+    assert found.flush(["b"]) == ["list", "put", "create"]
     for value in "cdefg":
         _write(found.second, [value])
-    # The winner's commit, and the others in growing groups, of which the last one is not full.
-    wanted = ["put", "create", "get", *7 * ["get"], "create"]
-    assert found.flush(["h"]) == wanted
+    # The look beside the data shows the others' commits, and they are read at once.
+    assert found.flush(["h"]) == ["list", *5 * ["get"], "put", "create"]
     assert sorted(_values(found.second)) == list("abcdefgh")
-    assert found.flush(["i"]) == ["put", "create"]
+    assert found.flush(["i"]) == ["list", "put", "create"]
 
 
 def test_who_has_lost_after_minutes_does_not_wait_for_minutes(

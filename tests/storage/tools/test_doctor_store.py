@@ -30,11 +30,13 @@ class Store:
         if right == self._fault:
             raise StorageError(errno.EACCES, f"{right} failed: 403 Forbidden", "place")
 
-    def create(self, key: str, data: bytes) -> bool:
+    lists_all = False
+
+    def create(self, key: str, data: bytes) -> str | None:
         self._refuse("writing")
         if self._fault == "no condition":
             self._objects.put(key, [data])
-            return True
+            return "tag"
         return self._objects.create(key, data)
 
     def put(self, key: str, pieces: Iterable[bytes]) -> None:

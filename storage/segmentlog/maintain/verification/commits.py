@@ -17,6 +17,7 @@ import numpy as np
 
 from segmentlog.bucket.commits import Commit, PartitionLog, PlacedExtent, State
 from segmentlog.bucket.disk import bucket_disk
+from segmentlog.bucket.marker import NEWEST_LAYOUT, Marker
 from segmentlog.bucket.objects import DATA, MARKER, Objects
 from segmentlog.bucket.sequence import (
     COMMITS,
@@ -42,27 +43,40 @@ if TYPE_CHECKING:
 _AT_ONCE = 64
 
 #: Fields of a state that are compared as they are; logs are compared column by column.
-_FIELDS = ("time_ms", "topics", "versions", "streams", "ended", "left", "deleted")
+_FIELDS = (
+    "time_ms", "topics", "versions", "streams", "ended", "left", "deleted", "log_id", "features",
+)  # fmt: skip
 
 
 def commit_findings(objects: Objects, location: BucketLocation) -> Iterator[Finding]:
     """Findings about the commits of a log, its checkpoint, and the objects that both name.
 
     No data object is read, except for the producers of a partition.  Raises `StorageError` if the
-    store fails, or refuses to list the place.
+    store fails, or refuses to list the place; `LogDirectoryError` if the layout is not known here.
     """
-    place = str(location)
-    if objects.get(MARKER) is None:
+    place, data = str(location), objects.get(MARKER)
+    marker = Marker(1) if data is None else Marker.decode(data, place)
+    if data is None:
         yield MakeFinding()(
             FindingKind.COMMIT, f"{place}/{MARKER}",
             "the object is missing, so readers take the place for no log; restore it",
         )  # fmt: skip
-    hinted, state = _Hinted(objects, place), State()
+    elif marker.layout < NEWEST_LAYOUT:
+        yield MakeFinding()(
+            FindingKind.COMMIT, f"{place}/{MARKER}",
+            f"the log has layout {marker.layout}, which cannot tell it from another log that is "
+            "made in its place: segmentlog upgrade moves it",
+            severity=Severity.WARNING,
+        )  # fmt: skip
+    hinted = _Hinted(objects, place)
+    state = State(log_id=marker.log_id if marker.since == 1 else "")
     yield from hinted.findings()
     numbers = sorted(_numbers(objects))
     for number, data in _bodies(objects, numbers):
         path = f"{place}/{commit_key(number)}"
         if number != state.number + 1:
+            if _is_foreign(data, path, state):
+                continue
             yield _of_commit(
                 f"{place}/{commit_key(state.number + 1)}",
                 f"the commit is missing, but there are later ones, up to {numbers[-1]}",
@@ -73,6 +87,8 @@ def commit_findings(objects: Objects, location: BucketLocation) -> Iterator[Find
             if commit.number != number:
                 yield _of_commit(path, f"has the number {commit.number}: copied from another key")
                 return
+            if state.log_id and commit.log_id != state.log_id:
+                yield _of_another_log(path)
             state = state.after(commit)
         except CorruptCheckpointError as error:
             yield _of_commit(path, error.reason)
@@ -88,6 +104,19 @@ def commit_findings(objects: Objects, location: BucketLocation) -> Iterator[Find
 def _of_commit(path: str, reason: str) -> Finding:
     remedy = "the log cannot be read, unless a later checkpoint spares it; restore the object"
     return MakeFinding()(FindingKind.COMMIT, path, f"{reason}; {remedy}")
+
+
+def _of_another_log(path: str) -> Finding:
+    reason = "is of a log that was at this place before, and has no effect; keep it"
+    return MakeFinding()(FindingKind.COMMIT, path, reason, severity=Severity.WARNING)
+
+
+def _is_foreign(data: bytes, path: str, state: State) -> bool:
+    """Whether a commit far ahead is of a log that was at the place before."""
+    try:
+        return bool(state.log_id) and Commit.decode(data, path).log_id != state.log_id
+    except CorruptCheckpointError:
+        return False
 
 
 def _numbers(objects: Objects) -> Iterator[int]:

@@ -153,7 +153,7 @@ def verify(
             fail_on_data_loss=False,  # missing offsets are findings
         )  # fmt: skip
     except CorruptCheckpointError:
-        if FindingKind.COMMIT in {each.kind for each in found}:
+        if {each.kind for each in found} & {FindingKind.COMMIT, FindingKind.CHECKPOINT}:
             return found
         raise
     missing = missing_of(directory, names, numbers)

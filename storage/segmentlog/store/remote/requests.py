@@ -201,11 +201,14 @@ def _repeated(work: Callable[[], _T], ends: float) -> _T:
         time.sleep(_PAUSE_SECONDS)
 
 
-def side_by_side(work: Callable[[_A], _T], given: Sequence[_A]) -> list[_T]:
-    """Results of `work`, which waits for requests, in order; an error comes once all has ended."""
+def side_by_side(work: Callable[[_A], _T], given: Sequence[_A], most: int = _THREADS) -> list[_T]:
+    """Results of `work`, which waits for requests, in order; an error comes once all has ended.
+
+    `most`: requests at once.
+    """
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(min(_THREADS, len(given) or 1), "segmentlog plan") as threads:
+    with ThreadPoolExecutor(min(most, len(given) or 1), "segmentlog plan") as threads:
         return list(threads.map(work, given))
 
 
