@@ -27,7 +27,6 @@ from typing import (
     SupportsIndex,
     TypeVar,
     cast,
-    get_type_hints,
     overload,
 )
 
@@ -173,8 +172,12 @@ class keywords_of(Generic[_Fields, _Settings]):  # noqa: N801 - a decorator
         """The function that users call."""
         signature = inspect.signature(function)
         *own, last = signature.parameters.values()
-        fields = inspect.signature(self._settings).parameters.values()
         settings: Callable[..., _Settings] = self._settings
+        known = declared(cast("type", settings))
+        fields = [
+            each.replace(annotation=known[each.name].annotation)
+            for each in inspect.signature(settings).parameters.values()
+        ]
         outside = signature.replace(parameters=[*own, *fields])
 
         @functools.wraps(function)
@@ -184,6 +187,7 @@ class keywords_of(Generic[_Fields, _Settings]):  # noqa: N801 - a decorator
             return function(**before, **{last.name: settings(**bound)})
 
         called.__dict__["__signature__"] = outside  # `help` and `inspect.signature` show it
+        called.__doc__ = _with_section(function.__doc__ or "", in_python(known.values()))
         return called
 
 
@@ -199,7 +203,7 @@ def checked(option: Declared, value: Any) -> Any:  # noqa: ANN401 - each option 
     if option.kind is bool:
         return switch(option.name, value)
     if option.kind is int:
-        return whole_number(option.name, value, option.least, what=option.unit)
+        return whole_number(option.name, value, option.least, option.most, option.unit)
     return value
 
 
@@ -223,7 +227,6 @@ def takes(
     `one_dialect` does it.  `defaults`: of this function, where it has others than the class.
     """
     known = declared(options, **defaults)
-    types = get_type_hints(options)
 
     def decorate(function: Callable[_Taken, _R]) -> Callable[_Taken, _R]:
         signature = inspect.signature(function)
@@ -241,13 +244,13 @@ def takes(
 
         shown = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option.default,
-                              annotation=types[name])
+                              annotation=option.annotation)
             for name, option in known.items()
         ]  # fmt: skip
         called.__dict__["__signature__"] = signature.replace(parameters=[*own, *shown])
         called.__annotations__ = {
             **{name: each for name, each in function.__annotations__.items() if name in names},
-            **{name: types[name] for name in known},
+            **{name: option.annotation for name, option in known.items()},
             "return": signature.return_annotation,
         }
         called.__doc__ = _with_section(function.__doc__ or "", in_python(known.values()))

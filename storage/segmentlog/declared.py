@@ -10,12 +10,19 @@ The arguments of Python's functions (`segmentlog.arguments.takes`), the flags of
 options, and the tables of the documents are made of these fields.
 
 In a sentence, ``{name}`` is another option, and a word between backticks is a value or a column.
+An option with one word in all dialects needs no more than its sentence: a class may have that in
+the section ``Parameters`` of its docstring, and its `Declared` only what is beside it.
 """
 
+import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from datetime import datetime
 from enum import StrEnum
-from typing import Any, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeVar, cast, get_args
+
+from segmentlog.model import LARGEST_LONG
 
 _Options = TypeVar("_Options")
 
@@ -35,23 +42,28 @@ class Words(NamedTuple):
 class Declared(NamedTuple):
     """What there is to know of an option, beside its name and its type."""
 
-    sentence: str  # its meaning; begins in lower case, and ends without a full stop
+    sentence: str = ""  # its meaning; begins in lower case, and ends without a full stop
     default: Any = None
     #: a whole number that is allowed, and no smaller one
     least: int = 0
+    most: int = LARGEST_LONG  # and no larger one
     unit: str = ""  # of a number: ``bytes``
     idea: str = ""  # what it is about, in a few words, for the table of words
     #: its word in Spark; "" for the same word, as Spark spells it
     spark: str = ""
     is_row_of_spark: bool = True  # whether Spark has the same values; else the connector has a row
-    spark_default: str = ""  # as the reference shows it; "" for `default`
+    shown_default: str = ""  # as references and help texts show it; "" for `default`
     accepts: str = ""  # what it accepts as text, if its type does not say so
+    flags: str = ""  # its words on the command line; "" for the same word, as flags are spelled
+    metavar: str = ""  # what stands after its flag
     words: Words | None = None
     #: a value that changes something, for tests and examples; "" if its type shows one
     example: Any = ""
     # Of the field:
     name: str = ""
-    kind: type = object  # an enumeration of words, `bool` or `int`; `object` for all else
+    #: an enumeration of words, `bool` or `int`; `datetime` for a time; `object` for all else
+    kind: type = object
+    annotation: Any = None  # its type, as Python's signatures show it
 
     @property
     def in_spark(self) -> str:
@@ -74,35 +86,72 @@ class Declared(NamedTuple):
         return re.sub("{([a-z0-9_]+)}", lambda found: name(found[1]), text)
 
 
-def declared(options: type, **defaults: object) -> dict[str, Declared]:
-    """The options of a class by their names, in their order; its other fields are none.
+def declared(options: Callable[..., object], **defaults: object) -> dict[str, Declared]:
+    """The options of a class, or of a function, by their names and in their order.
 
-    `defaults`: of an operation that has others than the declaration.
+    `defaults`: of an operation that has others than the declaration.  A dataclass and a function
+    have their own.
     """
+    if is_dataclass(options):
+        defaults = {each.name: each.default for each in fields(options)} | defaults
+    elif not isinstance(options, type):
+        parameters = inspect.signature(options).parameters.values()
+        defaults = {each.name: each.default for each in parameters} | defaults
+    sentences = _sentences(options)
     found = {}
-    for name, hint in get_type_hints(options, include_extras=True).items():
-        for each in getattr(hint, "__metadata__", ()):
-            if isinstance(each, Declared):
-                default = defaults.get(name, each.default)
-                found[name] = each._replace(name=name, kind=_kind(hint), default=default)
+    for name, hint in _of_bases(options, inspect.get_annotations).items():
+        known = [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Declared)]
+        option, kind = (known[0], hint.__origin__) if known else (Declared(), hint)
+        found[name] = option._replace(
+            name=name,
+            kind=_kind(kind),
+            annotation=kind,
+            sentence=option.sentence or sentences.get(name, ""),
+            default=defaults.get(name, option.default),
+        )
+    return found
+
+
+def _sentences(options: Callable[..., object]) -> dict[str, str]:
+    """The sentences of the section ``Parameters`` of a docstring, by their names."""
+
+    def entries(each: object) -> dict[str, str]:
+        section = (each.__doc__ or "").partition("Parameters\n    ----------\n")[2]
+        found: dict[str, str] = {}
+        for names, text in re.findall(r"^    (\w[\w, ]*) : ((?:.|\n     )*)", section, re.M):
+            sentence = " ".join(text.split()).removesuffix(".").replace("``", "`")
+            found |= dict.fromkeys(names.split(", "), sentence)
+        return found
+
+    return _of_bases(options, entries)
+
+
+def _of_bases(
+    options: Callable[..., object], look: Callable[[Any], dict[str, Any]]
+) -> dict[str, Any]:
+    """What is found in a function, or in a class and its bases."""
+    found: dict[str, Any] = {}
+    for each in reversed(options.__mro__) if isinstance(options, type) else [options]:
+        found |= look(each)
     return found
 
 
 def those_of(options: type[_Options], given: Mapping[str, object]) -> _Options:
     """The given options that are of a class."""
-    names = get_type_hints(options)
+    names = declared(options)
     return cast("_Options", {name: value for name, value in given.items() if name in names})
 
 
 def _kind(hint: object) -> type:
     """What the values of a type are: words, `bool`, `int`; or `object`, for all others."""
-    (kinds, *_) = get_args(hint)
-    classes: list[type] = [each for each in get_args(kinds) or (kinds,) if each is not type(None)]
+    classes: list[Any] = [each for each in get_args(hint) or (hint,) if each is not type(None)]
+    if datetime in classes:
+        return datetime
     for each in classes:
-        if get_origin(each) is None and issubclass(each, StrEnum):
+        if isinstance(each, type) and issubclass(each, StrEnum):
             return each
-    is_plain = classes in ([bool], [int])
-    return classes[0] if is_plain else object
+    plain: type = classes[0] if classes in ([bool], [int]) else object
+    return plain
 
 
 def in_python(options: Iterable[Declared]) -> str:

@@ -31,11 +31,10 @@ class SinceOptions(TypedDict, total=False):
     since: Annotated[
         Time | None,
         Declared(
-            "where each partition starts: at the offset of its first record of this time or "
-            "later, as `Log.offset_for_timestamp` finds it, or at its end if every record is "
-            "older. A time is a text in ISO 8601 with its zone (`2026-01-31T10:00:00Z`), a date, "
-            "epoch milliseconds, a datetime with its time zone; or a duration before now (`2h`, a "
-            "timedelta). A record after that offset may be older",
+            "where each partition starts: at its first record of this time or later, or at its "
+            "end if every record is older. A time is a text in ISO 8601 with its zone "
+            "(`2026-01-31T10:00:00Z`), a date, epoch milliseconds, a datetime with its time zone; "
+            "or a duration before now (`2h`, a timedelta). Records after that one may be older",
             idea="records at or after a time",
             spark="startingTimestamp",
             is_row_of_spark=False,
@@ -59,8 +58,8 @@ class EndOptions(TypedDict, total=False):
     until: Annotated[
         Time | None,
         Declared(
-            "where each partition ends: before the offset of its first record of this time or "
-            "later. A time has the forms of {since}. A record after that offset may be older",
+            "where each partition ends: before its first record of this time or later. A time has "
+            "the forms of {since}. Records after that one may be older",
             idea="records before a time",
             spark="endingTimestamp",
             is_row_of_spark=False,
@@ -174,7 +173,7 @@ class LoadOptions(TypedDict, total=False):
             least=1,
             unit="bytes",
             idea="the largest inflated batch",
-            spark_default="`256m`",
+            shown_default="`256m`",
         ),
     ]
     max_bytes_per_second: Annotated[
@@ -186,7 +185,7 @@ class LoadOptions(TypedDict, total=False):
             least=1,
             unit="bytes",
             idea="a limit of bytes per second",
-            spark_default="no limit",
+            shown_default="no limit",
             example=1 << 30,
         ),
     ]
@@ -269,6 +268,7 @@ class SourceOptions(TypedDict, total=False):
             "read",
             idea="the segments in a tier",
             accepts="a path or a URL",
+            metavar="DIR",
             example="/t",
         ),
     ]
@@ -278,7 +278,7 @@ class SourceOptions(TypedDict, total=False):
             "the layout of the tier, `local` by default: that of Kafka's own "
             "`LocalTieredStorage`, or that of Aiven's plugin",
             idea="the layout of a tier",
-            spark_default="`local`",
+            shown_default="`local`",
             example="aiven",
         ),
     ]
@@ -289,6 +289,7 @@ class SourceOptions(TypedDict, total=False):
             "need",
             idea="the keys of an encrypted tier",
             accepts="a path, or pairs such as `key-1=/k1.pem,key-2=/k2.pem`",
+            metavar="FILE",
             example="/k",
         ),
     ]

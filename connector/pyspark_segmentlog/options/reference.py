@@ -116,7 +116,7 @@ def _of_all_dialects(options: type) -> Iterator[Option]:
             accepts, parse = _of_kind(each)
             meaning = each.said(lambda name: f"`{OF_READS[name].in_spark}`", "`{}`".format)
             yield Option(
-                each.in_spark, each.spark_default or default, accepts,
+                each.in_spark, each.shown_default or default, accepts,
                 meaning[0].upper() + meaning[1:], parse,
             )  # fmt: skip
 

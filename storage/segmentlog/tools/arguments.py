@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Annotated, Any, NamedTuple, TypeAlias, cast, get_args
 
 import typer
@@ -13,8 +14,10 @@ from typer.core import TyperCommand
 
 import segmentlog
 from segmentlog.arguments import LARGEST_INT, nearest, right_word
+from segmentlog.declared import Declared, declared
 from segmentlog.errors import OptionError, SegmentLogError
-from segmentlog.model import OnCorruptBatch, ReadUpTo, RemoteStorageLayout
+from segmentlog.model import LARGEST_LONG, OnCorruptBatch, ReadUpTo, RemoteStorageLayout
+from segmentlog.read_options import SourceOptions
 from segmentlog.store.paths import readable_path, tiered_paths
 from segmentlog.store.readable import exists, is_directory
 from segmentlog.times import A_TIME, epoch_milliseconds
@@ -145,24 +148,9 @@ PathsOrTier = Annotated[
 class Tier(NamedTuple):
     """The options of a command that name a tier."""
 
-    remote_storage: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR",
-            help="The tier into which the brokers have copied segments: a directory, or a URL.",
-        ),
-    ] = None
-    remote_storage_layout: Annotated[
-        RemoteStorageLayout | None,
-        typer.Option(help="The layout of the tier; local by default."),
-    ] = None
-    remote_storage_key_file: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Private key of an encrypted tier, or id=FILE pairs with commas between them.",
-        ),
-    ] = None
+    remote_storage: str | None
+    remote_storage_layout: RemoteStorageLayout | None
+    remote_storage_key_file: str | None
 
     def beside(self, paths: Sequence[str] | None, *, fail_on_data_loss: bool = True) -> list[str]:
         """The paths of a command, each with the tier if there is one."""
@@ -170,20 +158,76 @@ class Tier(NamedTuple):
         return [*map(os.fsdecode, given)]
 
 
-def tiered(run: Callable[..., None]) -> Callable[..., None]:
+Run: TypeAlias = Callable[..., None]
+
+
+def flags(options: Callable[..., object], *names: str, **defaults: object) -> Callable[[Run], Run]:
+    """Give a command flags of an operation's options, in place of its argument `given`.
+
+    The operation is a function, or the class of its options; the help of a flag is the first
+    sentence of the option.  `given` gets their values by name.  `defaults`: of this command, where
+    it has others.
+    """
+    known = declared(options, **defaults)
+    chosen = [known[name] for name in names]
+    return _with_flags("given", chosen, lambda given: dict(zip(names, given, strict=True)))
+
+
+def tiered(run: Run) -> Run:
     """Give a command the options of a tier in place of its argument `tier`, a `Tier`."""
+    chosen = [declared(SourceOptions)[name] for name in Tier._fields]
+    return _with_flags("tier", chosen, lambda given: Tier(*given))(run)
 
-    @functools.wraps(run)
-    def with_options(**given: Any) -> None:  # noqa: ANN401 - the options of any command
-        run(tier=Tier(*map(given.pop, Tier._fields)), **given)
 
-    own = [each for each in inspect.signature(run).parameters.values() if each.name != "tier"]
-    options = inspect.signature(Tier).parameters.values()
-    shown = [*own, *(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in options)]
-    # typer asks for both.
-    with_options.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
-    with_options.__annotations__ = {each.name: each.annotation for each in shown}
-    return with_options
+def _with_flags(
+    argument: str, options: Sequence[Declared], made: Callable[[list[Any]], object]
+) -> Callable[[Run], Run]:
+    """A decorator that makes an argument of a command of the values of flags."""
+
+    def decorate(run: Run) -> Run:
+        @functools.wraps(run)
+        def with_options(**given: Any) -> None:  # noqa: ANN401 - the options of any command
+            values = [given.pop(each.name) for each in options]
+            run(**{argument: made(values)}, **given)
+
+        kind = inspect.Parameter.KEYWORD_ONLY
+        added = [
+            inspect.Parameter(each.name, kind, default=each.default, annotation=_flag(each))
+            for each in options
+        ]
+        own = [each.replace(kind=kind) for each in inspect.signature(run).parameters.values()]
+        at = next(i for i, each in enumerate(own) if each.name == argument)
+        shown = [*own[:at], *added, *own[at + 1 :]]
+        if argument == "tier":  # in all commands at the end
+            shown = [*own[:at], *own[at + 1 :], *added]
+        # typer asks for both.
+        with_options.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+        with_options.__annotations__ = {each.name: each.annotation for each in shown}
+        return with_options
+
+    return decorate
+
+
+def _flag(option: Declared) -> Any:  # noqa: ANN401 - what typer takes for an option
+    """An option of a command, with the first sentence of its declaration as help."""
+    text = option.said(lambda name: f"--{name.replace('_', '-')}", str).partition(". ")[0]
+    text = text.removeprefix("whether ")
+    help_text = f"{text if option.sentence[:1] == '`' else text[:1].upper() + text[1:]}."
+    names = option.flags.split() or [f"--{option.name.replace('_', '-')}"]
+    if option.kind is datetime:
+        return Annotated[int | None, time_option(help_text)]
+    default = option.shown_default.strip("`") or True
+    shown: dict[str, Any] = {"metavar": option.metavar or None, "show_default": default}
+    kind: Any = str if option.kind is object else option.kind
+    if kind is int:
+        shown |= {"min": option.least} if option.least else {}
+        shown |= {"max": option.most} if option.most < LARGEST_LONG else {}
+    if kind is bool:
+        shown = {}
+    return Annotated[
+        kind if option.default is not None else kind | None,
+        typer.Option(*names, help=help_text, **shown),
+    ]
 
 
 Topics = Annotated[

@@ -5,7 +5,7 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 from functools import wraps
-from typing import Annotated
+from typing import Annotated, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,14 +15,12 @@ import segmentlog
 from segmentlog.errors import OptionError
 from segmentlog.maintain.cloning.clone import (
     Clone,
-    ClonedTransactions,
-    NullKeys,
-    Order,
+    CloneSettings,
     Transform,
 )
 from segmentlog.maintain.restoration.restore import offsets_csv
 from segmentlog.masking import without_credentials
-from segmentlog.model import Codec, OnCorruptBatch, ReadUpTo
+from segmentlog.model import Codec, ReadUpTo
 from segmentlog.store.durable import OutputFile
 from segmentlog.store.paths import readable_path
 from segmentlog.store.readable import is_file
@@ -31,7 +29,6 @@ from segmentlog.tools.failures import Failed
 from segmentlog.tools.output import complain, counted, escape, json_fields, write_json
 from segmentlog.tools.produce import Compression
 from segmentlog.tools.progress import progress
-from segmentlog.txn.topics import MOST_PARTITIONS
 
 _IDS = "OLD=NEW"
 
@@ -42,6 +39,11 @@ _IDS = "OLD=NEW"
     "segmentlog clone /var/lib/kafka orders orders-v2 --partitions 24 --offsets groups.csv",
 )
 @arguments.tiered
+@arguments.flags(
+    CloneSettings, "to", "num_partitions", "order", "null_keys", "keep_offsets", "since", "until",
+    "read_up_to", "open_transactions", "on_corrupt_batch", "overwrite", "show_keys", "offset_map",
+    read_up_to=ReadUpTo.LOG_END,
+)  # fmt: skip
 def clone(
     paths: Annotated[
         list[str],
@@ -51,40 +53,7 @@ def clone(
         ),
     ],
     tier: arguments.Tier,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR",
-            help="The log directory of the clone.",
-            show_default="that of the source",
-        ),
-    ] = None,
-    partitions: Annotated[
-        int | None,
-        typer.Option(
-            "--partitions",
-            "--num-partitions",
-            min=1,
-            max=MOST_PARTITIONS,
-            metavar="N",
-            help="Partitions of the clone: each record goes to the one that Kafka's Java client "
-            "chooses for its key. Without it, records keep their partitions.",
-        ),
-    ] = None,
-    order: Annotated[
-        Order,
-        typer.Option(
-            help="The order of a key that stands in several partitions: offset refuses such keys, "
-            "timestamp orders their records by time."
-        ),
-    ] = Order.OFFSET,
-    null_keys: Annotated[
-        NullKeys,
-        typer.Option(
-            help="The new partitions of records without a key: any, one for all of a partition, "
-            "or none."
-        ),
-    ] = NullKeys.SPREAD,
+    given: dict[str, Any],
     transform: Annotated[
         str | None,
         typer.Option(
@@ -110,7 +79,6 @@ def clone(
     key_schema_id: Annotated[
         list[str] | None, typer.Option(metavar=_IDS, help="The same for keys.")
     ] = None,
-    keep_offsets: Annotated[bool, typer.Option(help="Records also keep their offsets.")] = False,
     codec: Annotated[
         Compression | None,
         typer.Option(
@@ -121,30 +89,11 @@ def clone(
         ),
     ] = None,
     setting: arguments.Settings = None,
-    since: arguments.Since = None,
-    until: arguments.Until = None,
-    read_up_to: arguments.Ends = ReadUpTo.LOG_END,
-    open_transactions: Annotated[
-        ClonedTransactions,
-        typer.Option(help="leave-out leaves out all records from the first open transaction on."),
-    ] = ClonedTransactions.REFUSE,
-    on_corrupt_batch: arguments.OnCorrupt = OnCorruptBatch.FAIL,
-    overwrite: Annotated[bool, typer.Option(help="Replace all records of the topic NEW.")] = False,
-    show_keys: Annotated[
-        bool, typer.Option(help="Errors show keys, and not only their places.")
-    ] = False,
     offsets: Annotated[
         str | None,
         typer.Option(
             metavar="FILE",
             help="Write the places of groups in the clone, for kafka-consumer-groups.sh.",
-        ),
-    ] = None,
-    offset_map: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE.parquet",
-            help="Write the old and the new place of each record to this file.",
         ),
     ] = None,
     dry_run: Annotated[bool, arguments.dry_run("cloned")] = False,
@@ -162,22 +111,20 @@ def clone(
     if len(paths) < 2:
         raise typer.BadParameter(message, param_hint="DIR... TOPIC NEW")
     topic, new_topic = paths[-2:]
-    arguments.refuse_one_file(offsets, offset_map)
+    arguments.refuse_one_file(offsets, given["offset_map"])
     is_one = len(located) == 1
     source = segmentlog.open_log_dir(*located) if is_one else segmentlog.open_replicas(*located)
     with contextlib.ExitStack() as stack:
         file = None if offsets is None else stack.enter_context(OutputFile("offsets", offsets))
         bar = stack.enter_context(progress("records cloned", None, is_bytes=False))
         found = segmentlog.clone(
-            source, topic, new_topic, to=to, num_partitions=partitions, order=order,
-            null_keys=null_keys, transform=_transform(transform, masks=mask_credentials),
+            source, topic, new_topic, **given,
+            transform=_transform(transform, masks=mask_credentials),
             schema_ids=_ids("--schema-id", schema_id),
-            key_schema_ids=_ids("--key-schema-id", key_schema_id), keep_offsets=keep_offsets,
+            key_schema_ids=_ids("--key-schema-id", key_schema_id),
             codec=None if codec is None else Codec[codec.name],
-            settings=arguments.parse_settings(setting), since=since, until=until,
-            read_up_to=read_up_to, open_transactions=open_transactions,
-            on_corrupt_batch=on_corrupt_batch, overwrite=overwrite, show_keys=show_keys,
-            dry_run=dry_run, offset_map=offset_map, on_records=bar.advance, on_phase=bar.name,
+            settings=arguments.parse_settings(setting), dry_run=dry_run,
+            on_records=bar.advance, on_phase=bar.name,
         )  # fmt: skip
         text, command_line = offsets_csv(found.offsets, offsets)
         if file is not None:

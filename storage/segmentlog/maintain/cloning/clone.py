@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
 from segmentlog.arguments import (
     instance_of,
@@ -27,11 +27,13 @@ from segmentlog.arguments import (
     whole_number,
 )
 from segmentlog.cluster.replicated import open_replicas
+from segmentlog.declared import Declared
 from segmentlog.errors import OptionError
 from segmentlog.format.names import check_topic_name
 from segmentlog.format.topic_config import check_stored
 from segmentlog.maintain.restoration.plan import TOPICS_OF_BROKERS, GroupOffset
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, Codec, OnCorruptBatch, ReadUpTo
+from segmentlog.read_options import READ_OPTIONS
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.store.durable import OutputFile
 from segmentlog.store.system_errors import storage_errors
@@ -139,16 +141,62 @@ class Clone(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CloneSettings:
-    """The arguments of `segmentlog.clone` after the path, which documents them.
+    """The arguments of `segmentlog.clone` after the path.
 
     Raises `OptionError` if a value is not accepted.
+
+    Parameters
+    ----------
+    topic : to clone.
+    new_topic : the name of the clone.
+    to : the log directory of the clone.  By default, that of the source.  In the directory of a
+        broker, which is stopped, the new topic must exist, without records.
+    num_partitions : partitions of the clone: each record goes to the one that Kafka's Java client
+        chooses for its key.  By default, records keep their partitions, and each partition keeps
+        its order.
+    order : the order of a key that occurs in several partitions, once they change: ``offset``
+        refuses such keys, because their records have no order, and ``timestamp`` orders them by
+        time.  Records of one key in one partition keep their order in both cases.
+    null_keys : the new partitions of records without a key: ``spread`` over all, without an order,
+        as by a producer; ``keep-order``, one for all that were in one partition, in their order;
+        or ``refuse`` them.
+    transform : called with record batches with the columns ``key``, ``value``, ``partition``,
+        ``offset``, ``timestamp``, ``timestampType`` and ``headers``, whose names are binary.  It
+        returns a batch or a table with these columns.  Rows may be left out, and ``partition`` and
+        ``offset``, which do not change, show which rows are left.  Partitions are chosen by the
+        new keys.  It may be called twice for a row.
+    schema_ids, key_schema_ids : old ids of a schema registry and the new ones, for values and for
+        keys: in front of the bytes, or in a header.  GUIDs, as text, are replaced in headers.
+        Other ids stay, and are named in the result.
+    keep_offsets : whether records also keep their offsets.
+    codec : of the batches, if the topic's ``compression.type`` does not say; by default that of
+        the source.
+    settings : of the clone, by Kafka's names, above the source's own, which it takes over.  A
+        broker's topic has its settings in the cluster, and not from here.
+    open_transactions : the treatment of transactions that are not ended: ``leave-out`` leaves out
+        all records from the first of them on, in its partition; ``refuse`` refuses such a source.
+        Aborted records are left out.
+    overwrite : whether the clone replaces all records of an existing topic.
+    show_keys : whether an error shows keys, and not only their places.
+    dry_run : whether nothing is written, and only the result is computed.
+    lock_timeout_seconds : how long to wait for another writer.
+    offset_map : a Parquet file that gets the old and the new place of each record.  It gets its
+        name after the commit; `segmentlog.maintain.offset_map` describes it.
     """
 
     topic: str
     new_topic: str
     _: KW_ONLY
-    to: str | os.PathLike[str] | None = None
-    num_partitions: int | None = None
+    to: Annotated[
+        str | os.PathLike[str] | None,
+        Declared(shown_default="that of the source", metavar="DIR"),
+    ] = None
+    num_partitions: Annotated[
+        int | None,
+        Declared(
+            least=1, most=MOST_PARTITIONS, flags="--partitions --num-partitions", metavar="N"
+        ),
+    ] = None
     order: Order | str = Order.OFFSET
     null_keys: NullKeys | str = NullKeys.SPREAD
     transform: Transform | None = None
@@ -157,16 +205,18 @@ class CloneSettings:
     keep_offsets: bool = False
     codec: Codec | None = None
     settings: Mapping[str, str] | None = None
-    since: Time | None = None
-    until: Time | None = None
-    read_up_to: ReadUpTo | str = ReadUpTo.HIGH_WATERMARK
+    since: Annotated[Time | None, READ_OPTIONS["since"]] = None
+    until: Annotated[Time | None, READ_OPTIONS["until"]] = None
+    read_up_to: Annotated[ReadUpTo | str, READ_OPTIONS["read_up_to"]] = ReadUpTo.HIGH_WATERMARK
     open_transactions: ClonedTransactions | str = ClonedTransactions.REFUSE
-    on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL
+    on_corrupt_batch: Annotated[OnCorruptBatch | str, READ_OPTIONS["on_corrupt_batch"]] = (
+        OnCorruptBatch.FAIL
+    )
     overwrite: bool = False
     show_keys: bool = False
     dry_run: bool = False
     lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS
-    offset_map: str | os.PathLike[str] | None = None
+    offset_map: Annotated[str | os.PathLike[str] | None, Declared(metavar="FILE.parquet")] = None
 
     def __post_init__(self) -> None:
         for option, kind in _WORDS.items():
@@ -198,7 +248,13 @@ class CloneSettings:
 
 @dataclass(frozen=True, slots=True)
 class CloneHereSettings(CloneSettings):
-    """Those of a clone that this process makes alone."""
+    """Those of a clone that this process makes alone.
+
+    Parameters
+    ----------
+    on_records : called with the number of records of each piece once it is read.
+    on_phase : called with what is done.
+    """
 
     _: KW_ONLY
     on_records: Callable[[int], object] = lambda _: None
@@ -267,44 +323,7 @@ def clone(
     ----------
     path : the log directory of the source, or several of a cluster's brokers; or what
         `open_log_dir` or `open_replicas` has opened, for example with a tier.
-    topic : to clone.
-    new_topic : the name of the clone.
-    to : the log directory of the clone; that of the source by default.  In the directory of a
-        broker, which is stopped, the new topic must exist, without records.
-    num_partitions : of the clone.  Each record goes to the partition that Kafka's Java client
-        chooses for its key.  By default, records keep their partitions, and each partition keeps
-        its order.
-    order : of the records of a key that occurs in several partitions, once they change:
-        ``offset`` refuses such keys, because their records have no order, and ``timestamp`` orders
-        them by time.  Records of one key in one partition keep their order in both cases.
-    null_keys : the new partitions of records without a key: ``spread`` over all, without an order,
-        as by a producer; ``keep-order``, one for all that were in one partition, in their order;
-        or ``refuse`` them.
-    transform : called with record batches with the columns ``key``, ``value``, ``partition``,
-        ``offset``, ``timestamp``, ``timestampType`` and ``headers``, whose names are binary.  It
-        returns a batch or a table with these columns.  Rows may be left out, and ``partition`` and
-        ``offset``, which do not change, show which rows are left.  Partitions are chosen by the
-        new keys.  It may be called twice for a row.
-    schema_ids, key_schema_ids : old ids of a schema registry and the new ones, for values and for
-        keys: in front of the bytes, or in a header.  GUIDs, as text, are replaced in headers.
-        Other ids stay, and are named in the result.
-    keep_offsets : whether records also keep their offsets.
-    codec : of the batches, if the topic's ``compression.type`` does not say; by default that of
-        the source.
-    settings : of the clone, by Kafka's names, above the source's own, which it takes over.  A
-        broker's topic has its settings in the cluster, and not from here.
-    since, until : times, as `Log.scan` takes them, between which records are cloned.
-    read_up_to, on_corrupt_batch : as `Log.scan` takes them.
-    open_transactions : ``refuse`` a source with a transaction that is not ended, or ``leave-out``
-        all records from its beginning on, in its partition.  Aborted records are left out.
-    overwrite : whether the clone replaces all records of an existing topic.
-    show_keys : whether an error shows keys.
-    dry_run : whether nothing is written, and only the result is computed.
-    lock_timeout_seconds : how long to wait for another writer.
-    offset_map : a Parquet file that shows where each record is
-        (`segmentlog.maintain.offset_map`).  It gets its name after the commit.
-    on_records : called with the number of records of each piece once it is read.
-    on_phase : called with what is done.
+    **options : those of `CloneSettings`.
 
     Returns
     -------
