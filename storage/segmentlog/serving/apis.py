@@ -95,7 +95,6 @@ APIS: dict[int, Api] = {
     3: Api(0, 13, _reads(reading.metadata)),
     8: Api(2, 9, _commit),
     9: Api(1, 9, _fetch_offsets),
-    10: Api(0, 6, _asks(asking.find_coordinator)),
     11: Api(0, 9, _join),
     12: Api(0, 4, _heartbeat),
     13: Api(0, 5, _leave),

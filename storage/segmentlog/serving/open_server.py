@@ -114,6 +114,7 @@ def serve(
     """
     if find_spec("kio") is None:
         raise OptionError("serve", "a server", f"it needs {_INSTALL}")
+    from segmentlog.serving.asking import committed_on_disk
     from segmentlog.serving.server import Address, Running
     from segmentlog.serving.users import read_users, tls_context
     from segmentlog.serving.view import Scope, View, open_served
@@ -146,7 +147,7 @@ def serve(
         advertise=None if advertise is None else Address.parse("advertise", advertise),
         follows=follow,
         offsets="" if offsets is None else os.fspath(offsets),
-        on_disk=lambda view, group: {},
+        on_disk=committed_on_disk,
         tls=None if tls_certificate is None else tls_context(os.fspath(tls_certificate), key),
         users=None if users is None else read_users(os.fspath(users)),
     )

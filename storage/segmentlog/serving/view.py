@@ -6,9 +6,13 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from segmentlog.cluster.directory_settings import read_partition_counts
+from segmentlog.cluster.directory_settings import (
+    DirectorySettings,
+    Setting,
+    read_partition_counts,
+)
 from segmentlog.cluster.replicated import open_replicas
 from segmentlog.errors import (
     CorruptCheckpointError,
@@ -168,6 +172,8 @@ class View:
         self._earlier = before._served if before else {}
         self._served: dict[TopicPartition, ServedLog] = {}
         self._opening = threading.Lock()
+        self._tables: dict[str, Sequence[Mapping[str, Any]]] = {}
+        self._reading_tables = threading.Lock()
         #: Partitions of each topic that are here, by the name that clients see.
         self.topics: dict[str, Mapping[int, TopicPartition | str]] = {
             topic: {each: TopicPartition(topic, each) for each in partitions}
@@ -234,6 +240,37 @@ class View:
                     found = ServedLog(log, self.scope)
                 self._served[key] = found
         return found
+
+    def table(self, name: str) -> Sequence[Mapping[str, Any]]:
+        """The rows of one of Kafka's own tables; none if its topic is not here."""
+        with self._reading_tables:
+            if name not in self._tables:
+                self._tables[name] = self._read_table(name)
+            return self._tables[name]
+
+    def _read_table(self, name: str) -> Sequence[Mapping[str, Any]]:
+        from segmentlog.kafka_tables.open_table import table  # most clients ask for none
+
+        def warn(place: str, error: Exception) -> None:
+            logger.warning("%s of table %s is left out: %s", place, name, error)
+
+        try:
+            return table(self.directory, name, on_failure=warn).to_pylist()  # type: ignore[no-any-return]
+        except LogDirectoryError:
+            return ()
+
+    @cached_property
+    def _settings(self) -> DirectorySettings | None:
+        for path in self.directory.log_directories:
+            try:
+                return DirectorySettings.read(path)
+            except (SegmentLogError, OSError) as error:
+                logger.warning("%s", error)
+        return None
+
+    def settings_of(self, topic: str) -> Mapping[str, Setting]:
+        """The settings of a topic; none if they are not known."""
+        return {} if self._settings is None else self._settings.of(topic)
 
     def topic_id(self, topic: str) -> str:
         """The id of a topic as Kafka prints it, or empty."""
