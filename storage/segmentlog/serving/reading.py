@@ -141,6 +141,8 @@ def _topic_partitions(broker: Broker, body: Body) -> Mapping[str, Any]:
         page = found["partitions"][first : first + left]
         if first + len(page) < len(found["partitions"]):
             cursor = {"topic_name": name, "partition_index": first + len(page)}
+        # Kafka's tools fail at a null list.
+        page = [{**each, "eligible_leader_replicas": [], "last_known_elr": []} for each in page]
         topics.append({**found, "partitions": page})
         left, first = left - len(page), 0
         if cursor:

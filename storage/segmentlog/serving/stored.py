@@ -14,21 +14,27 @@ from typing import NamedTuple
 
 import numpy as np
 
-from segmentlog.errors import CorruptLogError, MalformedBatchError, UnsupportedFormatError
+from segmentlog.errors import (
+    CorruptLogError,
+    MalformedBatchError,
+    TruncatedBatchError,
+    UnsupportedFormatError,
+)
 from segmentlog.format.kernels import layout
 from segmentlog.format.records.header import ScannedBatches
 from segmentlog.log.batches import walk_file
 from segmentlog.log.damage import sound_headers
-from segmentlog.log.segment import OpenSegment, PlacedHeader, from_offset
+from segmentlog.log.segment import OpenSegment, PlacedHeader, Segment, from_offset
 from segmentlog.log.walk import Verdict, walk
 from segmentlog.log.windows import BatchWindows
 from segmentlog.model import OnCorruptBatch
 from segmentlog.reads.log import Log
 from segmentlog.reads.transactions import CommittedBatches
 from segmentlog.serving.wire import Records, Stored
-from segmentlog.store.readable import MadeFile, ReadableFile, is_url
+from segmentlog.store.readable import FileStatus, ReadableFile, is_url, open_file
 
 _CHECKED_WINDOW_BYTES = 1 << 20
+_LEAST_HELD_BYTES = 64 << 10
 _MOST_HELD_BYTES = 4 << 20  # of an answer from a disk whose files the system cannot send
 _MOST_PLACES = 256  # of consumers in one log
 
@@ -87,7 +93,7 @@ class StoredBatches:
         for segment in from_offset(self._log.untorn_segments, offset):
             if segment.base_offset >= end_offset:
                 break
-            with segment.opened() as opened:
+            with _opened(segment, max_bytes) as opened:
                 place = self._places.pop((offset, is_committed), None)
                 if place is not None and place[:2] != (segment.path, segment.inode):
                     place = None
@@ -106,7 +112,9 @@ class StoredBatches:
                     committed = committed or CommittedBatches(
                         self._log.partition, skips=self._skips
                     )
-                walked = _Walked(opened, offset, end_offset, max_bytes, committed)
+                walked = _Walked(
+                    opened, offset, end_offset, max_bytes, committed, self._limit(opened)
+                )
                 found = walked.found(first, checks=self._checks, skips=self._skips)
                 if found.records or found.next_offset > offset:
                     at = _Place(segment.path, segment.inode, walked.end, committed)
@@ -118,17 +126,23 @@ class StoredBatches:
                 offset = max(offset, found.next_offset)  # only damage was there, and is left out
         return Found(Records(), offset)
 
+    def _limit(self, opened: OpenSegment) -> int:
+        """An offset that the last batch of a segment does not reach."""
+        segment = opened.segment
+        return self._log.end.offset if segment.is_active else segment.offset_limit
+
     def _first(
         self, opened: OpenSegment, offset: int, place: _Place | None
     ) -> PlacedHeader | None:
-        """The first batch that has the offset or a later one; None after the end."""
+        """The first batch that has the offset or a later one; None after the end.
+
+        No checksum covers base offsets, so those of the batches around it have to rise.
+        """
         segment = opened.segment
         position, least = 0, segment.base_offset
         if place is not None:
             position, least = place.position, offset
         elif offset > segment.base_offset:
-            # The entry before: no checksum covers base offsets, and the batches before the offset
-            # show one that is too low.
             entry = opened.offset_index.lookup_before(offset - 1)
             position, header = opened.confirm(entry, offset)
             if header is not None and not header.is_wrapper:
@@ -136,16 +150,42 @@ class StoredBatches:
         if self._skips:
             headers = sound_headers(opened, position, skips=True)
             return next((each for each in headers if each.header.last_offset >= offset), None)
-        for placed in opened.headers(position):
-            if placed.header.base_offset < least:
-                reason = "its base offset is not above the last offset of the batch before it"
-                raise MalformedBatchError(
-                    segment.path, placed.position, placed.header.base_offset, reason
-                )
-            least = placed.header.last_offset + 1
-            if least > offset:
-                return placed
+        found, before = None, least
+        try:
+            for placed in opened.headers(position):
+                if placed.header.base_offset < least:
+                    raise _misplaced(segment.path, found or placed)
+                if found is not None:
+                    return found
+                before, least, position = least, placed.header.last_offset + 1, placed.end
+                if least > offset:
+                    found = placed
+        except (CorruptLogError, UnsupportedFormatError) as error:
+            if found is None or error.position <= found.position:
+                raise
+            return found  # the next fetch meets it
+        if found is not None:
+            if least > self._limit(opened) >= before:
+                raise _misplaced(segment.path, found)
+            return found
+        end = min(self._log.end.position, segment.size)
+        if segment.is_active and position < end:
+            raise TruncatedBatchError(segment.path, position, least, end - position + 1,
+                                      end - position)  # fmt: skip
         return None
+
+
+def _misplaced(path: str, placed: PlacedHeader) -> MalformedBatchError:
+    reason = "its offsets overlap those of the batches around it"
+    return MalformedBatchError(path, placed.position, placed.header.base_offset, reason)
+
+
+def _opened(segment: Segment, max_bytes: int) -> OpenSegment:
+    """A segment for look-ups; of a store, one request has the bytes of an answer."""
+    if not is_url(segment.path):
+        return segment.opened()
+    window = min(max(max_bytes, _LEAST_HELD_BYTES), _MOST_HELD_BYTES)
+    return OpenSegment(segment, _Held(open_file(segment.path), window))
 
 
 class _Walked:
@@ -161,7 +201,9 @@ class _Walked:
         end_offset: int,
         max_bytes: int,
         committed: CommittedBatches | None,
+        limit: int,
     ) -> None:
+        self._limit = limit
         self._opened, self._offset, self._end_offset = opened, offset, end_offset
         self._left, self._committed = max_bytes, committed
         self._ranges: list[tuple[int, int]] = []
@@ -179,9 +221,8 @@ class _Walked:
             batches = self._checked(file, begin, size, skips=skips)
         else:
             stop = min(begin + self._left, size)
-            if is_url(path):  # one request, for the walk and for the answer
+            if is_url(path):
                 stop = min(stop, begin + max(_MOST_HELD_BYTES, first.header.size_in_bytes))
-                file = _Held(path, file, begin, stop)
             batches = (each.scanned for each in walk_file(path, file, begin, stop, 0))
         try:
             for each in batches:
@@ -211,21 +252,21 @@ class _Walked:
 
     def _take(self, batches: ScannedBatches) -> bool:
         """Add batches to the answer, as far as they belong to it; whether all of them do."""
-        headers, segment = batches.headers, self._opened.segment
+        headers, size = batches.headers, self._opened.segment.size
         ends = np.cumsum(headers[:, layout.SIZE])
         bases, lasts = headers[:, layout.BASE_OFFSET], headers[:, layout.LAST_OFFSET]
-        begins = np.concatenate(([-1], lasts[:-1] + 1))
+        begins = np.concatenate(([self._offset if self._ranges else -1], lasts[:-1] + 1))
         n_all = len(headers)
         n_taken = int(np.searchsorted(ends, self._left, "right"))
         if (beyond := bases >= self._end_offset).any():
             n_taken = min(n_taken, int(beyond.argmax()))
         if (wrong := bases < begins).any():  # it, or the one before it
             n_taken = min(n_taken, max(int(wrong.argmax()) - 1, 0))
-            if not n_taken and not self._ranges:
-                reason = "its base offset is not above the last offset of the batch before it"
-                raise batches.malformed(int(wrong.argmax()), reason)
-        if self._opened.file.never_overlaps and (outside := bases >= segment.offset_limit).any():
-            n_taken = min(n_taken, int(outside.argmax()))
+        if n_taken == n_all and (self._ranges or n_taken > 1):
+            # Nothing has shown yet that the last one is in its place: only the end of the segment.
+            is_last = batches.position_of(-1) + int(headers[-1, layout.SIZE]) == size
+            if not is_last or lasts[-1] >= self._limit >= begins[-1]:
+                n_taken -= 1
         if not n_taken:
             return False
         taken = batches.only(slice(0, n_taken))
@@ -262,16 +303,28 @@ class _Walked:
         return Records(_of_file(descriptor, a, b - a) for a, b in self._ranges)
 
 
-class _Held(MadeFile):
-    """Some bytes of a file of a store, read at once."""
+class _Held(ReadableFile):
+    """A file of a store, of which a window of bytes is read at once."""
 
-    def __init__(self, path: str, file: ReadableFile, begin: int, end: int) -> None:
-        super().__init__(path, file.read(begin, end - begin))
-        self._begin = begin
+    never_overlaps = False
+
+    def __init__(self, file: ReadableFile, window: int) -> None:
+        self.path, self._file, self._window = file.path, file, window
+        self.never_cut, self.never_overlaps = file.never_cut, file.never_overlaps
+        self._at, self._data = 0, b""
+
+    def status(self) -> FileStatus:
+        return self._file.status()
 
     def read(self, position: int, n_bytes: int) -> bytes:
-        at = max(position - self._begin, 0)
+        at = position - self._at
+        if not 0 <= at <= at + n_bytes <= len(self._data):
+            self._at, at = position, 0
+            self._data = self._file.read(position, max(n_bytes, self._window))
         return self._data[at : at + n_bytes]
+
+    def close(self) -> None:
+        self._file.close()
 
 
 def _of_file(descriptor: int, position: int, size: int) -> Stored:

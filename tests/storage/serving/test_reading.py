@@ -81,6 +81,7 @@ def test_pages_of_partitions_come_one_after_the_other(client: RawClient) -> None
     while True:
         answer = client.ask(75, 0, topics=[], response_partition_limit=2, cursor=cursor)
         found += [(t.name, p.partition_index) for t in answer.topics for p in t.partitions]
+        assert all(p.last_known_elr == () for t in answer.topics for p in t.partitions)
         if answer.next_cursor is None:
             break
         cursor = {"topic_name": answer.next_cursor.topic_name,
