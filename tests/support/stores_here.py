@@ -35,6 +35,8 @@ class CountingStore:
     and the bytes that were read, and returns other bytes.
     """
 
+    opens_at_once = False
+
     def __init__(self, store: Store) -> None:
         self._store = store
         self.requests: list[tuple[str, str, int, int]] = []

@@ -98,6 +98,8 @@ class _Range(NamedTuple):
 class _RangeStore:
     """A `Store` whose objects are ranges of data objects: to open one takes no request."""
 
+    opens_at_once = True
+
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
 
@@ -274,6 +276,17 @@ class BucketDisk(SurveyedDisk):
     def log_identity(self, path: str) -> str:
         return self._sequence.identity
 
+    def noted_timestamp(self, path: str, inode: int) -> int | None:
+        directory, _, name = self._rest(path).rpartition("/")
+        log, base = self._log(self.state, directory), name[:20]
+        if log is None or not _is_log(name) or not base.isdecimal():
+            return None
+        at = _slot(log, int(base))
+        if at is None:
+            return None
+        is_same = _inode(log.extents.objects[at], log.extents.columns["start"][at], int(base))
+        return log.extents.columns["max_timestamp"][at] if is_same == inode else None
+
     def forget(self, path: str) -> None:
         self._state = None
 
@@ -440,12 +453,18 @@ def _is_log(path: str) -> bool:
     return path.endswith(".log")
 
 
+def _slot(log: PartitionLog, base_offset: int) -> int | None:
+    """The number of the extent that begins at an offset, or None."""
+    bases = log.extents.columns["base_offset"]
+    at = bisect_left(bases, base_offset, 0, log.n_extents)
+    return at if at < log.n_extents and bases[at] == base_offset else None
+
+
 def _range(log: PartitionLog, base_offset: int, kind: FileKind) -> _Range | None:
     """The extent that begins at an offset, or one of its indexes; or None."""
-    extents = log.extents
+    extents, at = log.extents, _slot(log, base_offset)
     columns = extents.columns
-    at = bisect_left(columns["base_offset"], base_offset, 0, log.n_extents)
-    if at == log.n_extents or columns["base_offset"][at] != base_offset:
+    if at is None:
         return None
     start, size, shift = columns["start"][at], columns["size"][at], extents.shifts[at]
     if kind is not FileKind.LOG:  # the indexes follow the batches; their offsets are relative

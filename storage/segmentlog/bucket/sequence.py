@@ -34,7 +34,7 @@ from typing import NamedTuple
 from segmentlog.bucket.clients import objects_at
 from segmentlog.bucket.commits import Commit, State
 from segmentlog.bucket.directory_objects import DirectoryObjects
-from segmentlog.bucket.marker import Marker, run_of
+from segmentlog.bucket.marker import NEWEST_LAYOUT, Marker, run_of
 from segmentlog.bucket.objects import (
     MARKER,
     MOST_WHOLE_BYTES,
@@ -79,6 +79,9 @@ _LONGEST_MS = 14 * 24 * 3600 * 1000
 
 #: Commits that are asked for at once.
 _AT_ONCE = 32
+
+#: Who is so many commits behind looks for a checkpoint that is nearer.
+_FAR = 2 * _AT_ONCE
 
 #: Seconds for which a look counts: a writer that has looked then need not look again.
 _LOOK_SECONDS = 1.0
@@ -244,7 +247,7 @@ class Sequence:
             raise LogDirectoryError(str(self.location), "there is no log at this place")
         marker = Marker.decode(data, str(self.location))
         before = State(log_id=marker.log_id if marker.since == 1 else "")
-        state = self._checkpoint_of(hint, marker)
+        state = None if hint is None else self._checkpoint_of(hint, marker)
         if state is not None:
             try:
                 return self._followed(state, lists=lists, is_known=False)
@@ -282,10 +285,18 @@ class Sequence:
         """
         may_list = lists or not self.objects.lists_all or time.monotonic() >= self._list_after
         listed = self._listed(state.number) if may_list else None
-        later = sorted(listed.keys() - self._foreign) if listed is not None else None
+        later = None
+        if listed is not None:
+            later = sorted(listed.keys() - self._foreign - {state.number})
         e_tags, at_once = listed or {}, 1
         e_tag = e_tags.get(state.number)
         is_checked = is_known and bool(e_tag) and e_tag == self._e_tag
+        ahead = dict[str, bytes | None]()
+        if is_known and later and run_of(later, state.number + 1, _FAR)[_FAR - 1 :]:
+            nearer = self._nearer(state, later, ahead, is_checked=is_checked)
+            if nearer is not None:
+                state, is_known, is_checked = nearer, False, False
+                e_tag = e_tags.get(state.number)
         while True:
             first = state.number + 1
             if later is None:
@@ -296,7 +307,7 @@ class Sequence:
             keys = [commit_key(each) for each in numbers]
             if not is_checked:  # before all commits, the marker says whether it is the same log
                 keys.append(commit_key(state.number) if state.number else MARKER)
-            found = self._all(keys)
+            found = self._all(keys, ahead)
             there = [each for each, data in zip(numbers, found, strict=False) if data is not None]
             if not is_checked:
                 state = self._checked(state, found.pop(), later or there, is_known=is_known)
@@ -312,10 +323,46 @@ class Sequence:
                 return state
             at_once = min(2 * at_once, _AT_ONCE)
 
-    def _all(self, keys: list[str]) -> list[bytes | None]:
-        if len(keys) < 2:
-            return [self.objects.get(key) for key in keys]
-        return side_by_side(self.objects.get, keys, _AT_ONCE + 1)
+    def _nearer(
+        self,
+        state: State,
+        later: list[int],
+        ahead: dict[str, bytes | None],
+        *,
+        is_checked: bool,
+    ) -> State | None:
+        """The state of a checkpoint between a state and the newest commit, or None.
+
+        `ahead`: gets the commits from there on, which are asked for beside the checkpoint.
+        """
+        check = [] if is_checked else [commit_key(state.number) if state.number else MARKER]
+        hint, *found = side_by_side(self._get, [HINT, *check])
+        if check:
+            self._checked(state, found[0], later, is_known=True)
+        number = self._hinted(hint)[0] if hint is not None else 0
+        last = state.number + len(run_of(later, state.number + 1, len(later)))
+        if not state.number < number <= last:
+            return None
+        following = range(number, min(number + _AT_ONCE, last) + 1)
+        keys = [checkpoint_key(number), *map(commit_key, following)]
+        data, *commits = side_by_side(self.objects.get, keys, _AT_ONCE + 2)
+        ahead.update(zip(keys[1:], commits, strict=True))
+        marker = Marker(NEWEST_LAYOUT, state.log_id) if state.log_id else Marker(1)
+        nearer = self._checkpoint_of(hint, marker, data) if hint is not None else None
+        known = commits[0] and self._decoded(keys[1], commits[0])
+        if nearer is None or not known or known.token != (nearer.token or known.token):
+            return None
+        return nearer
+
+    def _all(self, keys: list[str], ahead: dict[str, bytes | None]) -> list[bytes | None]:
+        """Objects; those that were asked for before come from there."""
+        missing = [key for key in keys if ahead.get(key) is None]
+        if len(missing) < 2:
+            found = [self.objects.get(key) for key in missing]
+        else:
+            found = side_by_side(self.objects.get, missing, _AT_ONCE + 1)
+        asked = dict(zip(missing, found, strict=True))
+        return [asked[key] if key in asked else ahead[key] for key in keys]
 
     def _checked(
         self, state: State, data: bytes | None, others: list[int], *, is_known: bool
@@ -402,16 +449,27 @@ class Sequence:
             raise CorruptCheckpointError(path, 1, reason, "restore the object")
         return commit
 
-    def _checkpoint_of(self, hint: bytes | None, marker: Marker) -> State | None:
-        """The state of the checkpoint that the hint names, or None."""
-        if hint is None:
-            return None
+    def _hinted(self, hint: bytes) -> tuple[int, str]:
+        """Number and digest of the checkpoint that the hint names; 0 if it names none."""
         try:
             found = json.loads(hint)
             number, digest = found["checkpoint"], found["digest"]
             if type(number) is not int or not 0 < number < 10**20:
                 raise ValueError(f"number {str(number)[:80]!r}")
-            data = self.objects.get(checkpoint_key(number))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            logger.warning("%s/%s is no hint, and is passed over: %r", self.location, HINT, error)
+            return 0, ""
+        return number, digest
+
+    def _checkpoint_of(
+        self, hint: bytes, marker: Marker, data: bytes | None = None
+    ) -> State | None:
+        """The state of the checkpoint that the hint names, or None; `data`: its bytes."""
+        number, digest = self._hinted(hint)
+        if not number:
+            return None
+        try:
+            data = self.objects.get(checkpoint_key(number)) if data is None else data
             if data is not None:
                 path = f"{self.location}/{checkpoint_key(number)}"
                 # Arrow has no checksums: it would return other numbers, or end the process.
@@ -427,8 +485,6 @@ class Sequence:
             if isinstance(error, StorageError) and error.errno != errno.EFBIG:
                 raise
             logger.warning("%s; all commits are read instead", error)
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            logger.warning("%s/%s is no hint, and is passed over: %r", self.location, HINT, error)
         return None
 
     def create(self) -> None:

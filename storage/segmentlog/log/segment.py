@@ -32,7 +32,14 @@ from segmentlog.log.damage import first_offset, good_batch_after, is_newer_forma
 from segmentlog.log.indexes import OffsetIndex, OffsetPosition, TimeIndex
 from segmentlog.log.listing import SegmentFiles
 from segmentlog.model import TimestampAndOffset
-from segmentlog.store.readable import Closing, ReadableFile, after_zeros, open_file, status_of
+from segmentlog.store.readable import (
+    Closing,
+    ReadableFile,
+    after_zeros,
+    noted_timestamp,
+    open_file,
+    status_of,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -186,7 +193,10 @@ class Segment:
             return opened.find(offset)
 
     def largest_timestamp(self, *, skips: bool = False) -> int:
-        """`OpenSegment.largest_timestamp`, alone."""
+        """`OpenSegment.largest_timestamp`, alone; as a commit in a store has it, if one does."""
+        noted = noted_timestamp(self.path, self.inode)
+        if noted is not None:
+            return noted
         with self.opened() as opened:
             return opened.largest_timestamp(skips=skips)
 

@@ -12,6 +12,7 @@ A corrupt batch ends the read with an error, or, on request, is left out and log
 import errno
 import logging
 import os
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import nullcontext
 from types import TracebackType
@@ -24,6 +25,7 @@ from segmentlog.errors import (
     CorruptLogError,
     LogChangedError,
     LogDirectoryError,
+    SegmentLogError,
     StorageError,
     UnsupportedFormatError,
 )
@@ -67,6 +69,9 @@ logger = logging.getLogger(__name__)
 #: One pass reads what stays in the second cache; two passes take more Python for each window.
 _WINDOW_BYTES, _SMALL_WINDOW_BYTES = 4 << 20, 1 << 20
 _FEW_BATCHES, _MOST_BATCHES = 16, 1 << 15  # that are decoded carefully after an unusual one
+#: Small files of a store that are open ahead: their requests are under way side by side.  Of a
+#: large one, so many bytes are requested when it is opened.
+_FILES_AHEAD, _BYTES_AHEAD, _MOST_OF_FILE = 32, 32 << 20, 16 << 20
 _OF_ONE_FILE = {errno.EACCES, errno.EPERM, errno.EIO}
 _ATTEMPTS = 5  # cleaners and retention rarely overtake a read more often than this
 
@@ -114,11 +119,17 @@ def open_planned(file: SliceFile, *, looks_again: bool = True) -> ReadableFile:
 class PlannedFile(Closing):
     """A file of a slice, opened; a context that closes it, or leaves it to the next slice."""
 
-    def __init__(self, planned: SliceFile, policy: ScanPolicy, workspace: Workspace) -> None:
+    def __init__(
+        self,
+        planned: SliceFile,
+        policy: ScanPolicy,
+        workspace: Workspace,
+        opens: Callable[[SliceFile], ReadableFile] = open_planned,
+    ) -> None:
         self.planned, self._workspace = planned, workspace
         left = workspace.take_file(planned.path, planned.inode)
         self.was_open = left is not None
-        self.opened = open_planned(planned) if left is None else left
+        self.opened = opens(planned) if left is None else left
         if policy.spare_page_cache:
             self.opened.spare_page_cache(planned.start, planned.end)
         self._pace: Pace | None = None
@@ -182,6 +193,62 @@ class PlannedFile(Closing):
                 return file.first_offset
         message = f"{file.path} does not have the planned batch at byte {file.start}"
         raise FileChangedError(message)
+
+
+class OpenedAhead(Closing):
+    """Opens the files of a slice in a store before they are read: their bytes are under way.
+
+    Up to `_FILES_AHEAD` files are open ahead, with up to `_BYTES_AHEAD` bytes.  A file that cannot
+    be opened is opened again when its turn comes, and its error is raised then.
+    """
+
+    def __init__(self, files: Sequence[SliceFile]) -> None:
+        self.files, self._next = files, 0
+        self._ahead = deque[tuple[SliceFile, ReadableFile]]()
+        self._n_bytes = 0
+
+    def open(self, planned: SliceFile) -> ReadableFile:
+        """The file whose turn it is, opened; those after it are opened, too."""
+        while self._ahead:
+            file, opened = self._ahead.popleft()
+            self._n_bytes -= _ahead_bytes(file)
+            if file is planned:
+                self._open_more()
+                return opened
+            opened.close()
+        opened = open_planned(planned)
+        self._next = (
+            next(
+                (i for i in range(self._next, len(self.files)) if self.files[i] is planned),
+                len(self.files),
+            )
+            + 1
+        )
+        self._open_more()
+        return opened
+
+    def _open_more(self) -> None:
+        while self._next < len(self.files) and len(self._ahead) < _FILES_AHEAD:
+            file = self.files[self._next]
+            n_bytes = _ahead_bytes(file)
+            if self._ahead and self._n_bytes + n_bytes > _BYTES_AHEAD:
+                return
+            try:
+                self._ahead.append((file, open_planned(file)))
+            except (OSError, SegmentLogError):
+                return
+            self._next += 1
+            self._n_bytes += n_bytes
+
+    def close(self) -> None:
+        """Close the files whose turn has not come."""
+        while self._ahead:
+            self._ahead.popleft()[1].close()
+
+
+def _ahead_bytes(file: SliceFile) -> int:
+    """The bytes that are requested of a file once it is open."""
+    return min(file.end - file.start, _MOST_OF_FILE)
 
 
 class DamagePolicy:
@@ -471,13 +538,18 @@ class _SliceReader:
         self.next_offset = log_slice.start_offset
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        for planned in self._slice.files:
-            with PlannedFile(planned, self._policy, self._workspace) as file:
-                # Once it is open: a file of an earlier topic stays that topic's.
-                if not file.was_open:
-                    partition = Partition.of_slice(self._slice)
-                    partition.check_topic(self._slice.topic_id, self._slice.offsets)
-                yield from self._file(file)
+        files = self._slice.files
+        is_far = len(files) > 1 and is_bucket(files[0].path)
+        is_far &= self._policy.max_bytes_per_second is None  # which counts what is requested
+        with OpenedAhead([*files]) if is_far else nullcontext() as ahead:
+            opens = open_planned if ahead is None else ahead.open
+            for planned in files if ahead is None else ahead.files:
+                with PlannedFile(planned, self._policy, self._workspace, opens) as file:
+                    # Once it is open: a file of an earlier topic stays that topic's.
+                    if not file.was_open:
+                        partition = Partition.of_slice(self._slice)
+                        partition.check_topic(self._slice.topic_id, self._slice.offsets)
+                    yield from self._file(file)
 
     def _file(self, file: PlannedFile) -> Iterator[pa.RecordBatch]:
         scanner = BatchScanner(file.planned.path, file.least_offset())

@@ -291,6 +291,13 @@ class SurveyedDisk(Disk, Protocol):
         """A text that is another one if another log was found where this process knew one."""
         return ""
 
+    def noted_timestamp(self, path: str, inode: int) -> int | None:
+        """The largest timestamp of a segment, if the disk knows it without reading the file.
+
+        `inode`: of the segment that is meant.
+        """
+        return None
+
     def names(self, path: str) -> list[str]:
         return [each.name for each in self.entries(path)]
 
@@ -477,6 +484,11 @@ def survey(path: str) -> None:
 def log_identity(path: str) -> str:
     """`SurveyedDisk.log_identity` of a path; empty for a local one."""
     return _disk_at_url(path).log_identity(path) if is_url(path) else ""
+
+
+def noted_timestamp(path: str, inode: int) -> int | None:
+    """`SurveyedDisk.noted_timestamp` of a path; None for a local one."""
+    return _disk_at_url(path).noted_timestamp(path, inode) if is_url(path) else None
 
 
 _plan = ""

@@ -183,6 +183,8 @@ class _Object:
         return self.open_now()
 
     def open_now(self) -> Opened:
+        if self._store.opens_at_once:  # and would wait for all reads that are under way
+            return self._store.open(self._key)
         return request(self.path, "opening", lambda: self._store.open(self._key))
 
     @property

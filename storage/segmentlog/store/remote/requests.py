@@ -20,7 +20,7 @@ from segmentlog.errors import SegmentLogError, StorageError, store_code_in
 from segmentlog.store.remote.location import without_secrets
 
 #: Requests that a process has under way; more of them wait.
-_THREADS = 16
+_THREADS = 32
 
 #: Requests for the same bytes.  Each of them is repeated by the store's client as well (S3: three
 #: times in all), so a store that is down for a moment goes unnoticed.

@@ -63,6 +63,8 @@ class Store(Protocol):
     the object or directory is not there.
     """
 
+    opens_at_once: bool  # to open an object takes no request
+
     def listing(self, key: str, *, deep: bool) -> Iterator[tuple[str, Facts]]:
         """Keys and facts of what is in a directory; with `deep`, of all below."""
 
@@ -75,6 +77,8 @@ class Store(Protocol):
 
 class ArrowStore:
     """A file system of `pyarrow.fs`."""
+
+    opens_at_once = False
 
     def __init__(self, filesystem: "FileSystem", base: str) -> None:
         self._filesystem = filesystem
@@ -165,6 +169,8 @@ def _seconds(text: bytes) -> int | None:
 
 class FsspecStore:
     """A file system of `fsspec`; ranges are read without its own read-ahead."""
+
+    opens_at_once = False
 
     def __init__(self, filesystem: Any, base: str) -> None:  # noqa: ANN401 - it has no types
         self._filesystem = filesystem

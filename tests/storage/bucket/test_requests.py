@@ -1,0 +1,120 @@
+"""How many requests reads of a log in a store take, and how many one after the other."""
+
+import threading
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from faulty_store import FaultyClient, MemoryStore, client_at
+
+import segmentlog
+from segmentlog.bucket.commits import Commit, PlacedExtent, State, Topic
+from segmentlog.bucket.sequence import Sequence, commit_key, sequence_at
+from segmentlog.store.paths import BucketLocation
+
+_N_COMMITS = 40
+
+
+class Together(FaultyClient):
+    """A client whose reads are answered once so many of them are under way."""
+
+    def __init__(self, store: MemoryStore, n_together: int) -> None:
+        super().__init__(store)
+        self._barrier = threading.Barrier(n_together)
+
+    def read(self, key: str, start: int, n_bytes: int) -> bytes:
+        self._barrier.wait(60)
+        return super().read(key, start, n_bytes)
+
+
+@pytest.fixture(scope="module")
+def store() -> MemoryStore:
+    """A log of small commits, whose records are an hour younger from commit to commit."""
+    store = MemoryStore()
+    root = client_at(FaultyClient(store)).root
+    config = segmentlog.ProducerConfig(use_timestamps=True)
+    with segmentlog.open_writer(root, "orders", config=config) as writer:
+        for number in range(_N_COMMITS):
+            times = pa.array([number * 3_600_000], pa.timestamp("ms", "UTC"))
+            writer.append(pa.table({"value": [str(number)], "timestamp": times}))
+            writer.flush()
+    return store
+
+
+def test_small_extents_are_read_side_by_side(store: MemoryStore) -> None:
+    location = client_at(Together(store, 8))
+    found = segmentlog.open_log_dir(location.root).log("orders", 0).scan(use_threads=False)
+    values = [each.decode() for each in found.read_all()["value"].to_pylist()]
+    assert values == [str(number) for number in range(_N_COMMITS)]
+
+
+def test_a_look_up_by_time_reads_one_extent(store: MemoryStore) -> None:
+    location = client_at(FaultyClient(store))
+    log = segmentlog.open_log_dir(location.root).log("orders", 0)
+    store.requests.clear()
+    found = log.offset_for_timestamp(27 * 3_600_000 - 5)
+    assert found == (27 * 3_600_000, 27)
+    assert log.offset_for_timestamp(1 << 50) is None
+    assert len(store.requests) <= 3
+
+
+# --- many commits
+
+
+def _grown(location: BucketLocation, n: int) -> None:
+    """Append commits, each with an extent whose object nobody has written."""
+    sequence = sequence_at(location)
+    sequence.create()
+    for _ in range(n):
+        sequence.append(_next)
+
+
+def _next(state: State) -> Commit:
+    number = state.number + 1
+    extent = PlacedExtent(
+        "orders", 0, f"data/ab/{number}-cd.batches", 0, 70, number - 1, number, 1, 5, number - 1
+    )
+    commit = Commit(number, f"token {number}", f"job {number}", number * 1000, extents=[extent])
+    return commit if state.topics else replace(commit, created={"orders": Topic("A" * 22, 1)})
+
+
+def test_who_is_far_behind_begins_with_a_checkpoint() -> None:
+    store = MemoryStore()
+    known, writer = (client_at(FaultyClient(store)) for _ in range(2))
+    _grown(writer, 1)
+    sequence_at(known).refresh()
+    _grown(writer, 299)
+    store.requests.clear()
+    state = sequence_at(known).refresh()
+    # The list, the hint, and the checkpoint beside the commits after it.
+    kinds = [kind for kind, _ in store.requests]
+    assert (state.number, kinds[0]) == (300, "list")
+    assert store.requests[1] == ("get", "segmentlog/newest.json")
+    assert len(kinds) <= 3 + 32
+    assert state.encode() == sequence_at(writer).known.encode()
+    store.requests.clear()
+    assert Sequence(FaultyClient(store), known).refresh().encode() == state.encode()
+    assert len(store.requests) <= 4 + 32  # the marker, the hint, its checkpoint, and the list
+
+
+@pytest.mark.parametrize("damage", ["no hint", "no checkpoint", "another checkpoint"])
+def test_who_is_far_behind_reads_all_commits_if_the_checkpoint_is_no_help(damage: str) -> None:
+    store, other = MemoryStore(), MemoryStore()
+    for each in (store, other):
+        _grown(client_at(FaultyClient(each)), 1)
+    known, writer = (client_at(FaultyClient(store)) for _ in range(2))
+    sequence_at(known).refresh()
+    _grown(writer, 99)
+    if damage == "another checkpoint":
+        _grown(client_at(FaultyClient(other)), 99)
+    for key in [key for key in store.held if "newest" in key or "checkpoints" in key]:
+        if damage == "another checkpoint":
+            store.put(key, other.held[key])
+        elif ("newest" in key) == (damage == "no hint"):
+            del store.held[key]
+    expected = sequence_at(writer).known.encode()
+    assert sequence_at(known).refresh().encode() == expected
+    assert Sequence(FaultyClient(store), known).refresh().encode() == expected
+    del store.held[commit_key(50)]
+    with pytest.raises(segmentlog.CorruptCheckpointError, match="the commit is missing"):
+        Sequence(FaultyClient(store), known).refresh()
