@@ -15,12 +15,13 @@ the section ``Parameters`` of its docstring, and its `Declared` only what is bes
 """
 
 import inspect
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NamedTuple, TypeVar, cast, get_args
+from typing import Any, NamedTuple, TypeVar, cast, get_args, get_origin
 
 from segmentlog.model import LARGEST_LONG
 
@@ -61,7 +62,8 @@ class Declared(NamedTuple):
     example: Any = ""
     # Of the field:
     name: str = ""
-    #: an enumeration of words, `bool` or `int`; `datetime` for a time; `object` for all else
+    #: an enumeration of words, `bool` or `int`; `datetime` for a time, `os.PathLike` for a path;
+    #: `object` for all else
     kind: type = object
     annotation: Any = None  # its type, as Python's signatures show it
 
@@ -147,6 +149,8 @@ def _kind(hint: object) -> type:
     classes: list[Any] = [each for each in get_args(hint) or (hint,) if each is not type(None)]
     if datetime in classes:
         return datetime
+    if any(get_origin(each) is os.PathLike for each in classes):
+        return os.PathLike
     for each in classes:
         if isinstance(each, type) and issubclass(each, StrEnum):
             return each

@@ -89,8 +89,9 @@ def mirror(
         which gets the records below the high watermarks (``storage/docs/bucket.md``).
     topics, partitions : names and numbers; all by default, brokers' own topics, too.
     assigned : whether only partitions are copied that the cluster's metadata assigns to the broker
-        and the log directory that `to` is, by its ``meta.properties``.  So each broker of a dead
-        cluster gets its replicas again, all of the same log.
+        of the destination.  `to` is then a log directory of that broker, by its
+        ``meta.properties``.  So each broker of a dead cluster gets its replicas again, all of the
+        same log.
     include_deleted_topics : as of `open_replicas`.
     dry_run : whether nothing is changed, and the result shows the work of a run.
     on_partition : called with each result, once all partitions are copied.

@@ -216,9 +216,13 @@ def _flag(option: Declared) -> Any:  # noqa: ANN401 - what typer takes for an op
     names = option.flags.split() or [f"--{option.name.replace('_', '-')}"]
     if option.kind is datetime:
         return Annotated[int | None, time_option(help_text)]
+    is_path = option.kind is os.PathLike
     default = option.shown_default.strip("`") or True
-    shown: dict[str, Any] = {"metavar": option.metavar or None, "show_default": default}
-    kind: Any = str if option.kind is object else option.kind
+    shown: dict[str, Any] = {
+        "metavar": option.metavar or ("PATH" if is_path else None),
+        "show_default": default,
+    }
+    kind: Any = str if is_path or option.kind is object else option.kind
     if kind is int:
         shown |= {"min": option.least} if option.least else {}
         shown |= {"max": option.most} if option.most < LARGEST_LONG else {}

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -179,6 +179,7 @@ def _compared(found: ComparedPartition) -> str:
     "segmentlog mirror /b1 /b2 /b3 /backup/kafka --topic orders --json",
     "segmentlog mirror /var/lib/kafka s3://bucket/backup",
 )
+@arguments.flags(segmentlog.mirror, "assigned")
 def mirror(
     paths: Annotated[
         list[str],
@@ -192,12 +193,8 @@ def mirror(
     ],
     topic: arguments.Topics = None,
     partition: arguments.Partitions = None,
-    assigned: Annotated[
-        bool,
-        typer.Option(
-            help="Only partitions that the cluster's metadata assigns to the broker of DST."
-        ),
-    ] = False,
+    *,
+    given: dict[str, Any],
     include_deleted_topics: arguments.IncludeDeletedTopics = False,
     dry_run: Annotated[bool, arguments.dry_run("copied and cut")] = False,
     as_json: arguments.JsonLines = False,
@@ -223,9 +220,9 @@ def mirror(
 
         found = segmentlog.mirror(
             *sources, to=destination, topics=topic or (), partitions=partition or (),
-            assigned=assigned, include_deleted_topics=include_deleted_topics, dry_run=dry_run,
+            include_deleted_topics=include_deleted_topics, dry_run=dry_run,
             on_partition=show, on_bytes=bar.advance,
-            on_phase=bar.name, on_failure=failed.add,
+            on_phase=bar.name, on_failure=failed.add, **given,
         )  # fmt: skip
     source = open_replicas(*sources, include_deleted_topics=include_deleted_topics)
     for lost in missing_of(source, topic or (), partition or ()):
@@ -237,7 +234,7 @@ def mirror(
     if not (found or failed.names or as_json):
         reason = (
             f"the metadata assigns no partition of the sources to {destination}"
-            if assigned
+            if given["assigned"]
             else "the sources have no such partition"
         )
         complain(reason)

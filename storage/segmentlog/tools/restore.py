@@ -7,14 +7,13 @@ import contextlib
 import os
 import sys
 from collections.abc import Collection, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import segmentlog
 from segmentlog.format.names import is_renamed_directory
 from segmentlog.maintain.restoration.plan import (
-    OpenTransactions,
     Restoration,
     RestoredPartition,
     creation_commands,
@@ -69,6 +68,7 @@ OnlyPlan = Annotated[
     "segmentlog restore /b1 /b2 /b3 /var/lib/kafka --topic orders --offsets groups.csv",
     "segmentlog restore /b1 /b2 /b3 --to /new1 --to /new2 --to /new3 --offset-map map.parquet",
 )
+@arguments.flags(segmentlog.restore, "open_transactions", "offset_map")
 def restore(
     paths: Annotated[
         list[str],
@@ -90,13 +90,8 @@ def restore(
     until: arguments.Until = None,
     target_metadata: TargetMetadata = None,
     server_properties: arguments.ServerProperties = None,
-    open_transactions: Annotated[
-        OpenTransactions,
-        typer.Option(
-            help="end leaves out the records of open transactions. leave-out leaves out all "
-            "records from the first open transaction on."
-        ),
-    ] = OpenTransactions.REFUSE,
+    *,
+    given: dict[str, Any],
     leave_out_partitions: LeaveOutPartitions = False,
     leave_out_replicas: LeaveOutReplicas = False,
     include_deleted_topics: arguments.IncludeDeletedTopics = False,
@@ -106,13 +101,6 @@ def restore(
         typer.Option(
             metavar="FILE",
             help="Write the committed offsets of groups, for kafka-consumer-groups.sh.",
-        ),
-    ] = None,
-    offset_map: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE.parquet",
-            help="Write the old and the new offset of each record to this file.",
         ),
     ] = None,
     dry_run: OnlyPlan = False,
@@ -130,7 +118,7 @@ def restore(
     if not sources:
         message = "give the log directories of the lost cluster, and last that of the target"
         raise typer.BadParameter(message, param_hint="SRC... DST")
-    arguments.refuse_one_file(offsets, offset_map)
+    arguments.refuse_one_file(offsets, given["offset_map"])
     failed = Failed()
     with contextlib.ExitStack() as stack:
         # Before the records: an error in the path is noticed early.
@@ -141,10 +129,10 @@ def restore(
         found = segmentlog.restore(
             *sources, to=targets, topics=topic or (),
             since=since, until=until, target_metadata=target_metadata,
-            server_properties=server_properties, open_transactions=open_transactions,
+            server_properties=server_properties,
             leave_out_partitions=leave_out_partitions, leave_out_replicas=leave_out_replicas,
             include_deleted_topics=include_deleted_topics, on_corrupt_batch=on_corrupt_batch,
-            offset_map=offset_map, dry_run=dry_run, on_records=bar.advance, on_phase=bar.name,
+            **given, dry_run=dry_run, on_records=bar.advance, on_phase=bar.name,
             on_failure=failed.add,
         )  # fmt: skip
         text, command_line = offsets_csv(found.offsets, offsets)

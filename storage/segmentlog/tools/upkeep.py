@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -26,7 +26,11 @@ from segmentlog.format.names import (
     segment_file_name,
 )
 from segmentlog.log.checkpoint import read_offsets
-from segmentlog.maintain.compaction.compact import CompactedPartition, logs_to_clean
+from segmentlog.maintain.compaction.compact import (
+    CompactedPartition,
+    CompactionSettings,
+    logs_to_clean,
+)
 from segmentlog.maintain.deletes import DeletedRecords, DeletedTopic
 from segmentlog.maintain.retain import KeptSegment, Reason, RemovedSegment, doubtful_time
 from segmentlog.model import TopicPartition
@@ -204,26 +208,16 @@ def _why(segment: RemovedSegment) -> str:
     "segmentlog compact /data/logs -s min.cleanable.dirty.ratio=0.1",
     "segmentlog compact /data/logs --roll --purge --yes",
 )
+@arguments.flags(CompactionSettings, "dedupe_buffer_bytes", "roll")
 def compact(
     directory: arguments.Directory,
     topic: arguments.Topics = None,
     dry_run: Annotated[bool, arguments.dry_run("compacted")] = False,
     setting: arguments.Settings = None,
-    dedupe_buffer_bytes: Annotated[
-        int,
-        typer.Option(
-            metavar="BYTES",
-            help="Memory for keys, 24 bytes each; a log with more keys takes several passes.",
-        ),
-    ] = 128 << 20,
+    *,
+    given: dict[str, Any],
     metadata: arguments.Metadata = None,
     server_properties: arguments.ServerProperties = None,
-    roll: Annotated[
-        bool,
-        typer.Option(
-            help="Close active segments first, because only closed segments are compacted."
-        ),
-    ] = False,
     purge: arguments.Purge = False,
     yes: arguments.Yes = False,
     as_json: arguments.AsJson = False,
@@ -237,8 +231,7 @@ def compact(
     topics, settings, failed = topic or (), arguments.parse_settings(setting), Failed()
     compacting = partial(
         segmentlog.compact, directory, topics, settings=settings, metadata=metadata,
-        dedupe_buffer_bytes=dedupe_buffer_bytes, server_properties=server_properties, roll=roll,
-        purge=purge, on_failure=failed.add,
+        server_properties=server_properties, purge=purge, on_failure=failed.add, **given,
     )  # fmt: skip
     known = DirectorySettings.read(
         log_directory(directory), settings, metadata, server_properties,
@@ -259,7 +252,7 @@ def compact(
             write(f"would compact {size}{'' if planned else why_none()}\n")
             failed.end()
             return
-        if ask and roll:
+        if ask and given["roll"]:
             ask("close active segments, and then compact the logs that are due?")
         elif ask and planned:
             ask(f"compact {size}?")

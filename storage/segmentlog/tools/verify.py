@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -101,26 +101,17 @@ _PLACE = re.compile(r"^batch at byte \d+(?: \(base offset -?\d+\))?(:?) ")
     "segmentlog verify s3://bucket/logs --shallow",
 )
 @arguments.tiered
+@arguments.flags(segmentlog.verify, "records", "producers", "shallow")
 def verify(
     paths: arguments.PathsOrTier = None,
     topic: arguments.Topics = None,
     partition: arguments.Partitions = None,
-    records: Annotated[bool, typer.Option(help="Also decompress and parse the records.")] = False,
-    producers: Annotated[
-        bool, typer.Option(help="Also check the sequences of idempotent producers.")
-    ] = False,
-    shallow: Annotated[
-        bool,
-        typer.Option(
-            help="Only of a log in an object store: read its commits, look for the objects that "
-            "they name, and read no batch."
-        ),
-    ] = False,
+    *,
+    given: dict[str, Any],
     notes: Annotated[
         bool, typer.Option(help="Also list findings that are legal but worth knowing.")
     ] = False,
     as_json: arguments.AsJson = False,
-    *,
     tier: arguments.Tier,
 ) -> None:
     """Read everything and report what does not fit: checksums, indexes, gaps, transactions.
@@ -136,31 +127,31 @@ def verify(
     Of a log in an object store, all commits are read, too, and compared with the checkpoint, with
     the objects that they name, and with the batches there.
     """
-    given = tier.beside(paths, fail_on_data_loss=False)
+    located = tier.beside(paths, fail_on_data_loss=False)
     topics, partitions = topic or (), partition or ()
     directory, chosen, sizes = None, list[TopicPartition](), list[tuple[int, int]]()
     try:
-        directory = open_log_dir(*given)
+        directory = open_log_dir(*located)
     except CorruptCheckpointError:
-        if not any("://" in each for each in given):
+        if not any("://" in each for each in located):
             raise  # else the findings name the commit
     if directory is not None:
         missing = missing_of(directory, topics, partitions)
         chosen = partitions_of(directory, topics, partitions, missing)
         with _findings_instead_of_warnings():
             sizes += filter(None, (_size_of(directory, each) for each in chosen))
-    n_bytes = 0 if shallow else sum(log_bytes for _, log_bytes in sizes)
+    n_bytes = 0 if given["shallow"] else sum(log_bytes for _, log_bytes in sizes)
     started = time.perf_counter()
     with _findings_instead_of_warnings(), progress("verify", n_bytes) as bar:
 
         def write(finding: Finding) -> None:
             if notes or finding.severity != Severity.NOTE:
-                shown = _shown(finding, given)
+                shown = _shown(finding, located)
                 bar.write(to_json(json_fields(shown)) if as_json else _line(shown))
 
         found = segmentlog.verify(
-            *([directory] if directory is not None else given), topics=topics,
-            partitions=partitions, records=records, producers=producers, shallow=shallow,
+            *([directory] if directory is not None else located), topics=topics,
+            partitions=partitions, **given,
             on_finding=write, on_bytes=bar.advance,
         )  # fmt: skip
     n_segments = sum(of_log for of_log, _ in sizes)

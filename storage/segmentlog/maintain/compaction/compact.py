@@ -37,7 +37,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from segmentlog.arguments import instance_of, keywords_of, one_dialect, whole_number
 from segmentlog.cluster.directory_settings import (
@@ -46,6 +46,7 @@ from segmentlog.cluster.directory_settings import (
     log_directory,
     partitions_for_upkeep,
 )
+from segmentlog.declared import Declared
 from segmentlog.errors import LogDirectoryError, OptionError, SegmentLogError
 from segmentlog.format.names import partition_path
 from segmentlog.format.topic_config import TopicConfig
@@ -101,13 +102,41 @@ class CompactedPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CompactionSettings:
-    """The arguments of `segmentlog.compact` after the path, which documents them."""
+    """The arguments of `segmentlog.compact` after the path.
+
+    Parameters
+    ----------
+    topics : one name or several; by default all whose ``cleanup.policy`` has ``compact``, but none
+        of brokers' own if `settings` are given.
+    settings : of all these topics, by Kafka's names (``min.cleanable.dirty.ratio``); they override
+        the settings of the directory.
+    dry_run : whether nothing is changed, and the result is what would be compacted.  The records
+        are not read, so that damage among them is not noticed; `verify` finds it.
+    dedupe_buffer_bytes : memory for the keys of a pass (``log.cleaner.dedupe.buffer.size``), 24
+        bytes each; a log with more keys takes several passes.
+    load_factor : share of this memory that is used (``log.cleaner.io.buffer.load.factor``).
+    producer_expiration_ms : time after which an idle producer's last sequence is not kept any more
+        (``producer.id.expiration.ms``).
+    now_ms : the time by which ages are computed (epoch); by default now.
+    lock_timeout_seconds : how long to wait for a writer.
+    metadata, server_properties : see `segmentlog.topic_settings`.
+    roll : whether active segments with records are closed first, because only closed segments are
+        compacted.  A dry run closes none, and shows the logs as they are.
+    purge : whether deleted files of these logs are removed at once, and not
+        ``file.delete.delay.ms`` later. A reader that still needs one fails with `LogChangedError`.
+    on_log : called with the name of each log's directory before the log is compacted, such as
+        ``orders-0``; from Spark, before the job begins.
+    on_phase : called with a log and with what is done to it, such as ``orders-0: writes segment 2
+        of 7``; not from Spark.
+    on_failure : called with the name of each log that cannot be compacted, and its error; the
+        other logs are compacted.  Without it, the first of these errors is raised at the end.
+    """
 
     topics: str | Collection[str] = ()
     _: KW_ONLY
     settings: Mapping[str, str] | None = None
     dry_run: bool = False
-    dedupe_buffer_bytes: int = 128 << 20
+    dedupe_buffer_bytes: Annotated[int, Declared(metavar="BYTES")] = 128 << 20
     load_factor: float = 0.9
     producer_expiration_ms: int = 24 * 3600 * 1000
     now_ms: int | None = None
@@ -148,30 +177,7 @@ def compact(path: str | os.PathLike[str], given: CompactionSettings) -> list[Com
     Parameters
     ----------
     path : the log directory.
-    topics : one name or several; by default all whose ``cleanup.policy`` has ``compact``, but none
-        of brokers' own if `settings` are given.
-    settings : of all these topics, by Kafka's names (``min.cleanable.dirty.ratio``); they override
-        the settings of the directory.
-    dry_run : whether nothing is changed, and the result is what would be compacted.  The records
-        are not read, so that damage among them is not noticed; `verify` finds it.
-    dedupe_buffer_bytes : memory for the keys of a pass (``log.cleaner.dedupe.buffer.size``), 24
-        bytes each; a log with more keys takes several passes.
-    load_factor : share of this memory that is used (``log.cleaner.io.buffer.load.factor``).
-    producer_expiration_ms : time after which an idle producer's last sequence is not kept any more
-        (``producer.id.expiration.ms``).
-    now_ms : the time by which ages are computed (epoch); by default now.
-    lock_timeout_seconds : how long to wait for a writer.
-    metadata, server_properties : see `segmentlog.topic_settings`.
-    roll : whether active segments with records are closed first, so that they are compacted, too.
-        A dry run closes none, and shows the logs as they are.
-    purge : whether deleted files of these logs are removed at once, and not
-        ``file.delete.delay.ms`` later. A reader that still needs one fails with `LogChangedError`.
-    on_log : called with the name of each log's directory before the log is compacted, such as
-        ``orders-0``; from Spark, before the job begins.
-    on_phase : called with a log and with what is done to it, such as ``orders-0: writes segment 2
-        of 7``; not from Spark.
-    on_failure : called with the name of each log that cannot be compacted, and its error; the
-        other logs are compacted.  Without it, the first of these errors is raised at the end.
+    **options : those of `CompactionSettings`.
 
     Returns
     -------

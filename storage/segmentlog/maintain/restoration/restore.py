@@ -116,9 +116,9 @@ def restore(
         default, the newest copy in `to`.
     server_properties : the file with the static settings of the target's brokers, such as
         ``log.retention.ms``.  Without it, Kafka's defaults count.
-    open_transactions : by default, an open transaction is a problem.  ``end`` aborts it, as its
-        coordinator does after a timeout.  ``leave-out`` leaves out all records at and after its
-        beginning, also those of other producers.
+    open_transactions : the treatment of open transactions: ``refuse`` makes them a problem,
+        ``end`` aborts them, as their coordinator does after a timeout, and ``leave-out`` leaves
+        out all records from the beginning of the first one on, also those of other producers.
     leave_out_partitions : whether a topic is restored although some of its partitions are gone;
         the target has them, empty.
     leave_out_replicas : whether a partition is restored although the directory of one of its
@@ -127,9 +127,9 @@ def restore(
     include_deleted_topics : as of `open_replicas`.
     on_corrupt_batch : ``skip`` leaves out corrupt batches of the sources, and logs their offsets;
         all other records keep theirs.
-    offset_map : a Parquet file that shows where each record is
-        (`segmentlog.maintain.offset_map`).  It gets its name, and replaces the
-        file of an earlier run, after the last commit; a run that fails leaves the earlier file.
+    offset_map : a Parquet file that gets the old and the new offset of each record.  It gets its
+        name, and replaces the file of an earlier run, after the last commit; a run that fails
+        leaves the earlier file.  `segmentlog.maintain.offset_map` describes it.
     dry_run : whether nothing is changed, and the result has the problems.
     on_records : called with the number of records of each piece once it is read.
     on_phase : called with a log and with what is done to it, such as ``orders-0: copies``.
