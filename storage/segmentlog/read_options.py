@@ -201,7 +201,14 @@ class LoadOptions(TypedDict, total=False):
     ]
 
 
-class ScanOptions(BoundsOptions, FormOptions, LoadOptions, total=False):
+class SelectionOptions(TypedDict, total=False):
+    """Which records between the bounds are returned: today all, but for a filter of columns.
+
+    `latest`, `audit` and `Log.bounds` do not take this group.
+    """
+
+
+class ScanOptions(BoundsOptions, SelectionOptions, FormOptions, LoadOptions, total=False):
     """Those of `Log.scan`."""
 
 

@@ -29,7 +29,13 @@ from segmentlog.model import (
     Codec,
 )
 from segmentlog.read_options import READ_OPTIONS as OF_READS
-from segmentlog.read_options import EndOptions, FormOptions, LoadOptions, SourceOptions
+from segmentlog.read_options import (
+    EndOptions,
+    FormOptions,
+    LoadOptions,
+    SelectionOptions,
+    SourceOptions,
+)
 from segmentlog.times import parse_duration
 from segmentlog.writes import check_level
 
@@ -201,6 +207,7 @@ READ_OPTIONS = (
     Option("preserve", "`false`", _BOOLEAN, "Reads everything that a write with `preserve` "
            "keeps: `includeHeaders` is then `true` unless it is given", boolean),
     *_of_all_dialects(EndOptions),
+    *_of_all_dialects(SelectionOptions),
     Option("minPartitions", "none", "a number from 1", "Smallest number of tasks, as a hint: "
            "large partitions are divided by their offsets, as by `kafka`", number(1, 2**31 - 1)),
     Option("maxRecordsPerPartition", "none", "a number from 1", "Largest number of offsets that "
