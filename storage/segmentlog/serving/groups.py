@@ -28,7 +28,8 @@ _UNKNOWN_MEMBER, _ILLEGAL_GENERATION, _REBALANCING = 25, 22, 27
 _INCONSISTENT_PROTOCOL, _INVALID_SESSION, _INVALID_GROUP = 23, 26, 24
 _MEMBER_ID_REQUIRED, _FENCED, _FULL = 79, 82, 81
 
-_MOST_GROUPS, _MOST_MEMBERS, _MOST_COMMITS = 1_000, 1_000, 200_000
+_MOST_GROUPS, _MOST_MEMBERS, _MOST_COMMITS = 1_000, 2_000, 200_000
+_MOST_SUBSCRIPTION_BYTES = 64 << 10  # of a member
 _MOST_METADATA_BYTES = 4_096  # of a commit, as of a broker
 _JOIN_SECONDS = 0.3  # that a new group waits for more members
 _SESSION_MS = (10, 1_800_000)
@@ -242,9 +243,13 @@ class Coordinator:
         session_ms = body.session_timeout.total_seconds() * 1000
         if not _SESSION_MS[0] <= session_ms <= _SESSION_MS[1]:
             return _INVALID_SESSION
+        n_all = sum(len(each.members) + len(each.pending) for each in self.groups.values())
+        if sum(len(each.metadata) for each in body.protocols) > _MOST_SUBSCRIPTION_BYTES:
+            return _INCONSISTENT_PROTOCOL
         if group is None:
-            return _FULL if len(self.groups) >= _MOST_GROUPS else 0
-        if len(group.members) + len(group.pending) >= _MOST_MEMBERS:
+            is_full = len(self.groups) >= _MOST_GROUPS or n_all >= _MOST_MEMBERS
+            return _FULL if is_full else 0
+        if n_all >= _MOST_MEMBERS and body.member_id not in {**group.members, **group.pending}:
             return _FULL
         others = [each for each in group.members.values() if each.id != body.member_id]
         if not body.protocols:

@@ -39,9 +39,10 @@ access = logging.getLogger(f"{__name__}.access")
 _R = TypeVar("_R")
 
 _MOST_CONNECTIONS = 1_000
-_MOST_REQUEST_BYTES = 8 << 20
+_MOST_REQUEST_BYTES = 1 << 20  # an entity takes many times the bytes of its request
+_MOST_PRODUCED_BYTES = 8 << 20  # but for the records of a producer, which are refused
 _LARGE_REQUEST_BYTES = 64 << 10  # larger ones share `_LARGE_AT_ONCE`, and need a login first
-_LARGE_AT_ONCE = 8
+_LARGE_AT_ONCE = 2
 _SENT_AT_ONCE = 8  # answers from stores, or over TLS, whose bytes pass through memory
 _PIECE_BYTES = 1 << 20
 _SMALL_BYTES = 32 << 10  # that are read rather than sent from their file
@@ -49,6 +50,8 @@ _IDLE_SECONDS = 600.0
 _STALLED_SECONDS = 60.0  # of a request, or of a piece of an answer, that does not get on
 _HANDSHAKE_SECONDS = 10.0
 _THREADS = 8
+_LEAST_REQUEST_BYTES = 8  # key, version and correlation id
+_PRODUCE = b"\0\0"  # its key
 _MOST_PORT = 65_535
 _REFRESH_SECONDS, _REMOTE_REFRESH_SECONDS = 0.2, 2.0
 
@@ -243,15 +246,16 @@ class _Connection:
         while True:
             async with asyncio.timeout(_IDLE_SECONDS if self._is_known else _STALLED_SECONDS):
                 head = await self._reader.readexactly(4)
-            size = int.from_bytes(head, "big", signed=True)
-            most = _MOST_REQUEST_BYTES if self._is_known else _LARGE_REQUEST_BYTES
-            if not 8 <= size <= most:
+                size = int.from_bytes(head, "big", signed=True)
+                if not _LEAST_REQUEST_BYTES <= size <= _MOST_PRODUCED_BYTES:
+                    raise MalformedRequestError(f"a request of {size} bytes is not read")
+                key = await self._reader.readexactly(2)
+            most = _MOST_PRODUCED_BYTES if key == _PRODUCE else _MOST_REQUEST_BYTES
+            if size > (most if self._is_known else _LARGE_REQUEST_BYTES):
                 raise MalformedRequestError(f"a request of {size} bytes is not read")
-            if size <= _LARGE_REQUEST_BYTES:
-                parts = await self._answered(await self._body(size))
-            else:
-                async with self._server._large:
-                    parts = await self._answered(await self._body(size))
+            is_large = size > _LARGE_REQUEST_BYTES
+            async with self._server._large if is_large else contextlib.nullcontext():
+                parts = await self._answered(key + await self._body(size - len(key)))
             if parts is None:
                 return
             await self._send(parts)

@@ -60,6 +60,9 @@ class Stored:
         """Close the file; twice is not an error."""
         self._close()
 
+    def __del__(self) -> None:  # of an answer whose client has gone before it was sent
+        self._close()
+
 
 class Records(tuple[Stored, ...]):
     """The records of a partition in an answer: several ranges of bytes as one value."""

@@ -1,6 +1,8 @@
 """``segmentlog serve``: logs for Kafka's clients, only to read, until it is interrupted."""
 
+import contextlib
 import logging
+import resource
 import signal
 import sys
 import threading
@@ -14,6 +16,7 @@ from segmentlog.tools import arguments
 from segmentlog.tools.arguments import command
 from segmentlog.tools.output import complain, counted
 
+_OPEN_FILES = 10_000
 _ENDS = {ReadUpTo.HIGH_WATERMARK: "their high watermarks", ReadUpTo.LOG_END: "their log ends"}
 
 
@@ -107,6 +110,7 @@ def serve(
         return
     if access_log:
         _show_requests()
+    _open_many_files()
     ended = threading.Event()
     before = signal.signal(signal.SIGTERM, lambda *_: ended.set())
     try:
@@ -143,3 +147,10 @@ def _show_requests() -> None:
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     log.propagate = False
+
+
+def _open_many_files() -> None:
+    """Let the process have as many connections and open files as the system allows it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # macOS allows fewer than it says
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, _OPEN_FILES)), hard))

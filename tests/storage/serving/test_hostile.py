@@ -48,6 +48,18 @@ def test_what_is_no_request_ends_its_connection_alone(server: Server, data: byte
     assert is_well(server)
 
 
+def test_requests_that_are_too_large_are_not_read(server: Server) -> None:
+    """Only a producer's may have more than a MiB: its records are refused, and not cut off."""
+    with RawClient(server.bootstrap_servers) as client:
+        client.sock.sendall((2 << 20).to_bytes(4, "big") + b"\0\x03" + bytes(100))
+        with pytest.raises(ConnectionError):
+            client.take(1)
+    with RawClient(server.bootstrap_servers) as client:
+        data = [{"name": "t", "partition_data": [{"index": 0, "records": bytes(2 << 20)}]}]
+        found = client.ask(0, 8, acks=1, topic_data=data)
+        assert 29 == found.responses[0].partition_responses[0].error_code
+
+
 def test_mutated_requests_are_answered_or_end_their_connection(server: Server) -> None:
     """Bytes of requests of every API are changed, cut and doubled; the server stays."""
     rng = random.Random(72)
