@@ -11,8 +11,13 @@ import socketserver
 import struct
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from html import unescape
 from types import MappingProxyType
 from typing import NamedTuple, Self
+from urllib.parse import parse_qs, urlsplit
+
+#: An entry of a list in the interface of S3, and its key.
+_ENTRY = re.compile(r"(<Contents>.*?<Key>(.*?)</Key>.*?</Contents>)", re.DOTALL)
 
 
 class Forwarder:
@@ -124,13 +129,16 @@ class Fault(NamedTuple):
     """What happens to a request.
 
     `acts`: whether the server carries it out.  `status`: of the answer; 0 for a connection that is
-    reset, and -1 for one that stays silent until the client gives up.
+    reset, and -1 for one that stays silent until the client gives up.  `when`: ``late`` for a
+    request that the server gets at some later time; ``stale`` for a list without the newest
+    objects, and with some that were removed.
     """
 
     acts: bool
     status: int
     code: str = ""  # in the body of the answer
     is_cut: bool = False  # whether the connection ends within the bytes of the body
+    when: str = ""
 
 
 #: Each kind that a store or a network has, by name.
@@ -160,14 +168,19 @@ class FaultyServer(Forwarder):
     """A proxy that spoils what it is told to spoil; a context that stops it.
 
     `requests`: in the order in which they came. `choose`: takes the number of a request, from 0,
-    and the request; returns its fault, or None. `at_once`: the largest number of reads that were
-    under way together.
+    and the request; returns its fault, or None. `before`: is called with each request before it is
+    numbered; it may make requests itself. `late`: sends a request whose client has given it up.
+    `at_once`: the largest number of reads that were under way together.
     """
 
     def __init__(self, server_port: int) -> None:
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._n_reads = 0
+        self._server_port = server_port
+        self._created: list[str] = []  # keys of objects, the newest last
+        self._listed: dict[str, str] = {}  # entries of lists, by the keys
+        self.late: list[Callable[[], object]] = []
         self.reset()
         super().__init__(server_port)
 
@@ -176,6 +189,7 @@ class FaultyServer(Forwarder):
         with self._lock:
             self.requests: list[Sent] = []
             self.choose: Callable[[int, Sent], Fault | None] = lambda _number, _sent: None
+            self.before: Callable[[Sent], object] = lambda _sent: None
             self.at_once = 0
 
     def _serve(
@@ -189,6 +203,7 @@ class FaultyServer(Forwarder):
         ranged = re.fullmatch(r"bytes=(\d+)-(\d+)", headers.get("range", ""))
         begin, end = (int(ranged[1]), int(ranged[2]) + 1) if ranged else (0, 0)
         sent = Sent(method, target, begin, end, headers)
+        self.before(sent)
         with self._lock:
             fault = self.choose(len(self.requests), sent)
             self.requests.append(sent)
@@ -199,17 +214,55 @@ class FaultyServer(Forwarder):
                 handler.rfile.read(size // 2)
                 return _reset(handler.connection)
             body = handler.rfile.read(size)
-            if fault is not None and not fault.acts:
-                return self._spoil(handler, fault, b"")
             headers.pop("connection", None)
-            answer = asked(server, method, target, body, headers).packed()
-            if fault is not None:
-                return self._spoil(handler, fault, answer)
-            handler.wfile.write(answer)
+            if fault is not None and not fault.acts:
+                if fault.when == "late":
+                    self.late.append(lambda: self._sent_late(method, target, body, headers))
+                return self._spoil(handler, fault, b"")
+            is_stale = fault is not None and fault.when == "stale"
+            found = asked(server, method, target, body, headers)
+            if method == "PUT" and found.status == 200:
+                self._created.append(sent.key)
+            if sent.is_listing:
+                found = self._list(found, sent, is_stale=is_stale)
+            if fault is not None and not is_stale:
+                return self._spoil(handler, fault, found.packed())
+            handler.wfile.write(found.packed())
             return True
         finally:
             with self._lock:
                 self._n_reads -= bool(ranged)
+
+    def _sent_late(
+        self, method: str, target: str, body: bytes, headers: Mapping[str, str]
+    ) -> None:
+        server = http.client.HTTPConnection("127.0.0.1", self._server_port)
+        asked(server, method, target, body, headers)
+        server.close()
+
+    def _list(self, found: Answer, sent: Sent, *, is_stale: bool) -> Answer:
+        """The answer to a request for a list, as a store may give it that is behind."""
+        asked_for = parse_qs(urlsplit(sent.target).query)
+        prefix, after = (asked_for.get(each, [""])[0] for each in ("prefix", "start-after"))
+        text = found.body.decode()
+        there = {unescape(key): entry for entry, key in _ENTRY.findall(text)}
+        known, self._listed = self._listed, self._listed | there
+        if not is_stale or not there:
+            return found
+        gone = {
+            key: entry
+            for key, entry in known.items()
+            if key not in there and key.startswith(prefix) and key > after
+        }
+        shown = there | dict([*gone.items()][-2:])
+        for key in self._created[-2:]:
+            shown.pop(key, None)
+        begin, end = text.index("<Contents>"), text.rindex("</Contents>") + len("</Contents>")
+        entries = "".join(entry for _, entry in sorted(shown.items()))
+        count = f"<KeyCount>{len(shown)}</KeyCount>"
+        text = re.sub("<KeyCount>.*?</KeyCount>", count, text[:begin] + entries + text[end:])
+        headers = [each for each in found.headers if each[0].lower() != "content-length"]
+        return Answer(found.status, found.reason, text.encode(), headers)
 
     def _spoil(
         self, handler: socketserver.StreamRequestHandler, fault: Fault, answer: bytes

@@ -4,12 +4,17 @@
 """
 
 import errno
+import os
+import random
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
 from moto_here import Moto
 from proxies import FAULTS, Fault, FaultyServer, Sent
+from random_bucket import World, patient_clients
 from spoiled_requests import OPERATIONS, hasty_clients, new_place, new_process, play, play_all
 
 import segmentlog
@@ -19,6 +24,9 @@ from segmentlog.errors import CommitInDoubtError, StorageError
 from segmentlog.store.paths import bucket_at
 
 _WRITE = "write, and a checkpoint"
+_SEED = int(os.environ.get("BUCKET_SEED", "1"))
+#: Duration of the slow test of random operations.
+_SECONDS = float(os.environ.get("BUCKET_SECONDS", "3600"))
 
 
 @pytest.fixture
@@ -110,6 +118,32 @@ def test_every_request_of_every_operation(
     moto: Moto, name: str, say: Callable[[str], None]
 ) -> None:
     say(f"| {name} | {play_all(OPERATIONS[name], moto.url('faults'), every=3)} |")
+
+
+def _play_world(moto: Moto, seed: int) -> Counter[str]:
+    with FaultyServer(moto.port) as server, patient_clients():
+        world = World(random.Random(seed), server, moto.url("worlds"))
+        try:
+            world.play(30)
+        except BaseException as error:
+            error.add_note(f"seed {seed}, after {world.said()}")
+            raise
+        finally:
+            world.close()
+            new_process()
+    return world.counts
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_random_operations_for_long(moto: Moto, say: Callable[[str], None]) -> None:
+    """Worlds are played until the time is over (`BUCKET_SECONDS`, `BUCKET_SEED`)."""
+    counts, seed, ends = Counter[str](), 1_000_000 * _SEED, time.monotonic() + _SECONDS
+    while time.monotonic() < ends:
+        counts += _play_world(moto, seed)
+        seed += 1
+    say(f"{seed - 1_000_000 * _SEED:,} worlds: {dict(sorted(counts.items()))}")
+    assert all(counts[f"{name}: done"] for name in ("write", "numbered", "sweep", "mirror up"))
 
 
 def _write(url: str) -> None:

@@ -1,0 +1,413 @@
+"""Random operations on a log in an object store, whose server loses, delays and refuses requests.
+
+`World` plays operations one after the other, with other clients in between, and knows the states
+that may hold: an operation that is done has taken place, one that is refused has not, and of one
+that is in doubt, or whose process was killed, nobody knows.  A reader must see one of them.
+"""
+
+import itertools
+import random
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+from unittest import mock
+
+import pyarrow as pa
+from proxies import FAULTS, Fault, FaultyServer, Sent
+from spoiled_requests import hasty_clients, location_of, new_place, new_process
+
+import segmentlog
+from segmentlog.bucket import clients
+from segmentlog.bucket.sequence import sequence_at
+from segmentlog.bucket.upkeep import sweep_objects
+from segmentlog.errors import CommitInDoubtError, SegmentLogError
+
+_N_PARTITIONS = 2
+_MOST_STATES = 24
+
+#: Of the operations at a place, the other client's have another region in their signatures.
+_REGION, _OTHER_REGION = "us-east-1", "us-east-2"
+
+#: Faults of single requests; no client of this model waits for an answer that never comes.
+_FAULTS = {
+    **{name: each for name, each in FAULTS.items() if each.status >= 0},
+    "late": Fault(False, 0, when="late"),
+    "stale list": Fault(True, 0, when="stale"),
+}
+_ON_LISTS = ("stale list",)
+_ON_WRITES = (
+    "late",
+    "reset after",
+    "500 after",
+    "503 after",
+    "409 after",
+    "412 after",
+    "403 after",
+)
+
+#: Log start and values of each partition; and the last version that a numbered write has.
+_Logs = Mapping[tuple[str, int], tuple[int, tuple[str, ...]]]
+
+
+class Held(NamedTuple):
+    """What a log holds."""
+
+    logs: _Logs
+    version: int = -1
+
+    def with_rows(self, topic: str, rows: Mapping[int, tuple[str, ...]]) -> "Held":
+        """With further rows."""
+        changed = {(topic, number): self.log(topic, number) for number in range(_N_PARTITIONS)}
+        changed |= {
+            (topic, number): (start, values + rows.get(number, ()))
+            for (_, number), (start, values) in changed.items()
+        }
+        return self._replace(logs={**self.logs, **changed})
+
+    def log(self, topic: str, partition: int) -> tuple[int, tuple[str, ...]]:
+        """One partition."""
+        return self.logs.get((topic, partition), (0, ()))
+
+    def starting_at(self, topic: str, partition: int, offset: int) -> "Held | None":
+        """Without records below an offset; None if the log does not reach it."""
+        if (topic, partition) not in self.logs:
+            return None
+        start, values = self.logs[topic, partition]
+        if offset > start + len(values):
+            return None
+        changed = (max(offset, start), values[max(offset - start, 0) :])
+        return self._replace(logs={**self.logs, (topic, partition): changed})
+
+    def without(self, topic: str) -> "Held | None":
+        """Without a topic; None if there is none."""
+        left = {key: log for key, log in self.logs.items() if key[0] != topic}
+        return self._replace(logs=left) if len(left) < len(self.logs) else None
+
+
+Effect = Callable[[Held], Held | None]
+
+
+class Operation(NamedTuple):
+    """What is done at a place, and what it makes of a state; None if the state refuses it."""
+
+    name: str
+    act: Callable[[str], object]
+    effect: Effect
+    is_read: bool = False  # what it has seen has to be a state from its begin to its end
+
+
+def seen(url: str) -> _Logs:
+    """What a reader sees; raises `AssertionError` if offsets are missing or repeated."""
+    if not sequence_at(location_of(url)).is_made():
+        return {}
+    log_dir, found = segmentlog.open_log_dir(url), {}
+    for topic, partition in log_dir.topic_partitions():
+        log = log_dir.log(topic, partition)
+        rows = log.scan(columns=["offset", "value"]).read_all()
+        offsets = rows["offset"].to_pylist()
+        assert offsets == [*range(log.log_start_offset, log.log_end_offset)], (topic, offsets)
+        values = tuple(each.decode() for each in rows["value"].to_pylist())
+        found[topic, partition] = (log.log_start_offset, values)
+    return found
+
+
+class World:
+    """One place, its clients, and the states that it may have."""
+
+    def __init__(self, rng: random.Random, server: FaultyServer, url: str) -> None:
+        self._rng, self._server = rng, server
+        self.url = new_place(url, server)
+        self._others_url = self.url.replace(_REGION, _OTHER_REGION)
+        self._source = tempfile.mkdtemp()
+        self._names = itertools.count()
+        self._version = 0
+        self.states = [Held({})]
+        self.counts, self.told = Counter[str](), list[str]()
+
+    def close(self) -> None:
+        """Remove what is beside the place."""
+        shutil.rmtree(self._source)
+
+    # Operations.
+
+    def _rows(self) -> dict[int, tuple[str, ...]]:
+        name = next(self._names)
+        parts = range(self._rng.randint(1, _N_PARTITIONS))
+        return {
+            each: tuple(f"{name}-{i}" for i in range(self._rng.randint(1, 5))) for each in parts
+        }
+
+    def _draw(self, *, is_other: bool = False) -> Operation:
+        rng, rows = self._rng, self._rows()
+        names = [
+            "write",
+            "write",
+            "write",
+            "overwrite",
+            "delete records",
+            "delete a topic",
+            "sweep",
+        ]
+        name = rng.choice(names if is_other else [*names, "numbered", "numbered", *_ALONE])
+        topic = rng.choice(["orders", "clicks"])
+        match name:
+            case "write":
+                return Operation(
+                    name, partial(_write, topic, rows), lambda held: held.with_rows(topic, rows)
+                )
+            case "overwrite":
+
+                def replaced(held: Held) -> Held:
+                    for number in range(_N_PARTITIONS):
+                        start, values = held.log(topic, number)
+                        moved = held.with_rows(topic, {}).starting_at(
+                            topic, number, start + len(values)
+                        )
+                        assert moved is not None
+                        held = moved
+                    return held.with_rows(topic, rows)
+
+                return Operation(name, partial(_write, topic, rows, overwrite=True), replaced)
+            case "numbered":
+                version = self._version
+
+                def once(held: Held) -> Held:
+                    if held.version >= version:
+                        return held
+                    return held.with_rows("numbers", rows)._replace(version=version)
+
+                given: dict[str, Any] = {"txn_app_id": "app", "txn_version": version}
+                return Operation(name, partial(_write, "numbers", rows, **given), once)
+            case "delete records":
+                partition = rng.randrange(_N_PARTITIONS)
+                start, values = rng.choice(self.states).log(topic, partition)
+                offset = rng.randint(start, start + len(values))
+                return Operation(
+                    name,
+                    lambda url: segmentlog.delete_records(url, topic, partition, offset=offset),
+                    lambda held: held.starting_at(topic, partition, offset),
+                )
+            case "delete a topic":
+                return Operation(
+                    name, lambda url: segmentlog.delete_topic(url, topic),
+                    lambda held: held.without(topic),
+                )  # fmt: skip
+            case "mirror up":
+                _write("mirrored", rows, self._source, overwrite=rng.random() < 0.3)
+                copied = _local(self._source)
+                return Operation(
+                    name, lambda url: segmentlog.mirror(self._source, to=url),
+                    lambda held: held._replace(logs={**held.logs, **copied}),
+                )  # fmt: skip
+            case "mirror down":
+                return Operation(
+                    name, _mirror_down, lambda held: held if held.logs else None, is_read=True
+                )
+            case "read":
+                return Operation(name, seen, _same, is_read=True)
+            case _:
+                return Operation(name, _sweep, _same)
+
+    # Faults.
+
+    def play(self, n_operations: int) -> None:
+        """Play operations, and look at the log after each of them and at the end."""
+        for _ in range(n_operations):
+            operation = self._draw()
+            ending = self._step(operation)
+            if operation.name == "numbered":
+                while ending != "done":  # by new processes, as jobs are repeated
+                    new_process()
+                    ending = self._step(operation)
+                self._version += 1
+            self._look()
+        while self._server.late:
+            self._server.late.pop(0)()
+        self._look()
+        new_process()
+        assert [*segmentlog.verify(self.url)] == [] if any(s.logs for s in self.states) else True
+        location = location_of(self.url)
+        if sequence_at(location).is_made():
+            sweep_objects(location, -1, -1, dry_run=False)
+            held = {each.key for each in clients.objects_at(location).list("data/")}
+            assert held == sequence_at(location).refresh().objects()
+        self._look()
+
+    def _step(self, operation: Operation) -> str:
+        """One operation with faults, and others in between; how it has ended."""
+        rng, server = self._rng, self._server
+        if rng.random() < 0.4:
+            new_process()
+        share = rng.choice([0.0, 0.02, 0.05, 0.15])
+        killed_at = rng.randrange(25) if rng.random() < 0.15 else None
+        others = rng.choice([0, 0, 0, 1, 2]) if operation.name not in _ALONE[:1] else 0
+        n_sent = itertools.count()
+        lasting, lasts = dict[tuple[str, str], Fault](), rng.random() < 0.3
+        played = [(operation, "")]
+        is_within, has_fault, is_killed = False, False, False
+        begun, had_late = [*self.states], bool(server.late)
+
+        def before(sent: Sent) -> None:
+            nonlocal is_within, others
+            if is_within:
+                return
+            if server.late and rng.random() < 0.1:
+                server.late.pop(rng.randrange(len(server.late)))()
+            if others and rng.random() < 0.15:
+                is_within, others = True, others - 1
+                other = self._draw(is_other=True)
+                try:
+                    played.append((other, self._ended(other, self._others_url)[0]))
+                finally:
+                    is_within = False
+
+        def choose(_number: int, sent: Sent) -> Fault | None:
+            nonlocal has_fault, is_killed
+            if f"/{_OTHER_REGION}/" not in sent.headers.get("authorization", ""):
+                if is_killed:
+                    return FAULTS["refused"]
+                if next(n_sent) == killed_at:
+                    is_killed = has_fault = True
+                    return FAULTS[rng.choice(["refused", "reset after"])]
+            key = sent.method, sent.target.partition("?")[0]
+            if key in lasting:  # and its repetitions
+                return lasting[key]
+            if rng.random() >= share * (4 if sent.method == "PUT" or sent.is_listing else 1):
+                return None
+            has_fault = True
+            names = _ON_LISTS if sent.is_listing else _ON_WRITES if sent.method == "PUT" else ()
+            name = rng.choice(names if names and rng.random() < 0.5 else [*FAULTS])
+            if name not in _FAULTS or (name == "stale list" and not sent.is_listing):
+                return None
+            if name == "late" and "uploadId" in sent.target:  # moto fails at a part of no upload
+                return None
+            self.counts[f"fault: {name}"] += 1
+            if lasts and name != "stale list":
+                lasting[key] = _FAULTS[name]
+            return _FAULTS[name]
+
+        server.before, server.choose = before, choose
+        ending, found = self._ended(operation, self.url)
+        server.reset()
+        if is_killed:
+            ending = "killed"
+            new_process()
+        n_others = len(played) - 1
+        played[0] = (operation, ending)
+        self.told.append("; during it ".join(f"{each.name}: {how}" for each, how in played))
+        self.counts.update(f"{each.name}: {how}" for each, how in played)
+        during, after = _outcomes(begun, played)
+        if ending.startswith("refused") and not has_fault and not n_others and not had_late:
+            assert all(operation.effect(each) is None for each in begun), self.said()
+        assert after, f"no state allows that: {self.said()}"
+        if operation.is_read and ending == "done":
+            assert any(_equal(found, each) for each in during), f"{self.said()}\n{found}\n{during}"
+        self.states = after
+        return ending
+
+    def _ended(self, operation: Operation, url: str) -> tuple[str, Any]:
+        try:
+            return "done", operation.act(url)
+        except CommitInDoubtError:
+            return "in doubt", None
+        except SegmentLogError as error:
+            return f"refused ({type(error).__name__})", None
+
+    def _look(self) -> None:
+        """Compare what a new process sees, and forget the states that are not there."""
+        self._server.reset()
+        new_process()
+        found = seen(self.url)
+        fitting = [each for each in self.states if _equal(found, each)]
+        assert fitting, f"{self.said()}\n{found}\nis none of {self.states}"
+        if len(self.states) > _MOST_STATES:
+            while self._server.late:
+                self._server.late.pop(0)()
+            found = seen(self.url)
+            fitting = [each for each in self.states if _equal(found, each)]
+            assert fitting, f"{self.said()}\n{found}\nis none of {self.states}"
+        if not self._server.late:
+            self.states = fitting
+
+    def said(self) -> str:
+        """What was played."""
+        return "\n".join(self.told)
+
+
+_ANY = ("write", "write", "write", "overwrite", "delete records", "delete a topic", "sweep")
+
+#: Operations that no other client makes; beside the first, no other client works.
+_ALONE = ("mirror up", "mirror down", "read")
+
+
+def _same(held: Held) -> Held:
+    return held
+
+
+def _equal(found: _Logs, held: Held) -> bool:
+    return {key: log for key, log in found.items() if log != (0, ())} == {
+        key: log for key, log in held.logs.items() if log != (0, ())
+    }
+
+
+def _outcomes(
+    states: list[Held], played: list[tuple[Operation, str]]
+) -> tuple[list[Held], list[Held]]:
+    """The states during some operations and after them, in any order of theirs."""
+    during, after = [*states], list[Held]()
+    may = [each for each in played if not each[1].startswith("refused")]
+    for n in range(len(may) + 1):
+        for some in itertools.permutations(may, n):
+            is_all = {*some} >= {each for each in may if each[1] == "done"}
+            for state in states:
+                held: Held | None = state
+                for operation, _ in some:
+                    held = held and operation.effect(held)
+                if held is not None:
+                    during.append(held)
+                    if is_all:
+                        after.append(held)
+    return _distinct(during), _distinct(after)
+
+
+def _distinct(states: Iterable[Held]) -> list[Held]:
+    return [*{(tuple(sorted(each.logs.items())), each.version): each for each in states}.values()]
+
+
+def _local(directory: str) -> _Logs:
+    log_dir, found = segmentlog.open_log_dir(directory), {}
+    for topic, partition in log_dir.topic_partitions():
+        log = log_dir.log(topic, partition)
+        values = log.scan(columns=["value"]).read_all()["value"].to_pylist()
+        found[topic, partition] = (log.log_start_offset, tuple(each.decode() for each in values))
+    return found
+
+
+def _mirror_down(url: str) -> _Logs:
+    with tempfile.TemporaryDirectory() as made:
+        segmentlog.mirror(url, to=made)
+        return _local(made)
+
+
+def _write(topic: str, rows: Mapping[int, tuple[str, ...]], url: str, **how: Any) -> None:
+    with segmentlog.open_writer(url, topic, num_partitions=_N_PARTITIONS, **how) as writer:
+        for partition, values in rows.items():
+            partitions = pa.array([partition] * len(values), pa.int32())
+            writer.append(pa.table({"partition": partitions, "value": values}))
+
+
+def _sweep(url: str) -> None:
+    location = location_of(url)
+    if sequence_at(location).is_made():
+        sweep_objects(location, -1, -1, dry_run=False)
+
+
+@contextmanager
+def patient_clients() -> Iterator[None]:
+    """Clients that wait for an answer while others work."""
+    with hasty_clients(), mock.patch.object(clients, "_TIMEOUT", "60s"):
+        yield
