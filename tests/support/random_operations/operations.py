@@ -360,14 +360,18 @@ def preserve(scene: Scene) -> Plan:
     if is_refused:
         return Plan(act, [scene.model], refusal=OffsetsOutOfOrderError)
     firsts = {each.partition: each.offset for each in reversed(rows)}
+    bases = {}
+    for number in range(scene.topics[topic]):
+        log = scene.model.log(topic, number)
+        if log.start == log.end:
+            bases[number] = bases_of(scene.log(TopicPartition(topic, number))) if log.end else [0]
+    if any(len(each) > 1 for each in bases.values()) and list_guards(str(scene.directory)):
+        return append(scene)  # only the recovery decides which of these segments are left
 
     def moved(number: int, log: PlainLog) -> PlainLog:
-        """A log without records begins at the first restored offset."""
+        """A log without records, and without older segments, begins at the first offset."""
         first = firsts.get(number)
-        if first is None or log.start < log.end:
-            return log
-        bases = bases_of(scene.log(TopicPartition(topic, number))) if log.end else [0]
-        return log.starting_at(first) if log.end in bases else log
+        return log if first is None or bases.get(number) != [log.end] else log.starting_at(first)
 
     after = scene.model.changed(topic, scene.topics[topic], moved)
     return Plan(act, [scene.model, after.appended(topic, scene.topics[topic], rows)])
@@ -873,6 +877,7 @@ def restore(scene: Scene) -> Plan:
         if not takes_over:
             return None
         (targets[0] / "meta.properties").unlink()
+        segmentlog.recover(here)  # an unfinished change may have settings in its guard
         _take_settings(here, targets[0])
         shutil.rmtree(here)
         targets[0].rename(here)
