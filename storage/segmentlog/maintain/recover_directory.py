@@ -61,6 +61,7 @@ from segmentlog.maintain.start.directories import BrokerStart
 from segmentlog.maintain.start.loading import name_faults
 from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.reads.cluster_image import ClusterMetadata
+from segmentlog.reads.listed import LostSegments
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.reads.metadata_log import metadata_path
 from segmentlog.store.durable import create_file, do_together, remove_file, sync_directory
@@ -502,7 +503,9 @@ def _orphans(log: "_OneLog") -> Iterator[Mend]:
     n = len(indexes_without_log(log.path))
     if not n:
         return
-    lost = open_log_dir(log.path).log(*log.topic_partition).lost_segments
+    lost: Sequence[LostSegments] = ()
+    if list_segments(log.path):  # else a writer died while it made the partition
+        lost = open_log_dir(log.path).log(*log.topic_partition).lost_segments
     step = log.step(RecoveryKind.INDEXES_REMOVED)
     if lost:
         step = step._replace(end_offset=lost[0].start_offset, cut_to=lost[-1].end_offset)

@@ -309,6 +309,20 @@ def test_a_clean_stop_stays_one_where_something_else_keeps_the_broker_from_its_s
     assert (crashed / ".kafka_cleanshutdown").exists()
 
 
+def test_a_partition_whose_making_was_cut_off(tmp_path: Path) -> None:
+    """A writer died, or its disk failed, after the first file: nothing was ever in the log."""
+    with segmentlog.open_writer(tmp_path, "orders") as writer:
+        writer.append(pa.table({"value": ["a"]}))
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    (tmp_path / "late-0").mkdir()
+    (tmp_path / "late-0" / f"{0:020d}.timeindex").touch()
+
+    steps = segmentlog.recover(tmp_path)
+    assert not of_kind(steps, RecoveryKind.LOG_FAILED)
+    assert of_kind(steps, RecoveryKind.MARKED_CLEAN)
+    assert segmentlog.open_log_dir(tmp_path).log("late", 0).log_end_offset == 0
+
+
 def test_a_snapshot_of_a_newer_format_is_not_put_aside(crashed: Path) -> None:
     """What cannot be read shows no damage: the file stays, and the log is a failure."""
     snapshot = max((crashed / "__cluster_metadata-0").glob("*.checkpoint"))
