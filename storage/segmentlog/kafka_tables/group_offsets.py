@@ -410,12 +410,14 @@ def _ends(source: Source, places: pa.Table) -> tuple[pa.Table, pa.Table]:
     And how far each of their offsets is behind; those of which nothing is known are left out.
     `places`: with all offsets of each partition.
     """
-    from segmentlog.kafka_tables.lags import lags_of  # the compiled kernels load here
+    from segmentlog.kafka_tables.lags import Lags  # the compiled kernels load here
 
     held = {*source.directory.topic_partitions()}
     ends: list[int | None] = []
     topic_ids: list[str | None] = []
-    rows, lags = [np.empty((2, 0), np.int64)], [np.empty((2, 0), np.int64)]
+    lags = Lags()
+    distinct = places["offset_distinct"].combine_chunks()
+    bounds, offsets = distinct.offsets.to_pylist(), distinct.values.to_numpy()
     topics, partitions = places["topic"].to_pylist(), places["partition"].to_pylist()
     for row, place in enumerate(zip(topics, partitions, strict=True)):
         end = topic_id = None
@@ -426,15 +428,14 @@ def _ends(source: Source, places: pa.Table) -> tuple[pa.Table, pa.Table]:
                 if lost := log.lost_offsets:  # consumers had not read them
                     end = lost.end_offset
                 else:
-                    offsets = places["offset_distinct"][row].values.to_numpy()
-                    lags.append(lags_of(log, offsets))
-                    rows.append(np.stack([np.full(len(offsets), row), offsets]))
+                    begin, after = bounds[row : row + 2]
+                    lags.add(row, log, offsets[begin:after])
         ends.append(end)
         topic_ids.append(topic_id)
-    row_of, offsets = np.concatenate(rows, axis=1)
+    row_of, offsets, *behind_by = lags.found()
     behind = places.select(["topic", "partition"]).take(pa.array(row_of))
     behind = behind.append_column("offset", pa.array(offsets))
-    for name, found in zip(_BEHIND, np.concatenate(lags, axis=1), strict=True):
+    for name, found in zip(_BEHIND, behind_by, strict=True):
         behind = behind.append_column(name, pa.array(found, mask=found == -1))
     places = places.select(["topic", "partition"])
     places = places.append_column("log_end_offset", pa.array(ends, pa.int64()))

@@ -12,6 +12,7 @@ torn tail.  It stays in the range to read, and the read fails there.
 import contextlib
 import logging
 import zlib
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -48,6 +49,10 @@ TORN_TAIL_LOGGER = f"{__name__}.torn_tail"
 _torn_tail_logger = logging.getLogger(TORN_TAIL_LOGGER)
 
 _FIRST_WINDOW_BYTES = 4 << 10  # Kafka's default of index.interval.bytes
+#: Of each batch in `Tail.batches`: base offset, last offset, number of records, attributes, base
+#: timestamp and largest timestamp.
+TAIL_COLUMNS = 6
+_MOST_TAIL_BATCHES = 64  # 3 KiB of each log
 _TAIL_WINDOW_BYTES = 4 * _FIRST_WINDOW_BYTES  # from the last index entry but two on
 _HEADER_WINDOW_BYTES = 64 << 10
 _PIECE_BYTES = 1 << 20
@@ -95,6 +100,10 @@ class Tail(NamedTuple):
     position: int  # of its first batch
     newest_ms: int  # the largest timestamp of its batches
     last: PlacedHeader
+    #: All of its batches if they are few: `TAIL_COLUMNS` numbers of each.  Empty if they are many,
+    #: or messages of magic 0 or 1, of which the header lacks the first offset.
+    batches: "array[int]"
+    first_offset: int  # no batch before the tail has it, or a later one
 
 
 @class_of_one_dialect()
@@ -532,10 +541,11 @@ def _last_good(opened: OpenSegment, end: LogEnd, committed_to: int) -> LogEnd:
     """End of the good batches that follow `end`, or `end` itself when there is none."""
     segment = opened.segment
     segment.tail = None
-    begin, newest_ms = end.position, -1
+    begin, newest_ms, is_legacy = end.position, -1, False
     span = OffsetSpan(segment.base_offset, committed_to)
     before = end  # of the last good batch
     last: PlacedHeader | None = None
+    batches = array("q")
     with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
         for placed in opened.headers(begin, window_bytes=_TAIL_WINDOW_BYTES):
             header = placed.header
@@ -555,6 +565,12 @@ def _last_good(opened: OpenSegment, end: LogEnd, committed_to: int) -> LogEnd:
             before, last = end, placed
             span.take(header.base_offset, header.last_offset)
             newest_ms = max(newest_ms, header.max_timestamp)
+            if len(batches) <= _MOST_TAIL_BATCHES * TAIL_COLUMNS:
+                batches.extend((
+                    header.base_offset, header.last_offset, header.records_count,
+                    header.attributes, header.base_timestamp, header.max_timestamp,
+                ))  # fmt: skip
+            is_legacy |= header.magic < layout.MAGIC
             end = LogEnd(header.last_offset + 1, placed.end, end.damaged_from)
     if last is None:
         return end
@@ -565,7 +581,12 @@ def _last_good(opened: OpenSegment, end: LogEnd, committed_to: int) -> LogEnd:
         return before
     is_whole = end.position == segment.size and end.damaged_from is None
     if is_whole and not span.is_in_doubt and end.offset <= segment.offset_limit:
-        segment.tail = Tail(begin, newest_ms, last)
+        first = batches[0]  # of the first batch
+        if is_legacy or len(batches) > _MOST_TAIL_BATCHES * TAIL_COLUMNS:
+            batches = array("q")
+        segment.tail = Tail(
+            begin, newest_ms, last, batches, first if begin else segment.base_offset
+        )
     return end
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import segmentlog
 from segmentlog.kafka_tables import lags
-from segmentlog.kafka_tables.lags import lags_of
+from segmentlog.kafka_tables.lags import Lags, lags_of
 from segmentlog.testing.kafka_log import KafkaLog
 
 
@@ -49,6 +49,21 @@ def test_each_offset_of_a_log(tmp_path: Path, seed: int) -> None:
         left = [time for each, time in found if each >= offset]
         expected = (len(left), max(left) - left[0] if left else 0)
         assert ((-1, -1) if offset > end else expected) == (n, ms), offset
+
+    # By the batches at the ends of logs, which are known, for several logs at once.
+    times = [draw.randint(10**12, 2 * 10**12) for _ in range(9)]
+    log.write("u", [{"value": b"v", "timestamp": each} for each in times])
+    other = segmentlog.open_log_dir(log).log("u", 0)
+    lags, of_others = Lags(), lags_of(other, np.arange(11))
+    for row, offset in enumerate(asked):
+        lags.add(row, opened, np.array([offset]))
+        lags.add(-1, other, np.arange(11))
+    assert lags.n_from_tails > len(asked)
+    for row, *of_row in lags.found().T.tolist():
+        if row < 0:
+            assert of_row[1:] == of_others[:, of_row[0]].tolist()
+        else:
+            assert of_row == [asked[row], records[row], behind[row]]
 
 
 def test_an_offset_that_is_too_far_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
