@@ -117,10 +117,10 @@ def _number_of(said: str) -> int:
     return errno.EIO
 
 
-#: Errors of requests that the store has certainly not carried out, and will not.
-REFUSALS = frozenset({
-    errno.EACCES, errno.EPERM, errno.ENOENT, errno.EINVAL, errno.ECONNREFUSED, errno.EHOSTUNREACH,
-})  # fmt: skip
+#: Errors of requests that have never come to the store.
+NEVER_SENT = frozenset({errno.ECONNREFUSED, errno.EHOSTUNREACH})
+#: And those of requests that the store says it has not carried out, and will not.
+REFUSALS = NEVER_SENT | {errno.EACCES, errno.EPERM, errno.ENOENT, errno.EINVAL}
 
 
 class Found(NamedTuple):

@@ -38,6 +38,7 @@ from segmentlog.bucket.marker import NEWEST_LAYOUT, Marker, run_of
 from segmentlog.bucket.objects import (
     MARKER,
     MOST_WHOLE_BYTES,
+    NEVER_SENT,
     REFUSALS,
     Objects,
     UnsyncedError,
@@ -637,7 +638,8 @@ class Sequence:
         ends = time.monotonic() + self._settle_seconds
         pause, has_doubt = _PAUSE_SECONDS, False
         while True:
-            found, reason = None, "the store refuses to create the object, and has none"
+            found, is_absent = None, False
+            reason = "the store refuses to create the object, and has none"
             try:
                 if (e_tag := self.objects.create(key, data)) is not None:
                     return commit, e_tag
@@ -650,7 +652,10 @@ class Sequence:
                 # A store that is too busy for writes may still answer reads.
                 with contextlib.suppress(StorageError):
                     found = self.objects.get(key)
-                if found is None and error.errno in REFUSALS and not has_doubt:
+                    is_absent = found is None
+                # The word of a store proves nothing alone: it may say 403 after it has acted.
+                is_sure = is_absent or error.errno in NEVER_SENT
+                if is_sure and error.errno in REFUSALS and not has_doubt:
                     raise
             if found is not None:
                 return self._decoded(key, found), ""

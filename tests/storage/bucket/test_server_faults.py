@@ -92,6 +92,27 @@ def test_a_refusal_after_a_lost_answer_is_no_definite_error(
     assert segmentlog.read(url, "orders").num_rows == 2 - ("before" in first)
 
 
+def test_a_refusal_that_nobody_can_check_is_no_definite_error(
+    moto: Moto, proxy: FaultyServer
+) -> None:
+    """The store has acted and says 403, and does not answer for a while then."""
+    url = _place(moto, proxy)
+    _write(url)
+    faults: list[Fault] = []
+
+    def choose(number: int, sent: Sent) -> Fault | None:
+        if _is_commit(number, sent) and not faults:
+            faults.extend([FAULTS["500 before"]] * 4)  # one stays
+            return FAULTS["403 after"]
+        return faults.pop() if len(faults) > 1 and "/commits/" in sent.target else None
+
+    proxy.choose = choose
+    _write(url)
+    proxy.reset()
+    new_process()
+    assert segmentlog.read(url, "orders").num_rows == 2
+
+
 @pytest.mark.parametrize(
     ("status", "code"),
     [(403, "AccessDenied"), (400, "KMS.DisabledException"), (404, "NoSuchBucket")],
