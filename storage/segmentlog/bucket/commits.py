@@ -666,7 +666,7 @@ class State:
         with pa.ipc.new_file(sink, table.schema, options=options) as writer:
             writer.write_table(table)
         found: bytes = sink.getvalue().to_pybytes()
-        return found
+        return sealed(found) if self.log_id else found
 
     @classmethod
     def decode(cls, data: bytes, path: str) -> "State":
@@ -677,6 +677,7 @@ class State:
         import pyarrow as pa
 
         try:
+            data = data[:-_SEAL_BYTES] if is_sealed(data) else data
             table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
             metadata = (table.schema.metadata or {})[b"segmentlog"]
             about = from_json(metadata, path, CHECKPOINT_FORMATS)
@@ -734,6 +735,22 @@ class State:
             about.get("since", 0),
             tuple(about.get("features", [])),
         )
+
+
+#: The end of a checkpoint: a digest of what is before it, as Arrow has no checksums.
+_SEAL = b"segmentlog seal\n"
+_DIGEST_BYTES = 16
+_SEAL_BYTES = len(_SEAL) + _DIGEST_BYTES
+
+
+def sealed(data: bytes) -> bytes:
+    """The bytes of a checkpoint with their digest at the end."""
+    return data + _SEAL + blake2b(data, digest_size=_DIGEST_BYTES).digest()
+
+
+def is_sealed(data: bytes) -> bool:
+    """Whether a checkpoint has a digest at the end, which is that of its bytes."""
+    return data[:-_DIGEST_BYTES].endswith(_SEAL) and sealed(data[:-_SEAL_BYTES]) == data
 
 
 def _check_checkpoint(about: Mapping[str, Any], table: "pa.Table") -> None:

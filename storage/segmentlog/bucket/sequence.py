@@ -6,8 +6,10 @@ keys from that of ``n`` on.  One answer says three things: whether ``n`` is stil
 which commits have come since; and whether one of them is missing.
 
 A checkpoint spares new readers the old commits.  The object ``segmentlog/newest.json`` names the
-newest checkpoint.  It is only a hint: if it is old, lost or damaged, more commits are read.  Both
-are written after a commit was decided, and nothing depends on them.
+newest one.  It is only a hint: if it is lost or damaged, a list shows the newest checkpoints, and
+without one all commits are read.  Both are written after a commit was decided, and nothing depends
+on them.  The larger a checkpoint is, the more commits lie between two, so that what they cost
+stays in proportion to what is new.
 
 A commit that is missing before a later one was removed, by a rule of the store or by a person.  If
 its number counted as free, the later records would be left out in silence, and the next writer
@@ -32,7 +34,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from segmentlog.bucket.clients import objects_at
-from segmentlog.bucket.commits import Commit, State
+from segmentlog.bucket.commits import Commit, State, is_sealed
 from segmentlog.bucket.directory_objects import DirectoryObjects
 from segmentlog.bucket.marker import NEWEST_LAYOUT, Marker, run_of
 from segmentlog.bucket.objects import (
@@ -63,8 +65,14 @@ HINT = "segmentlog/newest.json"
 COMMITS = "segmentlog/commits/"
 CHECKPOINTS = "segmentlog/checkpoints/"
 
-#: Commits between two checkpoints: a new reader reads half as many, some of them at once.
+#: Commits between two checkpoints at the least: a new reader reads half as many, some at once.
 _EVERY = 32
+
+#: Rows of a state that one commit more may cost: the larger it is, the rarer are checkpoints.
+_ROWS_OF_COMMIT = 256
+
+#: Checkpoints that stay, the newest ones, and that are tried if there is no hint.
+N_KEPT_CHECKPOINTS = 3
 
 #: A writer that has lost a number waits up to so many times the time that the attempt took, of
 #: which no more than some seconds count: an attempt whose answers were lost may take a minute.
@@ -111,6 +119,18 @@ def number_of(key: str) -> int | None:
 def checkpoint_key(number: int) -> str:
     """Key of the checkpoint after a commit."""
     return f"{CHECKPOINTS}{number:020d}.arrow"
+
+
+def checkpoint_number(key: str) -> int | None:
+    """The number of the checkpoint that a key is of, or None if it is of something else."""
+    name = key.removeprefix(CHECKPOINTS).partition(".")[0]
+    return int(name) if name.isdecimal() and checkpoint_key(int(name)) == key else None
+
+
+def interval(state: State) -> int:
+    """Commits between two checkpoints of such a state: a power of two, as all writers have it."""
+    n_rows = sum(log.n_extents for log in state.logs.values()) + len(state.ended)
+    return 1 << (max(n_rows // _ROWS_OF_COMMIT, _EVERY).bit_length() - 1)
 
 
 class Mark(NamedTuple):
@@ -249,6 +269,7 @@ class Sequence:
         marker = Marker.decode(data, str(self.location))
         before = State(log_id=marker.log_id if marker.since == 1 else "")
         state = None if hint is None else self._checkpoint_of(hint, marker)
+        state = state or self._newest_checkpoint(marker)
         if state is not None:
             try:
                 return self._followed(state, lists=lists, is_known=False)
@@ -258,11 +279,11 @@ class Sequence:
         return self._followed(before, lists=True)
 
     def _get(self, key: str) -> bytes | None:
-        """An object; the hint counts as missing if it is too large."""
+        """An object; a hint or a checkpoint counts as missing if it is too large."""
         try:
             return self.objects.get(key)
         except StorageError as error:
-            if key != HINT or error.errno != errno.EFBIG:
+            if not key.startswith((HINT, CHECKPOINTS)) or error.errno != errno.EFBIG:
                 raise
             logger.warning("%s; all commits are read instead", error)
             return None
@@ -384,7 +405,10 @@ class Sequence:
                 "the commit is missing, although there is a checkpoint of the state after it: it "
                 "was removed, or the place was filled from a backup in part"
             )
-            remedy = f"restore the object; or remove {HINT}, and the log ends with what is left"
+            remedy = (
+                f"restore the object; or remove {HINT} and the checkpoints of missing commits: "
+                "the log then ends with what is left"
+            )
             raise CorruptCheckpointError(f"{self.location}/{key}", 1, reason, remedy)
         elif self._asked_again(state, state.number, others) is not None:
             return state
@@ -449,6 +473,27 @@ class Sequence:
             reason = f"has the number {commit.number}: the object was copied from another key"
             raise CorruptCheckpointError(path, 1, reason, "restore the object")
         return commit
+
+    def _newest_checkpoint(self, marker: Marker) -> State | None:
+        """The state of the newest checkpoint that proves itself, or None: there was no hint."""
+        if marker.layout < NEWEST_LAYOUT:
+            return None  # its checkpoints have no seal
+        found = (checkpoint_number(each.key) for each in self.objects.list(CHECKPOINTS))
+        numbers = sorted(each for each in found if each is not None)[-N_KEPT_CHECKPOINTS:]
+        for number in reversed(numbers):
+            key = checkpoint_key(number)
+            with contextlib.suppress(CorruptCheckpointError):
+                data = self._get(key)
+                state = State.decode(data, key) if data and is_sealed(data) else None
+                if state and (state.number, state.log_id) == (number, marker.log_id):
+                    return state
+        return None
+
+    def hinted_key(self) -> str:
+        """Key of the checkpoint that the hint names, or an empty text."""
+        hint = self._get(HINT)
+        number = self._hinted(hint)[0] if hint is not None else 0
+        return checkpoint_key(number) if number else ""
 
     def _hinted(self, hint: bytes) -> tuple[int, str]:
         """Number and digest of the checkpoint that the hint names; 0 if it names none."""
@@ -669,8 +714,8 @@ class Sequence:
     def _write_checkpoint(self, number: int) -> None:
         """Write a checkpoint and the hint; a failure costs later readers time, nothing else."""
         state = self.known
-        if state.number != number:
-            return  # another thread has gone on
+        if state.number != number or number % interval(state):
+            return  # another thread has gone on, or the next one is far
         try:
             data = state.encode()
             if len(data) > MOST_WHOLE_BYTES:

@@ -18,8 +18,15 @@ from typing import NamedTuple
 
 from segmentlog.bucket.commits import Commit, PartitionLog, State
 from segmentlog.bucket.marker import NEWEST_LAYOUT, Marker, new_log_id
-from segmentlog.bucket.objects import CLOCK, DATA, MARKER, is_clock_key, is_data_key
-from segmentlog.bucket.sequence import opened_at, sequence_at
+from segmentlog.bucket.objects import CLOCK, DATA, MARKER, Found, is_clock_key, is_data_key
+from segmentlog.bucket.sequence import (
+    CHECKPOINTS,
+    N_KEPT_CHECKPOINTS,
+    Sequence,
+    checkpoint_number,
+    opened_at,
+    sequence_at,
+)
 from segmentlog.errors import LogChangedError, UnknownTopicOrPartitionError
 from segmentlog.model import TopicPartition
 from segmentlog.store.paths import BucketLocation, is_bucket, local_path, opened_path, parse_bucket
@@ -230,12 +237,29 @@ def sweep_objects(
         for each in looked_at.values()
         if each.key != _NOW and each.modified_ms <= oldest_ms
     ]
-    gone, found = [*gone, *of_doctors], found | looked_at
+    old_checkpoints = _old_checkpoints(sequence, store_now_ms - longest_read_ms)
+    gone = [*gone, *of_doctors, *old_checkpoints]
+    found |= looked_at | old_checkpoints
     if not dry_run:
         sequence.objects.delete(gone)
     kept = sorted((found.keys() & state.left.keys()) - used - {*gone})
     n_bytes = sum(found[key].size for key in gone)
     return Swept(tuple(gone), n_bytes, tuple(retired), tuple(kept))
+
+
+def _old_checkpoints(sequence: Sequence, oldest_ms: float) -> dict[str, Found]:
+    """The checkpoints that no reader begins with: all but the newest, and that of the hint."""
+    found = [
+        each
+        for each in sequence.objects.list(CHECKPOINTS)
+        if checkpoint_number(each.key) is not None
+    ]
+    hinted = sequence.hinted_key()
+    return {
+        each.key: each
+        for each in sorted(found)[:-N_KEPT_CHECKPOINTS]
+        if each.modified_ms <= oldest_ms and each.key != hinted
+    }
 
 
 def _job(key: str) -> str:

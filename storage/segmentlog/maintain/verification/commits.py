@@ -145,8 +145,7 @@ class _Hinted:
 
     def findings(self) -> Iterator[Finding]:
         """Read the hint and the checkpoint; damage of either costs readers time, nothing else."""
-        slow = "readers read all commits instead; the next checkpoint, at the latest after 32 "
-        slow += "commits, replaces it"
+        slow = "readers read more commits instead, until the next checkpoint replaces it"
         path, number = f"{self._place}/{HINT}", 0
         try:
             hint = self._objects.get(HINT)
