@@ -264,12 +264,13 @@ def _with_section(doc: str, section: str) -> str:
     entry = re.search(r"^( *)\*\*options : .*\n(?:\1 .*\n)*", doc, re.MULTILINE)
     if entry is None:
         return doc
-    indent = entry[1]
-    lines = [
-        textwrap.fill(each, 100, initial_indent=indent, subsequent_indent=f"{indent}    ")
-        for each in section.splitlines()
-    ]
+    lines = [_wrapped(each, entry[1]) for each in section.splitlines()]
     return "\n".join([doc[: entry.start()].rstrip("\n"), *lines, doc[entry.end() :]])
+
+
+@functools.cache  # most options are those of several functions
+def _wrapped(text: str, indent: str) -> str:
+    return textwrap.fill(text, 100, initial_indent=indent, subsequent_indent=f"{indent}    ")
 
 
 def refuse_two(first: str, of_first: object, second: str, of_second: object) -> None:
