@@ -150,10 +150,10 @@ def test_the_commands_of_the_documents_print_what_they_show(
 
 @pytest.mark.addition("command")
 def test_the_documents_show_every_command_of_the_command_line() -> None:
-    """Each command therefore runs in the test above."""
+    """Each command therefore runs in the test above; `serve` does not end by itself."""
     from segmentlog.tools.cli import app
 
-    names = {*get_command(app).commands}
+    names = {*get_command(app).commands} - {"serve"}
 
     assert len(names) > 30
     assert names <= {command.split()[0] for block in BLOCKS for command, _ in block}
