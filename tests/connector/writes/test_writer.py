@@ -123,6 +123,8 @@ def test_timestamps_are_taken_when_asked_for(spark: SparkSession, tmp_path: Path
         ("select 'v' value", {"topic": "t", "includeOffset": "true"}, "'partition' is missing"),
         ("select 'v' value, 0 partition, 'x' `offset`", {"topic": "t", "includeOffset": "true"},
          "column 'offset' is string; it has to be bigint"),
+        ("select 'v' value, timestamp_ntz '2026-01-01' timestamp",
+         {"topic": "t", "includeTimestamp": "true"}, "'timestamp' is timestamp_ntz; it has to be"),
         ("select 'v' value, null topic", {}, "column 'topic' is void"),
     ],
 )  # fmt: skip

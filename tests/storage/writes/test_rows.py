@@ -26,6 +26,10 @@ def test_milliseconds_of_any_unit(tmp_path: Path) -> None:
         times = naive.cast(pa.timestamp(unit, "Asia/Kolkata"))
         table = pa.table({"value": [unit.encode()] * 2, "timestamp": times})
         write(tmp_path / unit, table, config=config)
+        in_utc = table.set_column(1, "timestamp", naive)
+        write(tmp_path / f"{unit}-naive", in_utc, config=config)
+        read = [segmentlog.read(tmp_path / f"{unit}{each}", "t") for each in ("", "-naive")]
+        assert read[0]["timestamp"][0] == read[1]["timestamp"][0]
         (batch,) = segmentlog.open_log_dir(tmp_path / unit).log("t", 0).scan()
         first, second = batch.column("timestamp").cast(pa.int64()).to_pylist()
         assert (5000 if unit == "s" else 5999) * 1000 == first
