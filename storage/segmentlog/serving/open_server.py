@@ -122,8 +122,8 @@ def serve(
     address = Address.parse("bind", bind)
     if not address.is_loopback and (tls_certificate is None or users is None):
         accepted = (
-            "other machines would reach it, and read everything: give tls_certificate and users, "
-            "too, or bind 127.0.0.1"
+            "other machines would reach it, and read everything: give tls_certificate and a file "
+            "of users (users, --users), or bind 127.0.0.1"
         )
         raise OptionError("bind", bind, accepted)
     if tls_key is not None and tls_certificate is None:

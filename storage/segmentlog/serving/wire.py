@@ -81,7 +81,7 @@ class Parts:
 
     def write(self, value: bytes | Records) -> None:
         """Add bytes, or the ranges of `Records`."""
-        if isinstance(value, Records):
+        if type(value) is Records:
             for each in tuple.__iter__(value):
                 self.parts += each, bytearray()
         else:
