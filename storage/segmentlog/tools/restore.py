@@ -13,6 +13,7 @@ import typer
 
 import segmentlog
 from segmentlog.format.names import is_renamed_directory
+from segmentlog.maintain.restoration import restore as restoring
 from segmentlog.maintain.restoration.plan import (
     Restoration,
     RestoredPartition,
@@ -68,7 +69,7 @@ OnlyPlan = Annotated[
     "segmentlog restore /b1 /b2 /b3 /var/lib/kafka --topic orders --offsets groups.csv",
     "segmentlog restore /b1 /b2 /b3 --to /new1 --to /new2 --to /new3 --offset-map map.parquet",
 )
-@arguments.flags(segmentlog.restore, "open_transactions", "offset_map")
+@arguments.flags(restoring.restore, "open_transactions", "offset_map")
 def restore(
     paths: Annotated[
         list[str],
