@@ -249,7 +249,7 @@ class World:
         n_sent = itertools.count()
         lasting, lasts = dict[tuple[str, str], Fault](), rng.random() < 0.3
         played = [(operation, "")]
-        turn, has_fault, has_old_list, is_killed = threading.Lock(), False, False, False
+        turn, has_fault, is_killed = threading.Lock(), False, False
         begun, had_late = [*self.states], bool(server.late)
 
         def before(_sent: Sent) -> None:
@@ -267,7 +267,7 @@ class World:
                 turn.release()
 
         def choose(_number: int, sent: Sent) -> Fault | None:
-            nonlocal has_fault, has_old_list, is_killed
+            nonlocal has_fault, is_killed
             if f"/{_OTHER_REGION}/" not in sent.headers.get("authorization", ""):
                 if is_killed:
                     return FAULTS["refused"]
@@ -287,7 +287,6 @@ class World:
             if name == "late" and "uploadId" in sent.target:  # moto fails at a part of no upload
                 return None
             self.counts[f"fault: {name}"] += 1
-            has_old_list |= name == "stale list"
             if lasts and name != "stale list":
                 lasting[key] = _FAULTS[name]
             return _FAULTS[name]
@@ -308,8 +307,7 @@ class World:
         if ending.startswith("refused") and not has_fault and not n_others and not had_late:
             assert all(operation.effect(each) is None for each in begun), self.said()
         assert after, f"no state allows that: {self.said()}"
-        # Who is shown an old list reads what was there then.
-        if operation.is_read and ending == "done" and not has_old_list:
+        if operation.is_read and ending == "done":
             assert any(_equal(found, each) for each in during), f"{self.said()}\n{found}\n{during}"
         self.states = after
         return ending

@@ -29,6 +29,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 from itertools import chain
 from typing import NamedTuple
@@ -231,13 +232,14 @@ class Sequence:
             "emptied and made again, or filled from an earlier backup, or commits were removed"
         )
 
-    def refresh(self, *, lists: bool = False) -> State:
+    def refresh(self, *, lists: bool = False, trusts_lists: bool = False) -> State:
         """The state after the newest commit.
 
-        `lists`: whether a list has to show that no later commit is there.  Raises
-        `LogDirectoryError` if there is no log; `LogChangedError` if it is not the one that was
-        read before; `CorruptCheckpointError` if a commit is missing, or cannot be read;
-        `StorageError` if the store cannot be asked.
+        `lists`: whether a list has to show that no later commit is there.  `trusts_lists`: whether
+        a list is enough, although some lack the newest commits: an append finds its number taken
+        then.  Raises `LogDirectoryError` if there is no log; `LogChangedError` if it is not the
+        one that was read before; `CorruptCheckpointError` if a commit is missing, or cannot be
+        read; `StorageError` if the store cannot be asked.
         """
         with self._turn:
             if self._why_replaced:
@@ -246,7 +248,7 @@ class Sequence:
             if self._state is None:
                 self._state = self._opened(lists=lists)
             else:
-                self._state = self._followed(self._state, lists=lists)
+                self._state = self._followed(self._state, lists=lists, trusts_lists=trusts_lists)
             self._seen = self._looked = begun
             return self._state
 
@@ -259,7 +261,8 @@ class Sequence:
             self.refresh()
             work()
         else:
-            side_by_side(lambda each: each(), [self.refresh, work])
+            both: list[Callable[[], object]] = [partial(self.refresh, trusts_lists=True), work]
+            side_by_side(lambda each: each(), both)
 
     def _opened(self, *, lists: bool) -> State:
         """The state of a log of which nothing is known here."""
@@ -299,11 +302,14 @@ class Sequence:
             self._list_after = ended + _LISTS_SHARE * (ended - begun)
         return found
 
-    def _followed(self, state: State, *, lists: bool, is_known: bool = True) -> State:
+    def _followed(
+        self, state: State, *, lists: bool, trusts_lists: bool = False, is_known: bool = True
+    ) -> State:
         """The state after all commits that are there.
 
         `is_known`: whether this process has seen the commit of `state`; else a checkpoint says so.
-        Without a list, it asks for the next commit, and then for more.
+        Without a list, it asks for the next commit, and then for more.  After a list, it asks for
+        the commit that would follow: some stores list an object only a while after its creation.
         """
         may_list = lists or not self.objects.lists_all or time.monotonic() >= self._list_after
         listed = self._listed(state.number) if may_list else None
@@ -325,7 +331,10 @@ class Sequence:
                 numbers = [*range(first, first + at_once)]
             else:
                 later = [each for each in later if each >= first]
-                numbers = run_of(later, first, _AT_ONCE) or [first] * bool(later)
+                numbers = run_of(later, first, _AT_ONCE)
+                is_hole, is_end = not numbers and later, not later[len(numbers) :]
+                if is_hole or (is_end and not trusts_lists):
+                    numbers.append(first + len(numbers))
             keys = [commit_key(each) for each in numbers]
             if not is_checked:  # before all commits, the marker says whether it is the same log
                 keys.append(commit_key(state.number) if state.number else MARKER)
@@ -613,7 +622,7 @@ class Sequence:
         """
         # What this process knows may be old.  Then the number is taken, and nothing is lost.
         is_looked_at = self._state and time.monotonic() - self._looked < _LOOK_SECONDS
-        state, n_lost = self.known if is_looked_at else self.refresh(), 0
+        state, n_lost = self.known if is_looked_at else self.refresh(trusts_lists=True), 0
         while True:
             if self._why_replaced:
                 raise self._changed(self._why_replaced)
@@ -753,10 +762,10 @@ def opened_at(location: BucketLocation, *, creates: bool = False) -> Sequence:
     with contextlib.suppress(LogChangedError):
         if creates:
             found.create()
-        found.refresh()
+        found.refresh(trusts_lists=creates)
         return found
     found = sequence_at(location)
     if creates:
         found.create()
-    found.refresh()
+    found.refresh(trusts_lists=creates)
     return found

@@ -1,6 +1,7 @@
 """How many requests reads of a log in a store take, and how many one after the other."""
 
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from faulty_store import FaultyClient, MemoryStore, client_at
 import segmentlog
 from segmentlog.bucket import sequence
 from segmentlog.bucket.commits import Commit, PlacedExtent, State, Topic
+from segmentlog.bucket.objects import Found
 from segmentlog.bucket.sequence import Sequence, checkpoint_key, commit_key, sequence_at
 from segmentlog.bucket.upkeep import sweep_objects
 from segmentlog.store.paths import BucketLocation
@@ -27,6 +29,13 @@ class Together(FaultyClient):
     def read(self, key: str, start: int, n_bytes: int) -> bytes:
         self._barrier.wait(60)
         return super().read(key, start, n_bytes)
+
+
+class OldLists(FaultyClient):
+    """A client whose lists lack the third commit."""
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[Found]:
+        return (each for each in super().list(prefix, after=after) if each.key != commit_key(3))
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +106,17 @@ def test_who_is_far_behind_begins_with_a_checkpoint() -> None:
     store.requests.clear()
     assert Sequence(FaultyClient(store), known).refresh().encode() == state.encode()
     assert len(store.requests) <= 4 + 32  # the marker, the hint, its checkpoint, and the list
+
+
+def test_a_commit_that_lists_do_not_show_yet_is_read() -> None:
+    """Some stores list an object only a while after its creation."""
+    store = MemoryStore()
+    writer, known = client_at(FaultyClient(store)), client_at(OldLists(store))
+    _grown(writer, 2)
+    sequence_at(known).refresh()
+    _grown(writer, 1)
+    for each in (sequence_at(known), Sequence(OldLists(store), known)):
+        assert 3 == each.refresh().number
 
 
 def test_without_a_hint_the_newest_checkpoint_is_found_by_a_list() -> None:
