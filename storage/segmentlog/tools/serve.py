@@ -5,7 +5,7 @@ import logging
 import resource
 import signal
 import sys
-import threading
+import time
 from typing import Annotated
 
 import typer
@@ -17,6 +17,9 @@ from segmentlog.tools.arguments import command
 from segmentlog.tools.output import complain, counted
 
 _OPEN_FILES = 10_000
+
+#: A signal that comes after Python has looked for one, and before it sleeps, waits as long.
+_SLEEP_SECONDS = 0.2
 _ENDS = {ReadUpTo.HIGH_WATERMARK: "their high watermarks", ReadUpTo.LOG_END: "their log ends"}
 
 
@@ -111,8 +114,7 @@ def serve(
     if access_log:
         _show_requests()
     _open_many_files()
-    ended = threading.Event()
-    before = signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with segmentlog.serve(
             *(paths or ()), bind=bind, advertise=advertise, topic=topic or (), internal=internal,
@@ -131,8 +133,8 @@ def serve(
             sys.stdout.flush()
             if offsets is None:
                 complain("offsets that groups commit end with this command; --offsets keeps them")
-            while not ended.wait(3600):
-                pass
+            while True:
+                time.sleep(_SLEEP_SECONDS)
     except KeyboardInterrupt:
         pass
     finally:
