@@ -21,6 +21,9 @@ from segmentlog.reads.log import Log
 #: More bytes of log are not walked: their headers alone would take minutes.
 _MOST_BYTES = 4 << 30
 
+#: Of a tail that is computed with others: the offsets of all of them follow each other in 64 bits.
+_MOST_OFFSETS = 1 << 40
+
 _NOT_OF_FIRST = (
     layout.LEGACY_MASK | layout.TIMESTAMP_TYPE_MASK | layout.DELETE_HORIZON_MASK
 )  # the base timestamp is then another's
@@ -83,7 +86,8 @@ class Lags:
         start, end = log.log_start_offset, log.log_end_offset  # which walks the tail
         tail = log.segments[-1].tail if log.segments else None
         first = max(int(offsets.min()), start)
-        if tail is not None and tail.batches and first >= tail.first_offset:
+        is_narrow = tail is not None and end - tail.first_offset < _MOST_OFFSETS
+        if tail is not None and is_narrow and tail.batches and first >= tail.first_offset:
             self._tails += tail.batches
             self._ends.append((start, end, len(tail.batches) // TAIL_COLUMNS))
             self._asked.append(offsets)

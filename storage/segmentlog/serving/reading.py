@@ -113,9 +113,7 @@ async def describe_cluster(broker: Broker, body: Body, _: int) -> Mapping[str, A
     return found
 
 
-async def describe_topic_partitions(
-    broker: Broker, body: Body, _: int
-) -> Mapping[str, Any]:  # fmt: skip
+async def describe_topic_partitions(broker: Broker, body: Body, _: int) -> Mapping[str, Any]:
     """Topics in pages of partitions, as the newest tools ask for them."""
     return await broker.look_up(_topic_partitions, broker, body)
 
@@ -161,10 +159,26 @@ def _of_partition(view: View, topic: str, partition: int, answer: _Answer) -> di
         return {"error_code": kafka_error(error)}
 
 
+def _by_partition(
+    view: View, body: Body, topic_field: str, partition_field: str, answer: Callable[..., Any]
+) -> Mapping[str, Any]:
+    """What `answer` says of each partition that a request names, in fields of these names."""
+    topics = []
+    for topic in body.topics:
+        name, found = getattr(topic, topic_field), []
+        for each in topic.partitions:
+            n = getattr(each, partition_field)
+            said = _of_partition(view, name, n, partial(answer, asked=each))
+            found.append({partition_field: n, **said})
+        topics.append({topic_field: name, "partitions": found})
+    return {"topics": topics}
+
+
 async def list_offsets(broker: Broker, body: Body, version: int) -> Mapping[str, Any]:
     """Offsets by time, or by the words for the ends of a log."""
 
-    def offset(log: ServedLog, timestamp: int) -> dict[str, Any]:
+    def offset(log: ServedLog, asked: Any) -> dict[str, Any]:  # noqa: ANN401 - of kio's classes
+        timestamp = asked.timestamp
         found: tuple[int, int] | None = None
         if timestamp == _LATEST:
             found = -1, log.end_offset(body.isolation_level)
@@ -181,31 +195,16 @@ async def list_offsets(broker: Broker, body: Body, version: int) -> Mapping[str,
         return {"timestamp": found[0], "offset": found[1],
                 "leader_epoch": log.leader_epoch_at(found[1])}  # fmt: skip
 
-    def all_offsets(view: View) -> Sequence[Any]:
-        return [
-            {
-                "name": topic.name,
-                "partitions": [
-                    {"partition_index": each.partition_index}
-                    | _of_partition(
-                        view, topic.name, each.partition_index,
-                        partial(offset, timestamp=each.timestamp),
-                    )
-                    for each in topic.partitions
-                ],
-            }
-            for topic in body.topics
-        ]  # fmt: skip
-
-    return {"topics": await broker.look_up(all_offsets, broker.view)}
+    return await broker.look_up(
+        _by_partition, broker.view, body, "name", "partition_index", offset
+    )
 
 
-async def offset_for_leader_epoch(
-    broker: Broker, body: Body, _: int
-) -> Mapping[str, Any]:  # fmt: skip
+async def offset_for_leader_epoch(broker: Broker, body: Body, _: int) -> Mapping[str, Any]:
     """The end of an epoch (``LeaderEpochFileCache.endOffsetFor``)."""
 
-    def end(log: ServedLog, epoch: int) -> dict[str, Any]:
+    def end(log: ServedLog, asked: Any) -> dict[str, Any]:  # noqa: ANN401 - of kio's classes
+        epoch = asked.leader_epoch
         known = log.leader_epochs
         later = [start for each, start in known if each > epoch]
         if not known or (not later and epoch != known[-1][0]):
@@ -213,23 +212,7 @@ async def offset_for_leader_epoch(
         of = max((each for each, _ in known if each <= epoch), default=epoch)
         return {"leader_epoch": of, "end_offset": later[0] if later else log.high_watermark}
 
-    def all_ends(view: View) -> Sequence[Any]:
-        return [
-            {
-                "topic": topic.topic,
-                "partitions": [
-                    {"partition": each.partition}
-                    | _of_partition(
-                        view, topic.topic, each.partition,
-                        partial(end, epoch=each.leader_epoch),
-                    )
-                    for each in topic.partitions
-                ],
-            }
-            for topic in body.topics
-        ]  # fmt: skip
-
-    return {"topics": await broker.look_up(all_ends, broker.view)}
+    return await broker.look_up(_by_partition, broker.view, body, "topic", "partition", end)
 
 
 async def fetch(broker: Broker, body: Body, _: int) -> Mapping[str, Any]:

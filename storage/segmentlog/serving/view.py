@@ -230,11 +230,11 @@ class View:
                 where = ", ".join(self.directory.paths)
                 raise UnknownTopicOrPartitionError(topic, partition, where, "it is not served")
             with self._opening:
-                log = (
-                    open_log_dir(place).log(*open_log_dir(place).topic_partitions()[0])
-                    if isinstance(place, str)
-                    else self.directory.log(*place)
-                )
+                if isinstance(place, str):
+                    renamed = open_log_dir(place)
+                    log = renamed.log(*renamed.topic_partitions()[0])
+                else:
+                    log = self.directory.log(*place)
                 found = self._earlier.get(key)
                 if found is None or found.log is not log:
                     found = ServedLog(log, self.scope)
