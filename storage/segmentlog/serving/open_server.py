@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
 
 from segmentlog.arguments import class_of_one_dialect, one_dialect, one_of
-from segmentlog.errors import OptionError
+from segmentlog.errors import LogDirectoryError, OptionError
 from segmentlog.model import OnCorruptBatch, ReadUpTo, RemoteStorageLayout
 from segmentlog.store.system_errors import storage_errors
 
@@ -113,7 +113,8 @@ def serve(
         the server without TLS and users.
     """
     if find_spec("kio") is None:
-        raise OptionError("serve", "a server", f"it needs {_INSTALL}")
+        place = os.fspath(path[0]) if path else str(remote_storage or "")
+        raise LogDirectoryError(place, f"to serve it needs {_INSTALL}")
     from segmentlog.serving.asking import committed_on_disk
     from segmentlog.serving.server import Address, Running
     from segmentlog.serving.users import read_users, tls_context

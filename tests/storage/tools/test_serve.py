@@ -11,6 +11,7 @@ from ports import free_port
 from typer.testing import CliRunner
 from waiting import wait_for
 
+from segmentlog.serving import open_server
 from segmentlog.serving.users import read_users
 from segmentlog.testing.kafka_log import KafkaLog
 from segmentlog.tools.cli import app
@@ -74,3 +75,14 @@ def test_other_machines_are_refused_without_users(tmp_path: Path) -> None:
     assert 2 == done.exit_code
     assert "--bind" in done.stderr
     assert "--tls-certificate" in done.stderr
+
+
+def test_a_missing_package_is_named_with_its_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_server, "find_spec", lambda _: None)
+    done = CliRunner().invoke(app, ["serve", str(tmp_path)])
+
+    assert 2 == done.exit_code
+    expected = f"{tmp_path}: to serve it needs the package kio, which has Kafka's protocol: pip"
+    assert expected in done.stderr
