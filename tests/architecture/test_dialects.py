@@ -32,6 +32,7 @@ from segmentlog.arrow_dataset.log_dataset import LogFragment
 from segmentlog.arrow_dataset.log_scanner import LogScanner
 from segmentlog.format.topic_config import setting_names
 from segmentlog.polars import scan_log
+from segmentlog.serving.open_server import Server
 from segmentlog.testing.kafka_log import KafkaCluster, KafkaLog, Transaction
 from segmentlog.tools.cli import app
 
@@ -325,9 +326,11 @@ NEEDED = {"topic": "orders", "partition": 0, "offset": 0, "keys": ["a"], "name":
 
 
 def error_of(call: Callable[[], object]) -> Exception | None:
-    """The exception of a call."""
+    """The exception of a call; what it opened is closed again, as a server that listens."""
     try:
-        call()
+        opened = call()
+        if isinstance(opened, Server):
+            opened.close()
     except Exception as error:  # noqa: BLE001 - its type is what is tested
         return error
     return None

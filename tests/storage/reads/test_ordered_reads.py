@@ -1,6 +1,7 @@
 """Slices that are read side by side: order, errors, an early end, and a bound on memory."""
 
 import os
+import re
 import signal
 import threading
 import time
@@ -42,7 +43,8 @@ def numbers(batches: Iterator[pa.RecordBatch]) -> list[int]:
 
 def alive() -> list[str]:
     """Threads of reads that are alive."""
-    return [each.name for each in threading.enumerate() if each.name.startswith("segmentlog-")]
+    names = [each.name for each in threading.enumerate()]
+    return [each for each in names if re.match(r"segmentlog-\d", each)]
 
 
 def cut_bytes(start: int, end: int, most_bytes: int, path: str = "") -> list[LogSlice]:
