@@ -12,13 +12,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from segmentlog.bucket.growing import Growing
 from segmentlog.bucket.objects import is_data_key
 from segmentlog.errors import CorruptCheckpointError, OptionError
 from segmentlog.format.names import DirectoryState, parse_partition_directory
 from segmentlog.model import LARGEST_LONG, TopicPartition
+from segmentlog.txn.settings_file import SettingsFile
 from segmentlog.txn.state import (
     FORGOTTEN_AFTER_MS,
     REMEDY,
@@ -47,7 +48,8 @@ COMMIT_FORMATS = (1, 2)
 
 #: What a commit may need that a reader has to know.  An unknown one is refused, so a later version
 #: can change what commits mean without another layout.
-KNOWN_FEATURES: frozenset[str] = frozenset()
+SETTINGS = "settings"  #: of topics; a checkpoint of a writer that does not know them lacks them
+KNOWN_FEATURES = frozenset({SETTINGS})
 
 _LOG_ID = re.compile(r"[0-9a-f]{32}")
 _TOPIC_ID = re.compile(r"[0-9A-Za-z_-]{22}")
@@ -244,6 +246,8 @@ class Commit:
     snapshots: Mapping[TopicPartition, Snapshot] = field(default_factory=dict)
     versions: Versions = field(default_factory=dict)
     streams: Streams = field(default_factory=dict)
+    #: all settings of topics that have got others; those of the topic "" are the defaults
+    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     #: the log that it belongs to, and the token of the commit before; empty in layout 1
     log_id: str = ""
     previous: str = ""
@@ -270,6 +274,7 @@ class Commit:
             "replaced": [[*at, *offsets] for at, offsets in self.replaced.items()],
             "epochs": [[*at, *zip(*starts, strict=True)] for at, starts in self.epochs.items()],
             "snapshots": [[*at, *each] for at, each in self.snapshots.items()],
+            "settings": {topic: dict(each) for topic, each in self.settings.items()},
         }
         if self.versions or self.streams:
             more["versions"] = encode_versions(self.versions)
@@ -352,6 +357,7 @@ class Commit:
             },
             decode_versions(found["versions"]) if "versions" in found else {},
             decode_streams(found["streams"]) if "streams" in found else {},
+            found.get("settings", {}),
             found["log"] if found["format"] == 2 else "",
             found.get("previous", "") if found["format"] == 2 else "",
             found.get("features", []),
@@ -443,6 +449,9 @@ def _check_commit(found: Mapping[str, Any]) -> None:
     for key in (*found["objects"], *(each[3] for each in snapshots)):
         if not is_data_key(key):
             raise ValueError(f"expected the key of a data object, found {key[:80]!r}")
+    check_types((settings := found.get("settings", {}),), (dict,))
+    for each in settings.values():
+        _check_settings(each)
     columns = found["extents"]
     _numbers(columns["topic"], 0, len(found["topics"]) - 1)
     _numbers(columns["object"], 0, len(found["objects"]) - 1)
@@ -472,6 +481,13 @@ def _check_commit(found: Mapping[str, Any]) -> None:
         check_types(batch, (str, int, str, int))
 
 
+def _check_settings(found: object) -> None:
+    """Refuse what are no names and values: who uses settings checks that they are known."""
+    check_types((found,), (dict,))
+    texts = [*cast("dict[str, object]", found).values()]
+    list_of(texts, str)
+
+
 @dataclass(slots=True)
 class State:
     """A log after a commit.  `after` makes a new one, which shares what has not changed."""
@@ -492,6 +508,7 @@ class State:
     log_id: str = ""  # of the log, from commit `since` on; empty in layout 1
     since: int = 0
     features: tuple[str, ...] = ()  # see `Commit`
+    settings: SettingsFile = field(default_factory=SettingsFile)  # of topics
 
     def after(self, commit: Commit) -> "State":
         """The state once a commit has followed.
@@ -528,7 +545,10 @@ class State:
             commit.log_id,
             self.since or (commit.number if commit.log_id else 0),
             (*dict.fromkeys((*self.features, *commit.features)),),
+            self.settings.without(commit.deleted),
         )
+        for topic, settings in commit.settings.items():
+            state.settings = state.settings.having(topic or None, settings)
         left: list[str] = []  # objects of extents that leave now
         for topic in commit.deleted:
             gone = state.topics.pop(topic, None)
@@ -660,6 +680,7 @@ class State:
         if self.log_id:
             about |= {"token": self.token, "log": self.log_id, "since": self.since}
             about["features"] = [*self.features]
+            about["settings"] = self.settings.fields()
         table = pa.table(columns).replace_schema_metadata({"segmentlog": json.dumps(about)})
         sink = pa.BufferOutputStream()
         options = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -734,6 +755,7 @@ class State:
             about.get("log", ""),
             about.get("since", 0),
             tuple(about.get("features", [])),
+            SettingsFile(**about["settings"]) if "settings" in about else SettingsFile(),
         )
 
 
@@ -775,6 +797,9 @@ def _check_checkpoint(about: Mapping[str, Any], table: "pa.Table") -> None:
         check_log_id(about["log"])
         check_types((about["token"],), (str,))
         _numbers([about["since"]], 0, about["number"])
+        if (found := about.get("settings")) is not None:
+            for each in (found["defaults"], *found["topics"].values()):
+                _check_settings(each)
     _numbers([each for snapshot in snapshots for each in (snapshot[0], *snapshot[2:])])
     for topic, topic_id, n_partitions, lacks in about["topics"]:
         check_types((topic, topic_id), (str, str))

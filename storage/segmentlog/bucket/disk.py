@@ -35,6 +35,7 @@ from segmentlog.format.names import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_CHECKPOINT,
     PARTITION_METADATA_FILE,
+    SETTINGS_FILE,
     SPARSE_INDEXES,
     FileKind,
     FileState,
@@ -417,7 +418,8 @@ class BucketDisk(SurveyedDisk):
     def entries(self, path: str) -> list[Entry]:
         rest, state = self._rest(path), self.state
         if not rest:
-            files = [Entry(name, FileType.FILE) for name in _TOP]
+            more = (SETTINGS_FILE,) if state.settings else ()
+            files = [Entry(name, FileType.FILE) for name in (*_TOP, *more)]
             return [*(Entry(str(each), FileType.DIRECTORY) for each in state.logs), *files]
         log = self._log(state, rest)
         if log is None:
@@ -488,6 +490,8 @@ def _top_file(state: State, name: str) -> bytes | None:
             sequence=state.number, time_ms=state.time_ms, versions=dict(state.versions),
             deleted=deleted, streams=state.streams,
         ).encode()  # fmt: skip
+    if name == SETTINGS_FILE:
+        return state.settings.encode() if state.settings else None
     if name == HIGH_WATERMARK_CHECKPOINT:
         return _checkpoint(f"{topic} {number} {log.end}" for (topic, number), log in
                            state.logs.items())  # fmt: skip

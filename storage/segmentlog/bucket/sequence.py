@@ -643,7 +643,7 @@ class Sequence:
             if log_id:
                 commit = replace(commit, log_id=log_id, previous=state.token)
             data = commit.encode()
-            self._check(state, commit.number, data)
+            self._check(state, commit, data)
             begun = time.monotonic()
             first, e_tag = self._create(commit, data)
             with self._turn:
@@ -662,7 +662,7 @@ class Sequence:
             self._write_checkpoint(commit.number)
         return self.known
 
-    def _check(self, state: State, number: int, data: bytes) -> None:
+    def _check(self, state: State, commit: Commit, data: bytes) -> None:
         """Refuse a commit that readers could not follow: once it is there, it stays for ever.
 
         Raises `LogDirectoryError`.
@@ -673,8 +673,15 @@ class Sequence:
                 f"{MOST_WHOLE_BYTES}: write fewer partitions or topics at once"
             )
             raise LogDirectoryError(str(self.location), reason)
+        if commit.features and not (commit.log_id or state.log_id):
+            what = ", ".join(commit.features)
+            reason = (
+                f"nothing was changed: a log of layout 1 cannot say that its readers have to know "
+                f"{what}: segmentlog upgrade moves it to layout {NEWEST_LAYOUT}"
+            )
+            raise LogDirectoryError(str(self.location), reason)
         try:
-            state.after(Commit.decode(data, f"{self.location}/{commit_key(number)}"))
+            state.after(Commit.decode(data, f"{self.location}/{commit_key(commit.number)}"))
         except (ValueError, CorruptCheckpointError) as error:
             why = error.reason if isinstance(error, CorruptCheckpointError) else error
             reason = f"nothing was changed: readers could not follow this commit: {why}"

@@ -12,13 +12,14 @@ commit before its own number, and fails if it was ended.
 import os
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from segmentlog.bucket.commits import Commit, PartitionLog, State
+from segmentlog.bucket.commits import SETTINGS, Commit, PartitionLog, State
 from segmentlog.bucket.marker import NEWEST_LAYOUT, Marker, new_log_id
 from segmentlog.bucket.objects import CLOCK, DATA, MARKER, Found, is_clock_key, is_data_key
+from segmentlog.bucket.places import forget
 from segmentlog.bucket.sequence import (
     CHECKPOINTS,
     N_KEPT_CHECKPOINTS,
@@ -128,6 +129,30 @@ def _check_topic(state: State, location: BucketLocation, topic: str, topic_id: s
             f"{topic_id})"
         )
         raise LogChangedError(str(location), -1, -1, reason)
+
+
+def alter_topic_settings(
+    location: BucketLocation,
+    topic: str | None,
+    settings: Mapping[str, str],
+    removed: Collection[str],
+) -> None:
+    """Change settings of a topic, or the defaults, in a log that is made if there is none.
+
+    Raises `LogDirectoryError` if the log has layout 1, or cannot be made; `OptionError` if a
+    setting is not accepted; `CommitInDoubtError` or `StorageError` if the store fails.
+    """
+
+    def make(state: State) -> Commit | None:
+        changed = state.settings.altered(topic, settings, removed)
+        if changed == state.settings:
+            return None
+        found = {topic or "": changed.of(topic)}
+        return replace(_commit_after(state), settings=found, features=[SETTINGS])
+
+    sequence = opened_at(location, creates=True)
+    forget(location)
+    sequence.append(make)
 
 
 def newest_times(location: BucketLocation, at: TopicPartition) -> dict[int, int]:

@@ -55,7 +55,8 @@ from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.reads.metadata_log import is_of_a_broker, metadata_path
 from segmentlog.store.durable import make_directory, sync_ancestors
 from segmentlog.store.partitions import refuse_partition
-from segmentlog.store.paths import local_path
+from segmentlog.store.paths import is_bucket, local_path, parse_bucket, writable_path
+from segmentlog.store.readable import survey
 from segmentlog.store.system_errors import in_words, storage_errors
 from segmentlog.txn.change import hold
 from segmentlog.txn.effects import AlterSettings
@@ -431,7 +432,7 @@ def topic_settings(
 
     Parameters
     ----------
-    path : a log directory.
+    path : a log directory, or the URL of a log in an object store.
     topic : its name, or None for topics without their own settings.
     metadata : in a broker's directory, the broker's log directory that holds
         ``__cluster_metadata-0``, if that is a different one.
@@ -445,10 +446,16 @@ def topic_settings(
         If `path` is a partition directory; if the metadata, or a file with settings, cannot be
         read.
     """
-    directory = local_path(path)
+    from segmentlog.bucket.upkeep import place_in_store  # the client of stores loads here
+
+    location = place_in_store(path)
+    directory = local_path(path) if location is None else location.root
     if topic is not None:
         instance_of("topic", topic, str, "give the name of a topic")
-    refuse_partition(directory)
+    if location is None:
+        refuse_partition(directory)
+    else:
+        survey(directory)  # the settings are those of the newest commit
     return DirectorySettings.read(directory, None, metadata, server_properties).of(topic)
 
 
@@ -462,13 +469,14 @@ def alter_settings(
     remove: Collection[str] = (),
     lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
 ) -> None:
-    """Store settings in a directory without a broker: jobs, retention and compaction use them.
+    """Store settings in a place without a broker: jobs, retention and compaction use them.
 
-    Operations that a crash has interrupted are finished or undone first.
+    Operations that a crash has interrupted are finished or undone first.  In an object store, the
+    settings are a commit of the log.
 
     Parameters
     ----------
-    path : a log directory; it is made if it is missing.
+    path : a log directory, or the URL of a log in an object store; it is made if it is missing.
     topic : its name, or None for the defaults of all topics.
     settings : by Kafka's names (``segment.bytes``); settings that are not named stay.
     remove : names of settings to remove.
@@ -480,21 +488,29 @@ def alter_settings(
         If a setting is unknown or not accepted; in a broker's directory, whose settings are kept
         by its cluster.
     LogDirectoryError
-        If `path` is a partition directory; if an interrupted operation cannot be undone.
+        If `path` is a partition directory; if an interrupted operation cannot be undone; if a log
+        in a store has layout 1.
     LogLockedError
         If a writer holds the directory.
     CorruptCheckpointError
-        If the file of settings cannot be read.
-    SyncFailedError, StorageError
+        If the file of settings, or a commit, cannot be read.
+    CommitInDoubtError, SyncFailedError, StorageError
         If the disk is full or fails, or if this user lacks a permission.
     """
-    directory = local_path(path)
+    directory = writable_path(path)
     if topic is not None:
         check_topic_name(topic)
     removed = texts("remove", remove, "give names of settings")
     for name in removed:
         if name not in setting_names():
             raise OptionError(name, "", f"settings are {', '.join(setting_names())}")
+    if is_bucket(directory):
+        from segmentlog.bucket.upkeep import alter_topic_settings, place_in_store
+
+        check_stored(settings or {})
+        location = place_in_store(directory) or parse_bucket(directory)[0]
+        alter_topic_settings(location, topic, settings or {}, removed)
+        return
     refuse_partition(directory)
     if is_of_a_broker(directory):
         accepted = "a broker's topics have their settings in the cluster: use kafka-configs.sh"

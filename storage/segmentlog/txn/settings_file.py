@@ -13,6 +13,7 @@ directory.
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from segmentlog.errors import CorruptCheckpointError, OptionError
 from segmentlog.format.names import SETTINGS_FILE
@@ -32,6 +33,10 @@ class SettingsFile:
     defaults: _Settings = field(default_factory=dict)  # settings of all topics
     #: settings of single topics, which come before `defaults`
     topics: Mapping[str, _Settings] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        """Whether there is a setting."""
+        return bool(self.defaults or self.topics)
 
     @classmethod
     def read(cls, directory: str) -> "SettingsFile":
@@ -62,10 +67,14 @@ class SettingsFile:
         TopicConfig.parse(settings)
         kept = {name: text for name, text in self.of(topic).items() if name not in removed}
         kept |= {name: text.strip() for name, text in settings.items()}
+        return self.having(topic, kept)
+
+    def having(self, topic: str | None, settings: _Settings) -> "SettingsFile":
+        """The contents with these settings alone of a topic, or with these defaults."""
         if topic is None:
-            return SettingsFile(kept, self.topics)
+            return SettingsFile(settings, self.topics)
         others = {name: each for name, each in self.topics.items() if name != topic}
-        return SettingsFile(self.defaults, others | ({topic: kept} if kept else {}))
+        return SettingsFile(self.defaults, others | ({topic: settings} if settings else {}))
 
     def without(self, topics: Collection[str]) -> "SettingsFile":
         """The contents without the settings of these topics."""
@@ -81,7 +90,12 @@ class SettingsFile:
 
     def write(self, directory: str) -> None:
         """Replace the file, durably; the caller holds the lock."""
-        contents = to_json(
-            SETTINGS_FORMAT, {"defaults": dict(self.defaults), "topics": dict(self.topics)}
-        )
-        replace_file(os.path.join(directory, SETTINGS_FILE), contents)
+        replace_file(os.path.join(directory, SETTINGS_FILE), self.encode())
+
+    def encode(self) -> bytes:
+        """The bytes of the file."""
+        return to_json(SETTINGS_FORMAT, self.fields())
+
+    def fields(self) -> dict[str, Mapping[str, Any]]:
+        """The contents, by the names in the file."""
+        return {"defaults": dict(self.defaults), "topics": dict(self.topics)}

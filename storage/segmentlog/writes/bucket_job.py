@@ -7,7 +7,7 @@ the next object of a sequence (`segmentlog.bucket.sequence`), with the offsets t
 import secrets
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
@@ -16,6 +16,7 @@ from segmentlog.bucket.clients import objects_at
 from segmentlog.bucket.commits import Commit, PlacedExtent, State, Topic
 from segmentlog.bucket.places import forget
 from segmentlog.bucket.sequence import Mark, Sequence, opened_at, sequence_at
+from segmentlog.cluster.directory_settings import DirectorySettings
 from segmentlog.errors import (
     LogDirectoryError,
     OffsetsOutOfOrderError,
@@ -27,7 +28,7 @@ from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.state import StreamBatch
 from segmentlog.txn.topics import new_topic_id
 from segmentlog.writes.config import WriteRequest
-from segmentlog.writes.job import WriteJob
+from segmentlog.writes.job import WriteJob, above_settings
 from segmentlog.writes.job_topics import JobTopics
 
 if TYPE_CHECKING:
@@ -74,6 +75,11 @@ class BucketJob(WriteJob):
             request.config.use_offsets and asked is None, topic_ids,
         )  # fmt: skip
         topics.check(asked)
+        if state.settings:
+            config = above_settings(
+                request.config, DirectorySettings(file=state.settings), request.topic
+            )
+            request = replace(request, config=config)
         return cls(request, secrets.token_hex(8), topics, mark=sequence.mark(state))
 
     @property

@@ -48,6 +48,18 @@ if TYPE_CHECKING:
     from segmentlog.writes.stager import RowStager
 
 
+def above_settings(
+    config: ProducerConfig, known: DirectorySettings, topic: str | None
+) -> ProducerConfig:
+    """What a write asks for, with the settings of its place where it asks for nothing."""
+    given = config.topic_config
+    all_topics = given.above(known.config(topic))
+    names = () if topic is not None else known.topics
+    own = {each: given.above(known.config(each)) for each in names}
+    own = {each: found for each, found in own.items() if found != all_topics}
+    return replace(config, topic_config=all_topics, own=own)
+
+
 @dataclass(frozen=True, slots=True)
 class WriteJob(ABC):
     """One job, by the kind of its place.  It is small and picklable: it travels to every task."""
@@ -198,13 +210,7 @@ class DirectoryJob(WriteJob):
             # Before rows are staged: on a full disk, they may need the space.
             held.config_of = config_of
             held.remove_due()
-            # The settings of the directory count where none was given.
-            given = config.topic_config
-            all_topics = given.above(known.config(topic))
-            names = () if topic is not None else known.topics
-            own = {each: given.above(known.config(each)) for each in names}
-            own = {each: found for each, found in own.items() if found != all_topics}
-            config = replace(config, topic_config=all_topics, own=own)
+            config = above_settings(config, known, topic)
             if auto_create_topics:
                 complete_topics(directory, topic)
             keeps_partitions = config.use_offsets and not request.overwrite

@@ -19,12 +19,12 @@ _WORK = {
     "delete-records": "URL --topic orders --partition 0 --offset 1",
     "delete-topic": "URL other", "mirror": "URL TMP/mirrored", "doctor": "URL",
     "clone": "URL orders again --to TMP/clone",
+    "configure": "URL --topic orders --setting retention.ms=5",
 }  # fmt: skip
 
 _REFUSED = {
     "compact": "URL", "erase": "URL --key k", "recover": "URL", "reindex": "URL",
-    "preflight": "URL", "configure": "URL --topic orders --setting retention.ms=5",
-    "undelete": "URL other --to TMP/und",
+    "preflight": "URL", "undelete": "URL other --to TMP/und",
 }  # fmt: skip
 
 

@@ -75,6 +75,9 @@ HOSTILE = {
     "a version of texts": _with("version", ["a", "b", ["orders"]]),
     "a batch of texts": _with("batch", ["a", "b", "c", "d"]),
     "a token that is none": _with("token", None),
+    "settings that are a list": _with("settings", []),
+    "settings of a topic that are a text": _with("settings", {"orders": "retention.ms"}),
+    "a setting that is a number": _with("settings", {"orders": {"retention.ms": 5}}),
 }
 
 

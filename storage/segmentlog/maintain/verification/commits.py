@@ -45,6 +45,7 @@ _AT_ONCE = 64
 #: Fields of a state that are compared as they are; logs are compared column by column.
 _FIELDS = (
     "time_ms", "topics", "versions", "streams", "ended", "left", "deleted", "log_id", "features",
+    "settings",
 )  # fmt: skip
 
 
