@@ -1,14 +1,19 @@
-"""`segmentlog serve` to clients of the JVM: Kafka's own tools, and Spark's ``kafka`` source."""
+"""`segmentlog serve` to clients of the JVM: Kafka's own tools, Connect, and Spark."""
 
+import contextlib
 import os
+import re
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from kafka_here import kafka_jars
-from kafka_here.artifacts import java
+from kafka_here import Broker, kafka_jars
+from kafka_here.artifacts import VERSION, connect_jars, java, logging_jars
+from kafka_protocol import RawClient
 from pyspark.sql import DataFrame, SparkSession
 from quick_java import FLAGS
+from waiting import wait_for
 
 import segmentlog
 from segmentlog.serving.open_server import Server
@@ -18,12 +23,17 @@ pytestmark = [pytest.mark.interop, pytest.mark.thorough]
 
 _TOOLS = "org.apache.kafka.tools"
 _N_RECORDS = 300
+_DOCUMENT = Path(__file__).parents[2] / "storage" / "docs" / "serve.md"
 
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> KafkaLog:
+    return written(tmp_path_factory.mktemp("kafka"))
+
+
+def written(directory: Path) -> KafkaLog:
     """Three partitions, with headers, nulls and an aborted transaction."""
-    made = KafkaLog(tmp_path_factory.mktemp("kafka"))
+    made = KafkaLog(directory)
     rows = [
         {"key": None if i % 7 == 0 else f"k{i}", "value": None if i % 11 == 0 else f"v{i}",
          "timestamp": 1_700_000_000_000 + i, "headers": {"n": b"%d" % i} if i % 3 else {}}
@@ -95,3 +105,127 @@ def test_sparks_source_is_a_twin(spark: SparkSession, server: Server, log: Kafka
 def rows_of(frame: DataFrame) -> list[str]:
     columns = ["partition", "offset", "timestamp", "timestampType", "key", "value", "headers"]
     return sorted(map(str, frame.select(*columns).collect()))
+
+
+@contextlib.contextmanager
+def connect(directory: Path, main: str, **files: str) -> Iterator[Path]:
+    """A process of Connect with its files of properties; its output is in the file it yields."""
+    directory.mkdir()
+    paths = []
+    for name, text in files.items():
+        paths.append(directory / f"{name}.properties")
+        paths[-1].write_text(text)
+    jars = f"{connect_jars(VERSION)}/*:{logging_jars()}/*"
+    command = [java(), *FLAGS, "-Xmx512m", "-cp", jars, main, *map(str, paths)]
+    output = directory / "output"
+    with output.open("wb") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=file, cwd=directory)
+    try:
+        yield output
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        finally:
+            process.kill()
+
+
+@pytest.mark.slow
+def test_mirror_maker_feeds_a_cluster(tmp_path: Path) -> None:
+    """The recipe of the document: records, offsets, times, headers and groups.
+
+    A second run copies what is new, and nothing again.
+    """
+    log = written(tmp_path / "kafka")
+    (recipe,) = re.findall(r"```properties\n(.*?)```", _DOCUMENT.read_text(), re.DOTALL)
+    ends = {n: segmentlog.open_log_dir(log.path).log("t", n).log_end_offset for n in (1, 2)}
+    with Broker(tmp_path / "broker") as broker, segmentlog.serve(log.path, follow=True) as server:
+        recipe = recipe.replace("127.0.0.1:9092", server.bootstrap_servers)
+        recipe = recipe.replace("kafka.example:9092", broker.bootstrap_servers)
+        recipe += "replication.factor=1\nemit.checkpoints.interval.seconds=1\n"
+        recipe += "sync.group.offsets.interval.seconds=1\n"
+        for each in ("offset-syncs.topic", "checkpoints.topic", "config.storage",
+                     "offset.storage", "status.storage"):  # fmt: skip
+            recipe += f"{each}.replication.factor=1\n"
+        with RawClient(server.bootstrap_servers) as client:
+            places = [{"partition_index": n, "committed_offset": end} for n, end in ends.items()]
+            topics = [{"name": "t", "partitions": places}]
+            client.ask(8, 7, group_id="shipping", topics=topics)
+        for run_number in ("first", "second"):
+            expected = rows_in(log.path)
+            main = "org.apache.kafka.connect.mirror.MirrorMaker"
+            with connect(tmp_path / run_number, main, mm2=recipe) as output:
+                wait_until_copied(broker.log_dir, expected, ends, output)
+            log.write("t", ["late"], partition=1)
+
+    assert _N_RECORDS + 1 == len(expected)
+
+
+def wait_until_copied(
+    directory: Path, expected: list[str], ends: dict[int, int], output: Path
+) -> None:
+    wait_for(
+        lambda: expected == rows_in(directory) and ends == offsets_of(directory, "shipping"),
+        lambda: output.read_text()[-4000:],
+        seconds=120,
+    )
+
+
+def rows_in(directory: Path) -> list[str]:
+    """All records of the topic; none if it is not there yet."""
+    try:
+        found = segmentlog.read(
+            directory, "t", include_headers=True, read_up_to="logEnd",
+            isolation_level="read_committed",
+        )  # fmt: skip
+    except segmentlog.SegmentLogError:
+        return []
+    columns = ["partition", "offset", "timestamp", "key", "value", "headers"]
+    return sorted(map(str, found.select(columns).to_pylist()))
+
+
+def offsets_of(directory: Path, group: str) -> dict[int, int]:
+    """Offsets that a group has committed to partitions of the topic."""
+    try:
+        found = segmentlog.table(directory, "group_offsets").to_pylist()
+    except segmentlog.SegmentLogError:
+        return {}
+    return {row["partition"]: row["offset"] for row in found if row["group"] == group}
+
+
+@pytest.mark.slow
+def test_connect_writes_a_file(server: Server, log: KafkaLog, tmp_path: Path) -> None:
+    """A sink of Kafka's own, which reads in a group."""
+    file = tmp_path / "sink.txt"
+    converter = "org.apache.kafka.connect.storage.StringConverter"
+    worker = f"""
+        bootstrap.servers={server.bootstrap_servers}
+        key.converter={converter}
+        value.converter={converter}
+        offset.storage.file.filename={tmp_path / "offsets"}
+        listeners=HTTP://127.0.0.1:0
+        offset.flush.interval.ms=500
+        """
+    sink = f"""
+        name=sink
+        connector.class=org.apache.kafka.connect.file.FileStreamSinkConnector
+        topics=t
+        file={file}
+        consumer.override.isolation.level=read_committed
+        """
+    expected = sorted("null" if i % 11 == 0 else f"v{i}" for i in range(_N_RECORDS))
+    main = "org.apache.kafka.connect.cli.ConnectStandalone"
+    with (
+        connect(tmp_path / "connect", main, worker=worker, sink=sink) as output,
+        RawClient(server.bootstrap_servers) as client,
+    ):
+
+        def has_all() -> bool:
+            return file.exists() and sorted(file.read_text().splitlines()) == expected
+
+        def committed() -> int:
+            found = client.ask(9, 5, group_id="connect-sink", topics=None).topics
+            return sum(each.committed_offset for topic in found for each in topic.partitions)
+
+        wait_for(lambda: has_all() and committed() >= _N_RECORDS,
+                 lambda: output.read_text()[-4000:], seconds=120)  # fmt: skip

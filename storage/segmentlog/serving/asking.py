@@ -1,16 +1,20 @@
 """Answers of the protocol about groups, settings and transactions, from Kafka's own tables."""
 
 import datetime as dt
+import io
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+
+from kio.schema.consumer_protocol_assignment.v0.data import ConsumerProtocolAssignment
+from kio.serial import entity_writer
 
 from segmentlog.cluster.directory_settings import Source
 from segmentlog.serving.groups import Committed, Coordinator, Group, Places
 from segmentlog.serving.reading import Broker
 from segmentlog.serving.view import View
-from segmentlog.serving.wire import Body
+from segmentlog.serving.wire import Body, entity, uuid_of
 
 _GROUP, _TRANSACTION = 0, 1
 _TOPIC, _UNKNOWN_TOPIC, _INVALID_REQUEST = 2, 3, 42
@@ -122,11 +126,22 @@ def _groups(broker: Broker, coordinator: Coordinator) -> dict[str, dict[str, Any
     for row in view.table("group_members"):
         found.get(row["group"], {}).setdefault("members", []).append(
             {name: row[name] or "" for name in ("member_id", "client_id", "client_host")}
-            | {"group_instance_id": row["group_instance_id"]}
-        )
+            | {"group_instance_id": row["group_instance_id"],
+               "member_assignment": _assignment(row["assigned"] or ())}
+        )  # fmt: skip
     for group_id in {*coordinator.committed, *coordinator.groups}:
         found[group_id] = _described(coordinator.groups.get(group_id) or Group(group_id))
     return found
+
+
+def _assignment(assigned: Iterable[Mapping[str, Any]]) -> bytes:
+    """What a member has, as clients write it; its first bytes are its version."""
+    parts = [{"topic": each["topic"] or "", "partitions": each["partitions"]} for each in assigned]
+    written = io.BytesIO(b"\0\0")
+    written.seek(2)
+    kind = ConsumerProtocolAssignment
+    entity_writer(kind)(written, entity(kind, {"assigned_partitions": parts}))
+    return written.getvalue()
 
 
 def _described(group: Group) -> dict[str, Any]:
@@ -167,6 +182,48 @@ def describe_groups(broker: Broker, coordinator: Coordinator, body: Body) -> Map
     if getattr(body, "include_authorized_operations", False):
         found = [{**each, "authorized_operations": _READ | _DESCRIBE} for each in found]
     return {"groups": found}
+
+
+def describe_consumer_groups(
+    broker: Broker, coordinator: Coordinator, body: Body
+) -> Mapping[str, Any]:
+    """Groups of the newer protocol, which only the disk has; others are asked for as classic."""
+    view = broker.view
+    here = {*coordinator.committed, *coordinator.groups}
+    known = {
+        row["group"]: {
+            "group_id": row["group"], "group_state": row["state"], "group_epoch": row["epoch"],
+            "assignment_epoch": row["assignment_epoch"], "assignor_name": row["protocol"] or "",
+            "members": [
+                _consumer(member)
+                for member in view.table("group_members") if member["group"] == row["group"]
+            ],
+        }
+        for row in view.table("groups")
+        if row["kind"] == "consumer" and row["group"] not in here
+    }  # fmt: skip
+    none = {"error_code": _NO_GROUP, "error_message": "no group of the newer protocol has this id"}
+    found = [known.get(each) or {"group_id": each, **none} for each in body.group_ids]
+    return {"groups": [{**each, "authorized_operations": _READ | _DESCRIBE} for each in found]}
+
+
+def _consumer(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A member of a group of the newer protocol."""
+    assigned = {
+        "topic_partitions": [
+            {"topic_id": uuid_of(each["topic_id"] or ""), "topic_name": each["topic"] or "",
+             "partitions": each["partitions"]}
+            for each in row["assigned"] or ()
+        ]
+    }  # fmt: skip
+    return {
+        "member_id": row["member_id"], "instance_id": row["group_instance_id"],
+        "rack_id": row["rack_id"], "member_epoch": row["member_epoch"],
+        "client_id": row["client_id"] or "", "client_host": row["client_host"] or "",
+        "subscribed_topic_names": row["subscribed_topics"] or (),
+        "subscribed_topic_regex": row["subscribed_topic_regex"],
+        "assignment": assigned, "target_assignment": assigned, "member_type": 1,
+    }  # fmt: skip
 
 
 def describe_producers(broker: Broker, _: Coordinator, body: Body) -> Mapping[str, Any]:
@@ -262,4 +319,5 @@ ANSWERS: dict[int, tuple[int, int, Answer]] = {
     61: (0, 0, describe_producers),
     65: (0, 0, describe_transactions),
     66: (0, 1, list_transactions),
+    69: (0, 1, describe_consumer_groups),
 }

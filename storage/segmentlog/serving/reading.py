@@ -187,7 +187,9 @@ async def list_offsets(broker: Broker, body: Body, version: int) -> Mapping[str,
         elif timestamp == _NEWEST:
             found = log.newest()
         elif timestamp == _EARLIEST_LOCAL:
-            found = -1, log.start_offset
+            found = -1, log.local_start_offset
+        elif timestamp == _LATEST_TIERED:
+            found = -1, log.latest_tiered_offset
         elif timestamp >= 0:
             found = log.offset_for_time(timestamp, body.isolation_level)
         if found is None:

@@ -18,6 +18,9 @@ _REASON = "segmentlog serve only reads: nothing is written through it"
 
 _PRODUCE, _INIT_PRODUCER_ID = 0, 22
 
+#: Java's producer fails its records at this error, and asks again until it is closed.
+_RETRY_MS = 300
+
 #: Lists of an answer that have nothing of the request.
 _OWN_LISTS = {"configs", "node_endpoints", "record_errors"}
 
@@ -32,7 +35,10 @@ def refused(key: int, version: int, body: Body) -> Mapping[str, Any] | None:
         code = _NO_TRANSACTION
     else:
         code = _CLUSTER_AUTHORIZATION_FAILED
-    return _mirrored(load_response_schema(key, version), body, code)
+    found = _mirrored(load_response_schema(key, version), body, code)
+    if key == _INIT_PRODUCER_ID:
+        found["throttle_time"] = _RETRY_MS
+    return found
 
 
 def _mirrored(kind: type, asked: Body, code: int) -> dict[str, Any]:

@@ -43,7 +43,7 @@ from segmentlog.reads.cluster_image import ClusterMetadata
 from segmentlog.reads.log import Log, find_offset
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.serving.stored import StoredBatches
-from segmentlog.store.paths import tiered_paths
+from segmentlog.store.paths import is_tiered, tiered_paths
 from segmentlog.store.readable import is_url
 
 logger = logging.getLogger(__name__)
@@ -103,6 +103,24 @@ class ServedLog:
     def start_offset(self) -> int:
         """The first offset."""
         return self.log.log_start_offset
+
+    @property
+    def local_start_offset(self) -> int:
+        """The first offset that is not only in a tier."""
+        local, _ = self._tiered()
+        return max(self.start_offset, self.log.log_end_offset if local is None else local)
+
+    @property
+    def latest_tiered_offset(self) -> int:
+        """The last offset that is in a tier, or -1."""
+        return self._tiered()[1]
+
+    def _tiered(self) -> tuple[int | None, int]:
+        if not is_tiered(self.log.path):
+            return 0, -1
+        from segmentlog.tiered.disk import tiered_disk  # most logs have no tier
+
+        return tiered_disk(self.log.path).ends(self.log.topic_partition)
 
     @property
     def high_watermark(self) -> int:

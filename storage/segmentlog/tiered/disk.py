@@ -54,7 +54,7 @@ from segmentlog.tiered.aiven import AivenTier
 from segmentlog.tiered.chunked_file import SectionFile
 from segmentlog.tiered.layout import Layout, LocalTier, Part, RemoteLog, RemoteSegment
 from segmentlog.tiered.metadata import remote_segments
-from segmentlog.tiered.plan import PlacedSegment, choose
+from segmentlog.tiered.plan import PlacedSegment, choose, of_lineage
 
 logger = logging.getLogger(__name__)
 
@@ -262,9 +262,7 @@ class TieredDisk(SurveyedDisk):
             epochs = read_leader_epochs(path, takes_newer=True)
         is_old = bool(self.location.local) and not is_last and "announced" in self._known
         log = self.remote_log(topic_partition)
-        parsed = filter(None, map(parse_segment_file, names))
-        live = (each.offset for each in parsed if (each.kind, each.state) == _LIVE_LOG)
-        start = min(live, default=None)
+        start = _first_segment(names)
         if log is None:
             if start != 0:
                 self._refuse_without_id(topic_partition)
@@ -323,6 +321,21 @@ class TieredDisk(SurveyedDisk):
             return {}
 
         return self._known.once("log starts", learn).get(topic_partition, LARGEST_LONG)
+
+    def ends(self, topic_partition: TopicPartition) -> tuple[int | None, int]:
+        """Offset of the first local segment, None for none; last offset in the tier, or -1."""
+        local: int | None = None
+        epochs: tuple[tuple[int, int], ...] = ()
+        if self.location.local:
+            path = self._local(str(topic_partition))
+            local = _first_segment(list_names(path))
+            epochs = read_leader_epochs(f"{path}/{LEADER_EPOCH_CHECKPOINT}", takes_newer=True)
+        log = self.remote_log(topic_partition)
+        segments = [] if log is None else self._segments(log)
+        if log is None or not segments:
+            return local, -1
+        found = of_lineage(self.tier, log, segments, epochs).segments
+        return local, found[-1].end_offset if found else -1
 
     def _segments(self, log: RemoteLog) -> list[RemoteSegment]:
         """The segments of a log, by the broker's list if it is in the log directory.
@@ -413,6 +426,13 @@ class TieredDisk(SurveyedDisk):
 
 class _OldTierError(Exception):
     """Offsets are missing in a tier that was listed before the local log was."""
+
+
+def _first_segment(names: Iterable[str]) -> int | None:
+    """The base offset of the first of the segments that have files of these names."""
+    parsed = filter(None, map(parse_segment_file, names))
+    live = (each.offset for each in parsed if (each.kind, each.state) == _LIVE_LOG)
+    return min(live, default=None)
 
 
 def _files_of(placed: PlacedSegment) -> dict[str, _RemoteFile | bytes]:

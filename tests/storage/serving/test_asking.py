@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 from kafka_protocol import RawClient
+from kio.schema.consumer_protocol_assignment.v0.data import ConsumerProtocolAssignment
+from kio.serial import entity_reader
 
 import segmentlog
+from segmentlog.serving.wire import uuid_of
 
 CLUSTER = str(Path(__file__).parents[3] / "examples" / "cluster")
 
@@ -58,6 +61,29 @@ def test_groups_are_listed_and_described(client: RawClient) -> None:
     classic = [each.group_id for each in client.ask(16, 5, types_filter=["Classic"]).groups]
     assert set(classic) >= {name for name, row in expected.items() if row["kind"] == "classic"}
     assert len(classic) < len(listed)
+
+
+def test_members_have_what_the_disk_gave_them(client: RawClient) -> None:
+    """Those of the newer protocol, too, which a classic group is not asked for."""
+    rows = {row["group"]: row for row in segmentlog.table(CLUSTER, "group_members").to_pylist()}
+    newer, classic = client.ask(69, 1, group_ids=["fraud", "shipping"]).groups
+    (group,) = client.ask(15, 5, groups=["shipping"]).groups
+    (member,) = newer.members
+    (assigned,) = member.assignment.topic_partitions
+
+    assert ("Stable", 2) == (newer.group_state, newer.group_epoch)
+    assert member.member_id == rows["fraud"]["member_id"]
+    (expected,) = rows["fraud"]["assigned"]
+    assert (expected["topic"], expected["partitions"]) == (
+        assigned.topic_name, [*assigned.partitions],
+    )  # fmt: skip
+    assert assigned.topic_id == uuid_of(expected["topic_id"])
+    assert 69 == classic.error_code
+    found, _ = entity_reader(ConsumerProtocolAssignment)(group.members[0].member_assignment, 2)
+    (expected,) = rows["shipping"]["assigned"]
+    assert [(expected["topic"], tuple(expected["partitions"]))] == [
+        (each.topic, each.partitions) for each in found.assigned_partitions
+    ]
 
 
 def test_settings_of_topics_come_with_their_source(client: RawClient) -> None:

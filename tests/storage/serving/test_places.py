@@ -67,6 +67,21 @@ def test_a_log_that_begins_in_a_tier(tmp_path: Path) -> None:
     assert [[*range(40)]] == [[offset for offset, _ in rows] for rows in found.values()]
 
 
+@pytest.mark.thorough
+def test_borders_of_a_tier(tmp_path: Path) -> None:
+    """A segment may be in the tier and on the disk."""
+    partition = written(tmp_path / "kafka", n_segments=3, n_records=10)
+    for base in (0, 10):
+        copy_segment(partition, tmp_path / "tier", base, base + 10)
+    remove_local(partition, 0)
+    with (
+        segmentlog.serve(tmp_path / "kafka", remote_storage=tmp_path / "tier") as server,
+        RawClient(server.bootstrap_servers) as client,
+    ):
+        ends = {word: client.list_offset("t", 0, word).offset for word in (-2, -4, -5, -1)}
+    assert ends == {-2: 0, -4: 10, -5: 19, -1: 30}
+
+
 def test_a_log_in_an_object_store_is_followed(tmp_path: Path) -> None:
     place = f"bucket+file://{tmp_path}/log"
     with segmentlog.open_writer(place, "t", num_partitions=1) as writer:

@@ -127,6 +127,7 @@ def test_offsets_are_found_by_time_and_by_the_ends(client: RawClient, log: Kafka
         assert (-1 if expected is None else expected.offset) == found.offset
     assert 0 == client.list_offset("orders", 0, _EARLIEST).offset
     assert 40 == client.list_offset("orders", 0, _LATEST).offset
+    assert (0, -1) == tuple(client.list_offset("orders", 0, each).offset for each in (-4, -5))
     newest = client.list_offset("orders", 0, _NEWEST)
     assert (39, 1059) == (newest.offset, newest.timestamp)
 

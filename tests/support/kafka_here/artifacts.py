@@ -124,6 +124,13 @@ def kafka_jars(version: str) -> Path:
     return _fetched(f"kafka-{version}", *wanted)
 
 
+def connect_jars(version: str) -> Path:
+    """Directory with Connect, MirrorMaker 2, and the connectors for files."""
+    names = ("connect-mirror", "connect-file")
+    wanted = (_Wanted("org.apache.kafka", name, version, is_alone=False) for name in names)
+    return _fetched(f"connect-{version}", *wanted)
+
+
 def schema_jars(version: str) -> Path:
     """Directory of the jars of `version` that have the schemas of Kafka's own records."""
     names = ["kafka-group-coordinator", "kafka-transaction-coordinator", "kafka-storage",
