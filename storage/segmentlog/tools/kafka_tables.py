@@ -397,7 +397,10 @@ class _Read:
                 given = found[field.name].cast(pa.int64()).to_pylist()
                 texts = [None if each is None else iso_time(each // 1000) for each in given]
                 found = found.set_column(at, field.name, pa.array(texts))
-        rows: list[dict[str, Any]] = found.to_pylist(maps_as_pydicts="lossy")
+        rows: list[dict[str, Any]] = found.to_pylist()
+        for name in [each.name for each in found.schema if pa.types.is_map(each.type)]:
+            for row in rows:  # `to_pylist` makes no dicts before pyarrow 20
+                row[name] = None if row[name] is None else dict(row[name])
         return rows
 
     def _tell_missing(self, topics: Sequence[str]) -> None:

@@ -9,7 +9,9 @@ import pytest
 from kafka_here import Broker, JavaClient, spark_kafka_jars
 from pyspark.sql import SparkSession
 from spark_server import SparkServer
-from twins import BROKER, BrokerWorld, PluginWorld, World
+
+pytest.register_assert_rewrite("twins")  # a failure shows where the two worlds differ
+from twins import BROKER, BrokerWorld, PluginWorld, World  # noqa: E402
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from twins import World, refused, rows, texts, twin
 
+from pyspark_segmentlog.spark_versions import TELLS_STREAMS
+
 pytestmark = [pytest.mark.interop, pytest.mark.spark]
 
 T0 = 1_700_000_000_000
@@ -65,6 +67,8 @@ def test_a_stream_and_its_restart(world: World) -> Any:
         19
     )
     source = first.progress[0]["sources"][0]
+    if not TELLS_STREAMS:  # such a run of the plugin takes all in one micro-batch
+        return second.start(), first.offsets()[-1], second.offsets()[-1], source["startOffset"]
     names = ("description", "metrics", "startOffset", "endOffset", "latestOffset", "numInputRows")
     return (
         first.batches,
