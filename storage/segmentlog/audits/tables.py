@@ -206,7 +206,13 @@ def _of_parquet(
     numbers = [each.id for each in fragment.row_groups]
     with (
         fragment.filesystem.open_input_file(fragment.path) as opened,
-        pq.ParquetFile(opened, buffer_size=_PAGES_BYTES, pre_buffer=False) as file,
+        pq.ParquetFile(
+            opened,
+            buffer_size=_PAGES_BYTES,
+            pre_buffer=False,
+            # Spark's times: with nanoseconds, one after the year 2262 would be another one.
+            coerce_int96_timestamp_unit="us",
+        ) as file,
     ):
         names = [*dict.fromkeys(map(shown, places))]
         yield from _ahead(file.iter_batches(_BATCH_ROWS, row_groups=numbers, columns=names))

@@ -133,6 +133,11 @@ class HeldDirectory:
         if any(span[each][1] > end for span in before.spans.values() if each in span):
             self._forget(before, before.cut({each: end}))
 
+    def forget_former(self, topics: Mapping[str, str]) -> None:
+        """Count writes as not done that went to former topics of these names, with their ids."""
+        before = State.read(self.directory)
+        self._forget(before, before.without_former(topics))
+
     def forget_lost(self, each: TopicPartition, lost: Sequence[tuple[int, int]]) -> None:
         """Count writes as not done whose records lay in these ranges of a log, before they go."""
         before = State.read(self.directory)

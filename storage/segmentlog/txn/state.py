@@ -237,6 +237,14 @@ def decode_spans(found: Iterable[Any]) -> Spans:
     return spans
 
 
+def _decode_ids(found: object) -> dict[str, str]:
+    """Ids of topics; raises `TypeError` if `found` is malformed."""
+    if not isinstance(found, dict):
+        raise TypeError(f"expected ids of topics, found {str(found)[:80]!r}")
+    list_of([*found.values()], str)
+    return found
+
+
 REMEDY = "this version of segmentlog did not write the file; restore it, or ask for help with it"
 
 
@@ -319,6 +327,9 @@ class State:
     boot: str = ""
     #: the offsets of the records of `versions` and `streams`, as far as they are known
     spans: Spans = field(default_factory=dict)
+    #: of the topics in `versions`, as far as they are known: a broker that deletes a topic, and
+    #: makes another one of its name, knows nothing of this file
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, directory: str) -> "State":
@@ -345,6 +356,7 @@ class State:
                 decode_streams(found["streams"]),
                 boot,
                 decode_spans(found.get("spans", ())),  # earlier writers kept none
+                _decode_ids(found.get("topic_ids", {})),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CorruptCheckpointError(path, 1, f"cannot be read: {error!r}", REMEDY) from None
@@ -359,22 +371,40 @@ class State:
         deleted = tuple(each for each in self.deleted if each.time_ms >= first)
         known = versions.keys() | {(query, "") for query in streams}
         spans = {key: span for key, span in self.spans.items() if key in known}
+        topics = {topic for _, topic in versions}
+        ids = {topic: each for topic, each in self.topic_ids.items() if topic in topics}
         return State(
             self.sequence + 1, token, now_ms, versions, self.aside, deleted, streams, self.boot,
-            spans,
+            spans, ids,
         )  # fmt: skip
 
     def with_version(
         self,
         numbered: NumberedWrite,
-        topics: Iterable[str],
+        topics: Mapping[str, str],
         ranges: Mapping[TopicPartition, tuple[int, int]],
     ) -> "State":
-        """The state of a numbered write, whose version counts for these topics from now on."""
+        """The state of a numbered write, whose version counts for these topics from now on.
+
+        `topics`: each with its id, or with ``""`` if that is not known.
+        """
         found = numbered.version, self.time_ms
         ours = {(numbered.app_id, topic): found for topic in topics}
         spans = with_span(self.spans, ours, ranges)
-        return replace(self, versions=self.versions | ours, spans=spans)
+        ids = {**self.topic_ids, **{topic: each for topic, each in topics.items() if each}}
+        return replace(self, versions=self.versions | ours, spans=spans, topic_ids=ids)
+
+    def without_former(self, topics: Mapping[str, str]) -> "State":
+        """The state without numbered writes to former topics that had the names of these.
+
+        `topics`: each with its id now, or with ``""`` if that is not known.
+        """
+        former = {
+            topic
+            for topic, each in topics.items()
+            if each and self.topic_ids.get(topic, each) != each
+        }
+        return self._without_writes(former) if former else self
 
     def with_batch(
         self, query: str, batch: CommittedBatch, ranges: Mapping[TopicPartition, tuple[int, int]]
@@ -498,6 +528,9 @@ class State:
         def is_here(key: tuple[str, str]) -> bool:
             if key[1] and key[1] not in topics:
                 return False
+            theirs = other.topic_ids.get(key[1])
+            if theirs and self.topic_ids.get(key[1], theirs) != theirs:
+                return False  # of another topic of this name
             span = other.spans.get(key)
             if span is None:
                 return not any(key[1] in ("", each.topic) for each in behind)
@@ -532,7 +565,11 @@ class State:
         )
         spans = {key: span for key, span in self.spans.items() if key not in copied}
         spans |= {key: span for key, span in other.spans.items() if key in copied}
-        return replace(self, versions=versions, streams=streams, spans=spans)
+        ids = {topic: each for topic, each in other.topic_ids.items() if topic in topics}
+        return replace(
+            self, versions=versions, streams=streams, spans=spans,
+            topic_ids={**ids, **self.topic_ids},
+        )  # fmt: skip
 
     def with_files_aside(self, topics: Iterable[str]) -> "State":
         """The state of a change by which these topics lose segments."""
@@ -540,12 +577,19 @@ class State:
 
     def without(self, topic: str) -> "State":
         """The state of a change that deletes a topic, without its numbered writes."""
-        versions = {key: found for key, found in self.versions.items() if key[1] != topic}
         aside = [each for each in self.aside if each != topic]
         others = [each for each in self.deleted if each.topic != topic]
         deleted = (*others, Deletion(topic, self.token, self.time_ms))
-        spans = {key: span for key, span in self.spans.items() if key[1] != topic}
-        return replace(self, versions=versions, aside=aside, deleted=deleted, spans=spans)
+        return replace(self._without_writes({topic}), aside=aside, deleted=deleted)
+
+    def _without_writes(self, topics: Collection[str]) -> "State":
+        """The state without the numbered writes to these topics."""
+        return replace(
+            self,
+            versions={key: found for key, found in self.versions.items() if key[1] not in topics},
+            spans={key: span for key, span in self.spans.items() if key[1] not in topics},
+            topic_ids={name: each for name, each in self.topic_ids.items() if name not in topics},
+        )
 
     def encode(self) -> bytes:
         """Bytes of the file; `asdict` is not used, because it copies every version."""
@@ -561,6 +605,7 @@ class State:
                 "versions": encode_versions(self.versions),
                 "streams": encode_streams(self.streams),
                 "spans": encode_spans(self.spans),
+                "topic_ids": {**self.topic_ids},
             },
         )
 

@@ -19,7 +19,7 @@ from segmentlog.errors import (
     UnsupportedFormatError,
 )
 from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT, partition_path
-from segmentlog.log.checkpoint import read_leader_epochs
+from segmentlog.log.checkpoint import known_topic_id, read_leader_epochs
 from segmentlog.log.listing import left_out as files_left_out
 from segmentlog.log.listing import list_segments
 from segmentlog.log.producers import save_producers
@@ -96,8 +96,12 @@ def commit_staged(
     if settings.topic:
         topics.add(settings.topic)
 
-    # 1. A write that was committed before is not repeated, if its records are still there: a log
-    # that is prepared shows whether they have been lost since.
+    # 1. A write that was committed before is not repeated, if its records are still there: the
+    # topic may be another one, and a log that is prepared shows whether they have been lost since.
+    ids = _ids_of(directory, topics, partitions) if settings.numbered is not None else {}
+    if change.before.without_former(ids) is not change.before:
+        held.forget_former(ids)
+        change = Change.begin(held, token)
     if done := _done_in(settings, change.before, topics):
         done = {each for each in done if exists(partition_path(directory, each))}
         ready_to_append(held, done, flush=flush, no_reboot=change.boot != "")
@@ -113,6 +117,7 @@ def commit_staged(
         if len(left_out) == len(topics):
             return Committed(is_new=False)
     topics -= left_out.keys()
+    written = {each: ids.get(each, "") for each in topics}
     partitions = [each for each in partitions if each.topic in topics]
 
     # 2. The logs are prepared.
@@ -170,7 +175,7 @@ def commit_staged(
         append,
         is_flushed=flush,
         is_repeatable=False,  # moved files are gone after an undo
-        noted=lambda state: _noted(state, settings, topics, staged.n_records, intents),
+        noted=lambda state: _noted(state, settings, written, staged.n_records, intents),
     )
     return Committed(is_new=True, appended=appended)
 
@@ -223,11 +228,14 @@ def _without_duplicates(
 def _noted(
     state: State,
     settings: CommitSettings,
-    topics: Set[str],
+    topics: Mapping[str, str],
     n_records: int,
     intents: Iterable[PartitionIntent],
 ) -> State:
-    """The state that decides the commit, with the writes that may be repeated."""
+    """The state that decides the commit, with the writes that may be repeated.
+
+    `topics`: each with its id, or with ``""`` if that is not known.
+    """
     ranges = {}
     for each in intents:
         begin = max(each.end_offset, each.new_start)
@@ -289,6 +297,15 @@ def _append(
     except BaseException:
         appender.abandon()
         raise
+
+
+def _ids_of(
+    directory: str, topics: Set[str], partitions: Iterable[TopicPartition]
+) -> dict[str, str]:
+    """The ids of topics, by the directory of one of these partitions, or of the first one."""
+    places = {each: TopicPartition(each, 0) for each in topics}
+    places |= {each.topic: each for each in partitions}
+    return {topic: known_topic_id(partition_path(directory, at)) for topic, at in places.items()}
 
 
 def _done_in(settings: CommitSettings, state: State, topics: Set[str]) -> set[TopicPartition]:

@@ -680,6 +680,25 @@ def test_messages_of_magic_0_and_1(tmp_path: Path) -> None:
     assert found(audit) == {"missing": [3, 6], "removed": [4], "possibly_missing": [1, 2]}
 
 
+@pytest.mark.parametrize("time_ms", [-1, -86_400_000 * 365 * 100, 9_300_000_000_000, 253 * 10**12])
+def test_times_in_every_unit(tmp_path: Path, time_ms: int) -> None:
+    """Also before 1970, and beyond the year 2262, in which nanoseconds end, as Spark's INT96."""
+    log = tmp_path / "t-0"
+    log.mkdir()
+    (log / f"{0:020d}.log").write_bytes(encode_batch([Record(0, time_ms, None, b"v")]))
+    place = {"partition": [0], "offset": [0]}
+    columns = [pa.array([time_ms + late], pa.timestamp("ms")) for late in (0, 1)]
+    table, late = (pa.table({**place, "timestamp": column}) for column in columns)
+    pq.write_table(table, tmp_path / "int96.parquet", use_deprecated_int96_timestamps=True)
+    same = [table, tmp_path / "int96.parquet", pa.table({**place, "timestamp": [time_ms]})]
+    if abs(time_ms) < 9 * 10**12:
+        nanoseconds = columns[0].cast(pa.timestamp("ns", "Asia/Tokyo"))
+        same.append(pa.table({**place, "timestamp": nanoseconds}))
+    found = [segmentlog.audit(log, "t", each, columns="timestamp") for each in [*same, late]]
+
+    assert [True] * len(same) + [False] == [each.is_complete for each in found]
+
+
 def test_a_directory_of_parquet(log: KafkaLog, tmp_path: Path) -> None:
     """The partition may be in the names of directories, as Spark and Hive write it."""
     for partition in range(2):

@@ -79,7 +79,7 @@ def change(directory: Path, delay_ms: int = 60_000) -> None:
 
         begun.carry_out(
             partitions, every_effect(end), work,
-            noted=lambda state: state.with_version(NumberedWrite("app", 1), ["orders"], {}),
+            noted=lambda state: state.with_version(NumberedWrite("app", 1), {"orders": ""}, {}),
         )  # fmt: skip
 
 

@@ -69,10 +69,10 @@ def test_records_that_take_the_offsets_of_lost_ones_do_not_count_as_those(tmp_pa
 def test_only_writes_with_lost_records_count_as_not_done() -> None:
     """The version before a lost one counts again, unless its records may be lost, too."""
     state = State(token="x", time_ms=5)
-    state = state.with_version(NumberedWrite("early", 3), ["t"], {P0: (0, 4)})
-    state = state.with_version(NumberedWrite("late", 9), ["t"], {P0: (4, 8), P1: (0, 2)})
+    state = state.with_version(NumberedWrite("early", 3), {"t": ""}, {P0: (0, 4)})
+    state = state.with_version(NumberedWrite("late", 9), {"t": ""}, {P0: (4, 8), P1: (0, 2)})
     state = state.with_version(
-        NumberedWrite("elsewhere", 1), ["u"], {TopicPartition("u", 0): (0, 9)}
+        NumberedWrite("elsewhere", 1), {"u": ""}, {TopicPartition("u", 0): (0, 9)}
     )
     assert {"early": 3, "late": 9, "elsewhere": 1} == versions(state.cut({P0: 8}))
     assert {"early": 3, "late": 8, "elsewhere": 1} == versions(state.cut({P0: 6}))
@@ -86,7 +86,7 @@ def test_a_write_of_unknown_span_counts_unless_a_cut_may_have_met_it() -> None:
     """An earlier version of segmentlog has noted no spans; a later span shows what is whole."""
     state = State(token="x", versions={("old", "t"): (4, 1), ("old", "u"): (4, 1)})
     assert {("old", "u"): (4, 1)} == state.cut({P0: 5}).versions
-    state = state.with_version(NumberedWrite("new", 1), ["t"], {P0: (5, 6)})
+    state = state.with_version(NumberedWrite("new", 1), {"t": ""}, {P0: (5, 6)})
     assert {("old", "t"): (4, 1), ("old", "u"): (4, 1), ("new", "t"): (0, 0)} == {
         key: found if key[0] == "old" else (0, 0)
         for key, found in state.cut({P0: 5}).versions.items()

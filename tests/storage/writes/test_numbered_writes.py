@@ -15,6 +15,7 @@ from segmentlog.errors import CorruptCheckpointError
 from segmentlog.model import TopicPartition
 from segmentlog.txn.change import hold
 from segmentlog.txn.state import STATE_FILE, CommittedBatch, Deletion, NumberedWrite, State
+from segmentlog.txn.topics import take_out
 from segmentlog.writes import commit
 from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.job import WriteJob
@@ -169,6 +170,25 @@ def test_a_topic_that_is_left_out_beside_another_is_not_emptied(tmp_path: Path) 
     assert [(0, 1), (1, 2)] == [(log.log_start_offset, log.log_end_offset) for log in logs]
 
 
+def test_the_versions_of_a_topic_that_a_broker_has_deleted(tmp_path: Path) -> None:
+    """They do not count for the next topic of its name, also in a mirror; others do."""
+    logs, copy = tmp_path / "logs", tmp_path / "copy"
+    for topic in "tu":
+        write(logs, ONE, topic=topic, txn_app_id="app", txn_version=5)
+    segmentlog.mirror(logs, to=copy)
+    take_out(str(logs), "t", keeps_settings=True)
+    for version in (3, 5, 5):
+        write(logs, to_topics("t", "u"), topic=None, txn_app_id="app", txn_version=version)
+    assert [2, 1] == n_rows(logs, "t", "u")
+
+    take_out(str(copy), "t", keeps_settings=True)
+    write(copy, ONE, topic="t")
+    state, now = State.read(str(copy)), State.read(str(logs))
+    merged = state.with_writes_of(now, {"t", "u"}, lambda *_: True, [])
+    assert [5, 5] == [merged.versions["app", topic][0] for topic in "tu"]
+    assert state.topic_ids == merged.topic_ids != now.topic_ids
+
+
 def test_a_version_is_forgotten_30_days_after_its_last_commit(
     tmp_path: Path, clock: Clock
 ) -> None:
@@ -279,6 +299,8 @@ COLUMNS = {"app_id": ["a"], "topic": ["t"], "version": [1], "time_ms": [1]}
         {"aside": [["t"]]},
         {"deleted": None},
         {"deleted": [["t", "token"]]},
+        {"topic_ids": ["t"]},
+        {"topic_ids": {"t": 1}},
     ],
     ids=lambda fields: json.dumps(fields).replace(" ", ""),
 )  # fmt: skip
@@ -306,7 +328,8 @@ def test_the_state_comes_back_as_it_was_written(tmp_path: Path) -> None:
     versions = {("a", "t"): (0, 1), ("a", "u"): (2**63 - 1, -5), ('\ud800\n"', ""): (1, 2**60)}
     deleted = (Deletion("u", "token", 7),)
     streams = {"query": (CommittedBatch(3, "run", 9), 5)}
-    state = State(7, "token", LATER, versions, ["t"], deleted, streams)
+    ids = {"t": "AAAAAAAAAAAAAAAAAAAAAQ"}
+    state = State(7, "token", LATER, versions, ["t"], deleted, streams, topic_ids=ids)
     (tmp_path / STATE_FILE).write_bytes(state.encode())
     assert state == State.read(str(tmp_path))
     empty = State(1, "token", LATER, aside=[])

@@ -54,7 +54,7 @@ def look(directory: Path, names: tuple[str | None, ...] = (), *, twice: bool = T
     if opened is not None:
         for each in opened.topic_partitions():
             log = opened.log(*each)
-            rows = _rows(log.scan(include_headers=True).read_all())
+            rows = rows_of(log)
             end, high_watermark = log.log_end_offset, log.high_watermark
             mark = end if high_watermark is None else high_watermark
             seen = SeenLog(log.log_start_offset, end, mark, rows)
@@ -98,6 +98,11 @@ def _rows(table: pa.Table) -> tuple[Row, ...]:
         )
         for offset, at, kind, key, value, heads in zip(*columns, strict=True)
     )
+
+
+def rows_of(log: Log) -> tuple[Row, ...]:
+    """All rows of an opened log."""
+    return _rows(log.scan(include_headers=True).read_all())
 
 
 def _assert_dataset_equal(

@@ -11,13 +11,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from other_cluster import format_brokers, restore_to
 
 import segmentlog
-from random_operations.looking import Seen, assert_equal, assert_trusted, bases_of, look
+from random_operations.looking import (
+    Seen,
+    assert_equal,
+    assert_trusted,
+    bases_of,
+    look,
+    rows_of,
+)
 from random_operations.model import Flush, Model, NewRow, PlainLog
 from segmentlog.errors import (
     InvalidProducerEpochError,
@@ -27,7 +34,9 @@ from segmentlog.errors import (
 from segmentlog.format.names import CLEAN_SHUTDOWN_FILE
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.model import Codec, TopicPartition
+from segmentlog.reads.log import Log
 from segmentlog.txn.guard import list_guards
+from segmentlog.txn.topics import take_out
 from segmentlog.writes.config import Producer, ProducerConfig
 
 #: How an operation has ended: it returned, it raised an error of an operation that did nothing,
@@ -121,6 +130,8 @@ class Scene:
     wait: Callable[[int], None]  # moves the clock by some milliseconds
     mirrored: Mirrored  # the directory beside, to which this one is mirrored
     is_powered: bool  # whether the power may be cut, so that writers have to sync
+    # what a broker has deleted, unless somebody has removed the directories since
+    renamed: list["RenamedTopic"] = field(default_factory=list)
     # with their numbers of partitions
     topics: Mapping[str, int] = field(default_factory=lambda: TOPICS)
     made: Sequence[str] | None = None  # topics that exist; by default those with records
@@ -511,6 +522,8 @@ def delete_topic(scene: Scene) -> Plan:
 
     if not left:
         return append(scene)
+    # Also what a broker has renamed goes, perhaps in part.
+    scene.renamed[:] = [each for each in scene.renamed if each.topic != topic]
     after = scene.model.without(topic) if is_there else scene.model
     return Plan(act, [scene.model, after], delay_ms=0)
 
@@ -794,6 +807,8 @@ def fail_over(scene: Scene) -> Plan:
 
     def act(done: Callable[[], None]) -> None:
         left = here.with_name("left")
+        if list_guards(str(here)):
+            segmentlog.recover(here)  # an unfinished deletion may still have settings
         here.rename(left)
         mirrored.directory.rename(here)
         left.rename(mirrored.directory)
@@ -892,6 +907,110 @@ def restore(scene: Scene) -> Plan:
     )  # fmt: skip
 
 
+class RenamedTopic(NamedTuple):
+    """A topic that a broker has deleted: the ids of its directories, and their logs."""
+
+    topic: str
+    logs: Mapping[str, PlainLog]  # by the id in the name of a directory, by partition
+
+
+def lose_topic(scene: Scene) -> Plan:
+    """A broker deletes a topic: it renames the partitions, and knows nothing of our own files.
+
+    The directories have all records of the files, also those below the log start.
+    """
+    topic, here = scene.topic(), scene.directory
+    found = segmentlog.open_log_dir(here).topics() if [*here.glob("*-[0-9]/*.log")] else {}
+    is_whole = len(found.get(topic, ())) == scene.topics[topic]
+    is_there = any(scene.model.log(topic, each).rows for each in range(scene.topics[topic]))
+    if not is_whole or not is_there or [*here.glob("*.unfinished.*")]:
+        return append(scene)
+
+    def act(done: Callable[[], None]) -> None:
+        logs = []
+        for partition in range(scene.topics[topic]):
+            log = Log(TopicPartition(topic, partition), str(here / f"{topic}-{partition}"))
+            kept = rows_of(log)
+            known = scene.model.log(topic, partition)
+            assert known.rows == tuple(each for each in kept if each.offset >= known.start)
+            times = tuple((each.offset, each.timestamp_ms) for each in kept)
+            logs.append(PlainLog(rows=kept, times=times))
+        renamed = sorted(Path(each) for each in take_out(str(here), topic, keeps_settings=True))
+        ids = [_unique_id(each) for each in renamed]
+        scene.renamed.append(RenamedTopic(topic, dict(zip(ids, logs, strict=True))))
+        done()
+
+    settings = scene.model.settings
+    after = replace(scene.model.without(topic), settings=settings)
+    return Plan(act, [scene.model, after], delay_ms=0)
+
+
+def _unique_id(path: Path) -> str:
+    """The random id in the name of a renamed directory."""
+    return path.name.rpartition(".")[2].removesuffix("-delete")
+
+
+def undelete(scene: Scene) -> Plan:
+    """A topic comes back from its renamed directories, here or elsewhere, under any name.
+
+    A run that was cut off is repeated at once, but after a power cut, which may have taken more.
+    """
+    rng, here = scene.rng, scene.directory
+    there = {_unique_id(each) for each in here.glob("*-delete")}
+    known = [each for each in scene.renamed if each.logs.keys() <= there]
+    if not known:
+        return append(scene)
+    chosen = rng.choice(known)
+    of_name = [each for each in known if each.topic == chosen.topic]
+    logs = [each.restored() if each.rows else each for each in chosen.logs.values()]
+    options: dict[str, Any] = {}
+    if len(of_name) > 1 or rng.random() < 0.5:
+        options["ids"] = [*chosen.logs]
+    fitting = [each for each, n in ALL_TOPICS.items() if n == len(logs)]
+    name = rng.choice([chosen.topic, chosen.topic, *fitting])
+    if name != chosen.topic:
+        options["as_topic"] = name
+    after = replace(
+        scene.model,
+        logs={**scene.model.logs, **{TopicPartition(name, i): log for i, log in enumerate(logs)}},
+    )
+    is_here = rng.random() < 0.6
+    is_refused = is_here and any(scene.model.log(name, i).end for i in range(len(logs)))
+    saved = here.with_name("saved")
+    shutil.rmtree(saved, ignore_errors=True)
+
+    def run() -> None:
+        segmentlog.undelete(here, chosen.topic, to=None if is_here else saved, **options)
+
+    def act(done: Callable[[], None]) -> None:
+        run()
+        done()
+
+    def follow_here(ending: str) -> Sequence[Model] | None:
+        if ending == DONE or is_refused or scene.is_powered:
+            return None
+        segmentlog.recover(here)
+        if not look(here, twice=False).log(TopicPartition(name, 0)).end:
+            run()
+        return [after]
+
+    def follow_there(ending: str) -> None:
+        model = Model({TopicPartition(name, i): log for i, log in enumerate(logs)})
+        if ending != DONE and saved.exists():
+            found = Mirrored(saved, [model, Model()]).seen()
+            if not found.logs:
+                run()
+        elif ending != DONE:
+            run()
+        Mirrored(saved, [model]).seen()
+
+    if not is_here:
+        return Plan(act, [scene.model] * 2, follow=follow_there, is_settled=False)
+    if is_refused:
+        return Plan(act, [scene.model], refusal=LogDirectoryError)
+    return Plan(act, [scene.model, after], follow=follow_here)
+
+
 def unmark(scene: Scene) -> Plan:
     """Remove the mark of a clean stop, as after a broker's crash, and perhaps indexes.
 
@@ -971,6 +1090,8 @@ OPERATIONS: Mapping[str, Kind] = {
     "mirror": Kind(mirror, 5),
     "fail_over": Kind(fail_over, 2, may_fail=False),
     "restore": Kind(restore, 2),
+    "lose_topic": Kind(lose_topic, 3, may_fail=False),
+    "undelete": Kind(undelete, 3),
     "unmark": Kind(unmark, 2, may_fail=False),
     "wait": Kind(wait, 2, may_fail=False),
 }

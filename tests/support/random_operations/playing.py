@@ -37,6 +37,7 @@ from random_operations.operations import (
     REFUSED,
     Mirrored,
     Plan,
+    RenamedTopic,
     Scene,
 )
 from segmentlog.errors import CommitInDoubtError, SegmentLogError
@@ -122,6 +123,7 @@ class _Play:
         self.model = Model()
         self._root, self._patch = root, patch
         self._mirrored = Mirrored(root / "mirrored", [])
+        self._renamed: list[RenamedTopic] = []
         self._is_disturbed = False
         self._lacks_indexes = False
         self._now_ns, self._waited_ms = time.time_ns(), 0
@@ -152,7 +154,7 @@ class _Play:
         self.wait(rng.randint(1, 20))
         scene = Scene(
             self.directory, self.model, rng, self._now_ns // 10**6, self.wait, self._mirrored,
-            self._disk is not None,
+            self._disk is not None, self._renamed,
         )  # fmt: skip
         plan = OPERATIONS[step.name].plan(scene)
         held = Held(self.directory, self.model, rng)
