@@ -1,10 +1,11 @@
 """Compaction as a Spark job: the driver plans, and each task cleans a partition."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from operator import index
 from os import PathLike
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -16,9 +17,14 @@ from segmentlog.maintain import (
     CompactionJob,
     CompactionSettings,
     CompactionTask,
+    RewriteTask,
+    Rewritten,
     begin_compaction,
     clean_task,
+    compact_in_store,
     keywords_of,
+    place_in_store,
+    rewrite_task,
 )
 
 if TYPE_CHECKING:
@@ -35,9 +41,10 @@ _OUTCOMES = "number long, outcome string"
 def compact(
     spark: "SparkSession", path: str | PathLike[str], given: CompactionSettings
 ) -> list[CompactedPartition]:
-    """Compact the logs of a directory on the executors of Spark.
+    """Compact the logs of a directory, or of an object store, on the executors of Spark.
 
-    The calling process plans, and holds the lock of the directory until the last task has ended.
+    The calling process plans, and holds the lock of the directory until the last task has ended;
+    in an object store it commits what the tasks have written.
     A task compacts one partition, the largest ones first; with one executor core, they follow each
     other.  All processes need the directory at the same path.  A partition that cannot be
     compacted does not stop the other partitions.
@@ -60,6 +67,8 @@ def compact(
         See `segmentlog.compact`. If several partitions cannot be compacted, the error of the first
         one is raised after all other partitions have been compacted.
     """
+    if (location := place_in_store(path)) is not None:
+        return compact_in_store(location, given, partial(_run_in_store, spark, given))
     with begin_compaction(path, given) as job:
         if job.lock is None:
             return [each.summary for each in job.due]
@@ -81,18 +90,57 @@ def compact(
 def _run(spark: "SparkSession", tasks: Sequence[CompactionTask]) -> dict[int, _Outcome]:
     """The outcome of each task, by its number; the largest partitions begin first."""
     by_size = sorted(tasks, key=lambda each: -each.log.n_bytes)
+    outcomes = _mapped(spark, by_size, _clean_as_json)
+    return {task.number: _from_json(text) for task, text in zip(by_size, outcomes, strict=True)}
 
-    def clean(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+
+def _run_in_store(
+    spark: "SparkSession", given: CompactionSettings, tasks: Sequence[RewriteTask]
+) -> Iterator[tuple[RewriteTask, Rewritten | SegmentLogError | None]]:
+    """The outcome of each task of a log in an object store."""
+    for each in tasks:
+        given.on_log(str(each.at))
+    by_size = sorted(tasks, key=lambda each: -each.n_bytes)
+    outcomes = _mapped(spark, by_size, _rewrite_as_json)
+    for task, text in zip(by_size, outcomes, strict=True):
+        yield task, _rewritten_from_json(text)
+
+
+_T = TypeVar("_T")
+
+
+def _mapped(spark: "SparkSession", tasks: Sequence[_T], work: Callable[[_T], str]) -> list[str]:
+    """What `work` returns for each task, on the executors."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for place in batch.column("id").to_pylist():
-                task = by_size[place]
-                outcome = _as_json(_outcome(task))
-                yield pa.record_batch({"number": [task.number], "outcome": [outcome]})
+                yield pa.record_batch({"number": [place], "outcome": [work(tasks[place])]})
 
     # One row a Spark partition, so one log a task.
-    places = spark.range(0, len(by_size), 1, len(by_size))
-    rows = places.mapInArrow(clean, _OUTCOMES).collect()
-    return {row.number: _from_json(row.outcome) for row in rows}
+    places = spark.range(0, len(tasks), 1, len(tasks))
+    rows = places.mapInArrow(run, _OUTCOMES).collect()
+    found = {row.number: row.outcome for row in rows}
+    return [found[place] for place in range(len(tasks))]
+
+
+def _clean_as_json(task: CompactionTask) -> str:
+    return _as_json(_outcome(task))
+
+
+def _rewrite_as_json(task: RewriteTask) -> str:
+    outcome = rewrite_task(task)
+    if isinstance(outcome, Rewritten):
+        return json.dumps({"rewritten": outcome}, default=index)
+    return _as_json(outcome)
+
+
+def _rewritten_from_json(text: str) -> Rewritten | SegmentLogError | None:
+    found = json.loads(text)
+    if "rewritten" in found:
+        return Rewritten.of(*found["rewritten"])
+    outcome = _from_json(text)
+    return outcome if isinstance(outcome, SegmentLogError) else None
 
 
 def _as_json(outcome: _Outcome) -> str:

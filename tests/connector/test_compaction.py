@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import pyarrow as pa
 import pytest
 from broker_lock import as_broker
 from compaction.batches import lay_out, records_of
@@ -79,6 +80,32 @@ def test_each_task_compacts_a_partition(any_spark: SparkSession, tmp_path: Path)
     assert N == len(checkpoints[0])
     assert checkpoints[0] == checkpoints[1]
     assert [] == pyspark_segmentlog.compact(any_spark, tmp_path / "spark", settings=COMPACT)
+
+
+@pytest.mark.thorough
+def test_a_log_in_a_store_is_compacted_by_tasks(any_spark: SparkSession, tmp_path: Path) -> None:
+    here, spark = (f"bucket+file://{tmp_path}/{name}" for name in ("here", "spark"))
+    for url in (here, spark):
+        for i in range(4):
+            with segmentlog.open_writer(url, "t", num_partitions=2) as writer:
+                rows = {"partition": pa.array([0, 1], pa.int32()), "value": [f"{i}"] * 2}
+                writer.append(pa.table({"key": ["k", f"k{i % 2}"], **rows}))
+    expected = segmentlog.compact(here, settings=COMPACT)
+    logs = list[str]()
+    found = pyspark_segmentlog.compact(any_spark, spark, settings=COMPACT, on_log=logs.append)
+    assert [each._replace(bytes_before=0, bytes_after=0) for each in found] == [
+        each._replace(bytes_before=0, bytes_after=0) for each in expected
+    ]
+    assert [(each.records_before, each.records_after) for each in found] == [(4, 1), (4, 2)]
+    assert logs == ["t-0", "t-1"] * 2
+    assert [offsets_of_store(spark, each) for each in (0, 1)] == [[3], [2, 3]]
+    assert pyspark_segmentlog.compact(any_spark, spark, settings=COMPACT) == []
+
+
+def offsets_of_store(url: str, partition: int) -> list[int]:
+    """Offsets that a reader finds."""
+    found = segmentlog.open_log_dir(url).log("t", partition).scan(columns=["offset"])
+    return [int(each) for each in found.read_all()["offset"].to_pylist()]
 
 
 def lay_out_many_keys(directory: Path) -> dict[int, dict[bytes, bytes]]:

@@ -49,7 +49,8 @@ COMMIT_FORMATS = (1, 2)
 #: What a commit may need that a reader has to know.  An unknown one is refused, so a later version
 #: can change what commits mean without another layout.
 SETTINGS = "settings"  #: of topics; a checkpoint of a writer that does not know them lacks them
-KNOWN_FEATURES = frozenset({SETTINGS})
+COMPACTION = "compaction"  #: by key; such a checkpoint would lack `PartitionLog.cleaned_to`
+KNOWN_FEATURES = frozenset({SETTINGS, COMPACTION})
 
 _LOG_ID = re.compile(r"[0-9a-f]{32}")
 _TOPIC_ID = re.compile(r"[0-9A-Za-z_-]{22}")
@@ -165,6 +166,7 @@ class PartitionLog:
     #: leader epochs and the offsets at which they begin, of a log that a mirror has brought
     epochs: tuple[tuple[int, int], ...] = ()
     snapshot: Snapshot | None = None  # the newest one that a mirror has brought
+    cleaned_to: int = -1  # up to where it was compacted by key; -1 if it was not
 
     def column(self, name: str) -> "array[int]":
         """A column of the extents of this state."""
@@ -175,12 +177,16 @@ class PartitionLog:
         """Keys of the data objects of the extents."""
         return self.extents.objects[: self.n_extents]
 
-    def placed(self, at: TopicPartition) -> list[PlacedExtent]:
-        """All extents, of the partition `at`."""
-        columns = [self.column(name) for name in _NUMBERS]
-        more = [self.column(name) for name in _MORE_NUMBERS]
-        shifts = self.extents.shifts[: self.n_extents]
-        rows = zip(self.objects, *columns, shifts, *more, strict=True)
+    def placed(
+        self, at: TopicPartition, begin: int = 0, end: int | None = None
+    ) -> list[PlacedExtent]:
+        """All extents, or those from number `begin` on, of the partition `at`."""
+        part = slice(begin, self.n_extents if end is None else end)
+        columns = [self.extents.columns[name][part] for name in _NUMBERS]
+        more = [self.extents.columns[name][part] for name in _MORE_NUMBERS]
+        rows = zip(
+            self.extents.objects[part], *columns, self.extents.shifts[part], *more, strict=True
+        )
         return [PlacedExtent(*at, *each) for each in rows]
 
     def grown(self) -> "PartitionLog":
@@ -241,6 +247,8 @@ class Commit:
     retired: Sequence[str] = ()  # jobs that may not commit any more
     #: ranges of offsets whose extents leave: those of this commit take their places
     replaced: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    #: offsets up to which partitions are compacted by key
+    cleaned: Mapping[TopicPartition, int] = field(default_factory=dict)
     #: of a mirror: what the logs have beside their batches, and the writes that count
     epochs: Mapping[TopicPartition, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     snapshots: Mapping[TopicPartition, Snapshot] = field(default_factory=dict)
@@ -272,6 +280,7 @@ class Commit:
         version, batch = self.version, self.batch
         more: dict[str, Any] = {
             "replaced": [[*at, *offsets] for at, offsets in self.replaced.items()],
+            "cleaned": [[*at, offset] for at, offset in self.cleaned.items()],
             "epochs": [[*at, *zip(*starts, strict=True)] for at, starts in self.epochs.items()],
             "snapshots": [[*at, *each] for at, each in self.snapshots.items()],
             "settings": {topic: dict(each) for topic, each in self.settings.items()},
@@ -346,6 +355,10 @@ class Commit:
             {
                 TopicPartition(topic, number): (first, end)
                 for topic, number, first, end in found.get("replaced", ())
+            },
+            {
+                TopicPartition(topic, number): offset
+                for topic, number, offset in found.get("cleaned", ())
             },
             {
                 TopicPartition(topic, number): tuple(zip(epochs, starts, strict=True))
@@ -435,6 +448,9 @@ def _check_commit(found: Mapping[str, Any]) -> None:
         _numbers([partition, first, end])
         if first >= end:
             raise ValueError(f"offsets [{first}, {end}) of {topic}-{partition} are none")
+    for topic, partition, offset in found.get("cleaned", ()):
+        check_types((topic,), (str,))
+        _numbers([partition, offset])
     for topic, partition, epochs, starts in found.get("epochs", ()):
         check_types((topic,), (str,))
         _numbers([partition])
@@ -618,6 +634,11 @@ class State:
                 log, start=start, end=max(log.end, start), extents=log.extents.part(first, n),
                 n_extents=n - first,
             )  # fmt: skip
+        for at, offset in commit.cleaned.items():
+            if at not in state.logs or offset > state.logs[at].end:
+                raise ValueError(f"{at} cannot be compacted up to {offset}")
+            cleaned_to = max(state.logs[at].cleaned_to, offset)
+            state.logs[at] = replace(state.logs[at], cleaned_to=cleaned_to)
         for at, epochs in commit.epochs.items():
             if at not in state.logs:
                 raise ValueError(f"there is no partition {at}")
@@ -669,7 +690,8 @@ class State:
             "time_ms": self.time_ms,
             "topics": [[name, *each] for name, each in self.topics.items()],
             "logs": [
-                [*at, log.start, log.end, log.epochs, log.snapshot] for at, log in partitions
+                [*at, log.start, log.end, log.epochs, log.snapshot, *_cleaned(log)]
+                for at, log in partitions
             ],
             "versions": encode_versions(self.versions),
             "streams": encode_streams(self.streams),
@@ -726,7 +748,7 @@ class State:
         keys = [known.setdefault(key, key) for key in keys]
         numbers = {name: table[name].to_numpy() for name in ("shift", *_ALL_NUMBERS)}
         begin = 0
-        for (topic, partition, start, end, epochs, snapshot), stop in zip(
+        for (topic, partition, start, end, epochs, snapshot, *more), stop in zip(
             about["logs"], ends, strict=True
         ):
             extents = Extents()
@@ -737,7 +759,7 @@ class State:
             }
             found = PartitionLog(
                 start, end, extents, stop - begin, tuple((epoch, at) for epoch, at in epochs),
-                snapshot and Snapshot(*snapshot),
+                snapshot and Snapshot(*snapshot), *more,
             )  # fmt: skip
             logs[TopicPartition(topic, partition)] = found
             begin = stop
@@ -805,9 +827,10 @@ def _check_checkpoint(about: Mapping[str, Any], table: "pa.Table") -> None:
         check_types((topic, topic_id), (str, str))
         _numbers([n_partitions], 1, _MOST_PARTITIONS)
         _numbers(lacks, 0, n_partitions - 1)
-    for topic, partition, start, end, epochs, _ in about["logs"]:
+    for topic, partition, start, end, epochs, _, *cleaned in about["logs"]:
         check_types((topic,), (str,))
         _numbers([partition, start, end])
+        _numbers(cleaned, -1, end)
         _numbers([number for each in epochs for number in each])
     for key, time_ms in (*about["ended"], *about["left"]):
         check_types((key, time_ms), (str, int))
@@ -825,6 +848,11 @@ def _check_checkpoint(about: Mapping[str, Any], table: "pa.Table") -> None:
         least = -1 if name == "max_timestamp" else 1 if name == "size" else 0
         if len(log) and int(np.min(table[name].to_numpy())) < least:
             raise ValueError(f"expected {name} of at least {least}")
+
+
+def _cleaned(log: PartitionLog) -> list[int]:
+    """What a row of a checkpoint has at its end if the partition was compacted by key."""
+    return [log.cleaned_to] if log.cleaned_to >= 0 else []
 
 
 def _objects_of(log: PartitionLog) -> list[str]:

@@ -47,11 +47,11 @@ from segmentlog.store.readable import ReadableFile
 MOST_EXTENT_BYTES = 64 << 20
 
 #: A larger upload is divided, too: all extents of an object are written again if one of them goes.
-_MOST_OBJECT_BYTES = 64 << 20
+MOST_OBJECT_BYTES = 64 << 20
 
-#: A larger extent gets indexes, which follow it in the object.
-_INDEXED_BYTES = 1 << 20
-_INTERVAL_BYTES = 64 << 10  #: between entries: one read of a store takes as many at the least
+#: A larger extent gets indexes, which follow it in the object; smaller ones are joined.
+SMALL_BYTES = 1 << 20
+INTERVAL_BYTES = 64 << 10  #: between entries: one read of a store takes as many at the least
 
 _IN_MEMORY = 64 << 20
 
@@ -100,9 +100,9 @@ class _Extent:
 
         Their offsets are relative to the base offset, which only the commit gives.
         """
-        if self.size <= _INDEXED_BYTES:
+        if self.size <= SMALL_BYTES:
             return b"", b""
-        builder = IndexBuilder.unlimited(max(self.first_offset, 0), _INTERVAL_BYTES)
+        builder = IndexBuilder.unlimited(max(self.first_offset, 0), INTERVAL_BYTES)
         headers = np.concatenate(self.headers)
         taken = builder.take(headers)
         if taken.end < len(headers):  # rows with offsets of their own may be too far apart
@@ -263,7 +263,7 @@ class Upload:
             for planned in _extents_of(at, part, file, producers):
                 self._planned.append(planned)
                 self._n_bytes += planned.extent.end
-                if self._n_bytes >= _MOST_OBJECT_BYTES:
+                if self._n_bytes >= MOST_OBJECT_BYTES:
                     self._send()
 
     def add_snapshot(
@@ -281,7 +281,7 @@ class Upload:
         """Take an extent of the log, to write it into another object as it is."""
         self._stored.append(extent)
         self._n_bytes += extent.end - extent.start
-        if self._n_bytes >= _MOST_OBJECT_BYTES:
+        if self._n_bytes >= MOST_OBJECT_BYTES:
             self._send()
 
     def add_stored_snapshot(self, at: TopicPartition, snapshot: Snapshot) -> None:

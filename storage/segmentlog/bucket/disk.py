@@ -23,13 +23,14 @@ from typing import NamedTuple
 import numpy as np
 
 from segmentlog.bucket.clients import objects_at
-from segmentlog.bucket.commits import INDEX_SIZES, PartitionLog, State
+from segmentlog.bucket.commits import INDEX_SIZES, PartitionLog, PlacedExtent, State
 from segmentlog.bucket.objects import Objects
 from segmentlog.bucket.sequence import Sequence, opened_at, sequence_at
 from segmentlog.errors import RemoteSegmentError
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.names import (
+    CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     INDEXES,
     LEADER_EPOCH_CHECKPOINT,
@@ -94,6 +95,33 @@ class _Range(NamedTuple):
     def inode(self) -> int:
         """See `_inode`."""
         return _inode(self.object, self.start, self.base_offset)
+
+
+def inode_of(extent: PlacedExtent) -> int:
+    """The inode of the segment that is an extent; no other extent has it."""
+    return _inode(extent.object, extent.start, extent.base_offset)
+
+
+def opened_extent(extent: PlacedExtent, data: bytes, path: str) -> "RebasedFile":
+    """An extent as a segment, whose bytes are known; `path` names it in errors."""
+    found = _Range(
+        extent.object, extent.start, extent.size, extent.base_offset, extent.end_offset,
+        extent.shift,
+    )  # fmt: skip
+    return RebasedFile(path, found, MadeFile(path, data), lambda: gone(path))
+
+
+def missing_object(
+    place: BucketLocation, partition: str, key: str, base_offset: int, end_offset: int
+) -> RemoteSegmentError:
+    """The error about an object that is not there, although a commit names it."""
+    return RemoteSegmentError(
+        f"{place}/{key}",
+        f"the data object is missing, and with it offsets [{base_offset}, {end_offset}) of "
+        f"{partition}",
+        "restore it from a version or a copy of the bucket; segmentlog verify names all "
+        "missing objects, and their offsets",
+    )
 
 
 class _RangeStore:
@@ -359,13 +387,9 @@ class BucketDisk(SurveyedDisk):
         newest = self._sequence.refresh()
         if not _is_log(path) or found.object not in newest.objects():
             return gone(path)  # its records have left the log since, and a sweep has removed it
-        place, at = self._sequence.location, self._rest(path).partition("/")[0]
-        return RemoteSegmentError(
-            f"{place}/{found.object}",
-            f"the data object is missing, and with it offsets [{found.base_offset}, "
-            f"{found.end_offset}) of {at}",
-            "restore it from a version or a copy of the bucket; segmentlog verify names all "
-            "missing objects, and their offsets",
+        at = self._rest(path).partition("/")[0]
+        return missing_object(
+            self._sequence.location, at, found.object, found.base_offset, found.end_offset
         )
 
     def _opened(self, found: _Range) -> ReadableFile:
@@ -442,7 +466,12 @@ class BucketDisk(SurveyedDisk):
 #: Files of an empty segment.
 _ROLLED = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
 
-_TOP = (HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, STATE_FILE)
+_TOP = (
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    CLEANER_OFFSET_CHECKPOINT,
+    STATE_FILE,
+)
 
 
 def _empty(log: PartitionLog) -> tuple[int, ...]:
@@ -492,6 +521,9 @@ def _top_file(state: State, name: str) -> bytes | None:
         ).encode()  # fmt: skip
     if name == SETTINGS_FILE:
         return state.settings.encode() if state.settings else None
+    if name == CLEANER_OFFSET_CHECKPOINT:
+        return _checkpoint(f"{topic} {number} {log.cleaned_to}" for (topic, number), log in
+                           state.logs.items() if log.cleaned_to >= 0)  # fmt: skip
     if name == HIGH_WATERMARK_CHECKPOINT:
         return _checkpoint(f"{topic} {number} {log.end}" for (topic, number), log in
                            state.logs.items())  # fmt: skip

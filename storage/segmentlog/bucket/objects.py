@@ -33,7 +33,7 @@ DATA = "data/"  #: beginning of the keys of data objects
 _DATA_KEY = re.compile(r"data/[0-9A-Za-z]+/[0-9]+-[0-9A-Za-z]+\.batches")
 
 CLOCK = "segmentlog/clock/"  #: of objects that are made to be looked at, and removed
-_CLOCK_KEY = re.compile(r"segmentlog/clock/(now|doctor-[0-9a-f]+-[0-9]+)")
+_CLOCK_KEY = re.compile(r"segmentlog/clock/(now|compact-[0-9a-f]+|doctor-[0-9a-f]+-[0-9]+)")
 
 #: A larger object is uploaded in parts of this size.
 PART_BYTES = 8 << 20

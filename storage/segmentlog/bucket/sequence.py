@@ -27,7 +27,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
@@ -610,6 +610,16 @@ class Sequence:
             )
             raise LogDirectoryError(str(self.location), reason)
 
+    def refuse_features(self, state: State, features: Collection[str]) -> None:
+        """Refuse a commit with features after a state of layout 1; or `LogDirectoryError`."""
+        if features and not state.log_id:
+            what = ", ".join(features)
+            reason = (
+                f"nothing was changed: a log of layout 1 cannot say that its readers have to know "
+                f"{what}: segmentlog upgrade moves it to layout {NEWEST_LAYOUT}"
+            )
+            raise LogDirectoryError(str(self.location), reason)
+
     def append(self, make: "Callable[[State], Commit | None]") -> State:
         """Append a commit.
 
@@ -673,13 +683,8 @@ class Sequence:
                 f"{MOST_WHOLE_BYTES}: write fewer partitions or topics at once"
             )
             raise LogDirectoryError(str(self.location), reason)
-        if commit.features and not (commit.log_id or state.log_id):
-            what = ", ".join(commit.features)
-            reason = (
-                f"nothing was changed: a log of layout 1 cannot say that its readers have to know "
-                f"{what}: segmentlog upgrade moves it to layout {NEWEST_LAYOUT}"
-            )
-            raise LogDirectoryError(str(self.location), reason)
+        if not commit.log_id:
+            self.refuse_features(state, commit.features)
         try:
             state.after(Commit.decode(data, f"{self.location}/{commit_key(commit.number)}"))
         except (ValueError, CorruptCheckpointError) as error:

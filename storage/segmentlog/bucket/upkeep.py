@@ -9,6 +9,7 @@ commit that ends such jobs, and only then removes their objects: a job that comm
 commit before its own number, and fails if it was ended.
 """
 
+import contextlib
 import os
 import secrets
 import time
@@ -28,7 +29,7 @@ from segmentlog.bucket.sequence import (
     opened_at,
     sequence_at,
 )
-from segmentlog.errors import LogChangedError, UnknownTopicOrPartitionError
+from segmentlog.errors import LogChangedError, StorageError, UnknownTopicOrPartitionError
 from segmentlog.model import TopicPartition
 from segmentlog.store.paths import BucketLocation, is_bucket, local_path, opened_path, parse_bucket
 from segmentlog.txn.state import FORGOTTEN_AFTER_MS, forget_old
@@ -270,6 +271,28 @@ def sweep_objects(
     kept = sorted((found.keys() & state.left.keys()) - used - {*gone})
     n_bytes = sum(found[key].size for key in gone)
     return Swept(tuple(gone), n_bytes, tuple(retired), tuple(kept))
+
+
+_LISTS_FOR_TIME = 3
+
+
+def time_of_store(sequence: Sequence) -> int:
+    """The time by the clock of the store (epoch), or by that of this machine if no list shows it.
+
+    Records of compacted topics age by it: machines that compact one after the other have clocks of
+    their own.
+    """
+    key = f"{CLOCK}compact-{secrets.token_hex(8)}"
+    sequence.objects.put(key, [b"now"])
+    try:
+        for _ in range(_LISTS_FOR_TIME):
+            for each in sequence.objects.list(CLOCK):
+                if each.key == key:
+                    return each.modified_ms
+    finally:
+        with contextlib.suppress(StorageError):  # only sweeps need the right; one removes it then
+            sequence.objects.delete([key])
+    return int(time.time() * 1000)
 
 
 def _old_checkpoints(sequence: Sequence, oldest_ms: float) -> dict[str, Found]:

@@ -85,6 +85,11 @@ class SegmentFiles(NamedTuple):
         return found.size >= self.size and self.inode in (0, found.inode)
 
 
+#: Why a read that ends before records for which compaction has removed others cannot go on: it
+#: would find neither of them.
+COMPACTED_BEYOND = "it was compacted together with records that were written later"
+
+
 class ListedFiles(Sequence[SegmentFiles]):
     """The ``.log`` files of a listing, in the order of their base offsets."""
 

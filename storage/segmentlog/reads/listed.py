@@ -60,6 +60,7 @@ from segmentlog.model import (
     TopicPartition,
 )
 from segmentlog.reads.lookup import NewestTimestamps
+from segmentlog.store.paths import is_bucket
 from segmentlog.store.readable import is_url, list_names
 from segmentlog.store.remote.requests import side_by_side
 from segmentlog.store.system_errors import is_gone, storage_error
@@ -498,7 +499,8 @@ def _cut_segment(
         pieces = [] if piece is None else _cut_piece(opened, piece, end_offset, max_bytes)
     # The cuts may be those of another file, which compaction has put under the name.
     file = files[i]
-    if file.inode and not is_url(file.path) and not file.is_still_there():
+    may_change = not is_url(file.path) or is_bucket(file.path)
+    if file.inode and may_change and not file.is_still_there():
         raise FileNotFoundError(errno.ENOENT, "another file now has its name", file.path)
     return pieces
 

@@ -31,12 +31,14 @@ from segmentlog.errors import (
 )
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import Bytes
+from segmentlog.format.names import CLEANER_OFFSET_CHECKPOINT
 from segmentlog.format.records.columns import TextColumns, record_schema
 from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.format.records.header import ScannedBatches, is_too_high, parse_header
 from segmentlog.format.records.one_pass import OnePassDecoder, ReadMemory, Stop, Workspace
+from segmentlog.log.checkpoint import read_offsets
 from segmentlog.log.damage import first_offset, good_batch_after
-from segmentlog.log.listing import reach
+from segmentlog.log.listing import COMPACTED_BEYOND, reach
 from segmentlog.log.segment import PlacedHeader
 from segmentlog.log.windows import BatchWindows, Window
 from segmentlog.model import (
@@ -481,6 +483,10 @@ def _rest_of_slice(
         survey(path)  # a commit that this process does not know yet may have moved the records
         if log_identity(path) != known:
             raise LogChangedError(path, next_offset, end_offset, _ANOTHER_LOG) from change
+        cleaned = read_offsets(os.path.dirname(path), CLEANER_OFFSET_CHECKPOINT)
+        if cleaned.get(log_slice.topic_partition, 0) > end_offset:
+            # Files that compaction put aside are read on disks, but here they have no names.
+            raise LogChangedError(path, next_offset, end_offset, COMPACTED_BEYOND) from change
     try:
         found = find_again(log_slice, partition, next_offset) if attempt <= _ATTEMPTS else None
     except LogDirectoryError:

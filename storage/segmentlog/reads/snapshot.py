@@ -44,7 +44,7 @@ from segmentlog.format.names import (
     partition_path,
 )
 from segmentlog.log.checkpoint import OffsetsAsRead, moved_entries, read_again, read_offsets
-from segmentlog.log.listing import ListedFiles, Listing, list_now
+from segmentlog.log.listing import COMPACTED_BEYOND, ListedFiles, Listing, list_now
 from segmentlog.model import TopicPartition
 from segmentlog.store.fingerprint import Fingerprint, fingerprint, still_proven
 from segmentlog.store.partitions import NamedPartition, named_partition
@@ -394,8 +394,7 @@ class DirectorySnapshot:
         if is_replaced and (not files or files[0].base_offset > then.log_start):
             raise self._changed(topic_partition, path, "its records were deleted or replaced")
         if self._is_compacted_beyond(topic_partition, path, files, then.high_watermark):
-            reason = "it was compacted together with records that were written later"
-            raise self._changed(topic_partition, path, reason)
+            raise self._changed(topic_partition, path, COMPACTED_BEYOND)
         # Our commits end at the high watermark that they leave.  After the high watermark of a
         # crashed broker there may have been more records, which look like later ones.
         return Listing(files, newest.is_clean, then.high_watermark)

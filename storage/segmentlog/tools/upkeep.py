@@ -227,17 +227,22 @@ def compact(
     Topics whose cleanup.policy has compact are compacted. A log is compacted up to its active
     segment if its share of dirty bytes is above min.cleanable.dirty.ratio. No broker may be
     running on the directory. The settings of the topic apply: `describe --settings` lists them.
+
+    In a log in an object store, small segments of all topics are joined first. Writers and readers
+    may be at work there.
     """
     topics, settings, failed = topic or (), arguments.parse_settings(setting), Failed()
     compacting = partial(
         segmentlog.compact, directory, topics, settings=settings, metadata=metadata,
         server_properties=server_properties, purge=purge, on_failure=failed.add, **given,
     )  # fmt: skip
+    location = place_in_store(directory)
+    path = log_directory(directory) if location is None else location.root
     known = DirectorySettings.read(
-        log_directory(directory), settings, metadata, server_properties,
-        topics=topics, purge=purge, needs=OF_COMPACTION,
+        path, settings, metadata, server_properties, topics=topics, purge=purge,
+        needs=OF_COMPACTION,
     )  # fmt: skip
-    why_none = partial(_why_none, directory, topics, known, has_settings=bool(settings))
+    why_none = partial(_why_none, path, topics, known, has_settings=bool(settings))
     write, ask = sys.stdout.write, None if dry_run else arguments.asking(yes=yes)
     if dry_run or ask:
         planned = compacting(dry_run=True)
@@ -266,7 +271,10 @@ def compact(
     saved = sum(each.bytes_before - each.bytes_after for each in found)
     size = f"{counted(partitions=len(found))}, removed {counted(bytes=saved)}"
     write(f"compacted {size}{'' if found else why_none()}\n")
-    _write_when_freed({each.topic for each in found}, known, "compact or retain")
+    if location is None:
+        _write_when_freed({each.topic for each in found}, known, "compact or retain")
+    else:
+        write(_SWEPT if found else "")
     failed.end()
 
 
@@ -283,11 +291,11 @@ def _why_none(
     path: str, topics: Collection[str], known: DirectorySettings, *, has_settings: bool
 ) -> str:
     """The reasons for which no partition is due, each with its number of partitions."""
-    directory, now_ms = log_directory(path), int(time.time() * 1000)
-    partitions = partitions_for_upkeep(directory, topics, has_settings=has_settings)
-    cleaned = read_offsets(directory, CLEANER_OFFSET_CHECKPOINT)
+    now_ms = int(time.time() * 1000)
+    partitions = partitions_for_upkeep(path, topics, has_settings=has_settings)
+    cleaned = read_offsets(path, CLEANER_OFFSET_CHECKPOINT)
     failures = Failures(lambda *_: None)  # which the compaction has named
-    planned = logs_to_clean(directory, partitions, known.config, cleaned, now_ms, failures)
+    planned = logs_to_clean(path, partitions, known.config, cleaned, now_ms, failures)
     if not (planned or failures.errors):
         return ": no topic has cleanup.policy=compact (-s, or segmentlog configure)"
     reasons = Counter(each.why_not() for each in planned if not each.is_due)
@@ -298,8 +306,13 @@ def _why_none(
 def _write_compacted(found: Sequence[CompactedPartition]) -> None:
     for each in found:
         where = f"{escape(each.topic)}-{each.partition}"
-        dirty = f"dirty from offset {each.first_dirty_offset}, {each.dirty_ratio:.0%} of its bytes"
         size = counted(segments=each.segments_before, bytes=each.bytes_before)
+        if each.first_dirty_offset < 0:  # of a log in a store
+            after = counted(segments=each.segments_after)
+            joined = f"were joined into {after}" if each.n_passes else "would be joined"
+            sys.stdout.write(f"{where}: {size} {joined}\n")
+            continue
+        dirty = f"dirty from offset {each.first_dirty_offset}, {each.dirty_ratio:.0%} of its bytes"
         planned = f"{size} would be read, up to offset {each.clean_to}"
         sys.stdout.write(f"{where}: {dirty}; {_gone(each) if each.n_passes else planned}\n")
 

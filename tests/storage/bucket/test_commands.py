@@ -19,11 +19,11 @@ _WORK = {
     "delete-records": "URL --topic orders --partition 0 --offset 1",
     "delete-topic": "URL other", "mirror": "URL TMP/mirrored", "doctor": "URL",
     "clone": "URL orders again --to TMP/clone",
-    "configure": "URL --topic orders --setting retention.ms=5",
+    "compact": "URL --dry-run", "configure": "URL --topic orders --setting retention.ms=5",
 }  # fmt: skip
 
 _REFUSED = {
-    "compact": "URL", "erase": "URL --key k", "recover": "URL", "reindex": "URL",
+    "erase": "URL --key k", "recover": "URL", "reindex": "URL",
     "preflight": "URL", "undelete": "URL other --to TMP/und",
 }  # fmt: skip
 
@@ -60,6 +60,25 @@ def test_commands_that_remove_segments_name_the_sweep(written: str, tmp_path: Pa
     assert (done.exit_code, swept in done.output) == (0, True), done.output
     done = _run("retain", "URL --setting retention.bytes=0 --yes", written, tmp_path)
     assert (done.exit_code, swept in done.output) == (0, True), done.output
+
+
+def test_compact_says_what_it_joins_and_what_it_compacts(written: str, tmp_path: Path) -> None:
+    with segmentlog.open_writer(written, "orders") as writer:
+        writer.append(pa.table({"key": ["k"], "value": ["v"]}))
+    done = _run("compact", "URL --dry-run", written, tmp_path)
+    assert "orders-0: 2 segments, " in done.output, done.output
+    assert "would be joined\nwould compact 1 partition" in done.output
+    done = _run("compact", "URL --yes", written, tmp_path)
+    assert "were joined into 1 segment\ncompacted 1 partition" in done.output, done.output
+    assert "until segmentlog sweep removes them" in done.output
+    done = _run("compact", "URL --yes", written, tmp_path)
+    assert "no topic has cleanup.policy=compact" in done.output, done.output
+    rest = "URL --yes --topic orders -s cleanup.policy=compact"
+    done = _run("compact", rest, written, tmp_path)
+    assert "3 records became 1 segment" in done.output, done.output
+    assert "2 records; clean up to offset 3" in done.output
+    done = _run("compact", rest, written, tmp_path)
+    assert "no new records" in done.output, done.output
 
 
 @pytest.mark.parametrize("command", _REFUSED)

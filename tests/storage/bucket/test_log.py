@@ -310,7 +310,7 @@ def test_what_is_not_done_is_refused(url: str) -> None:
     with pytest.raises(OptionError, match="limit of bytes"):
         _write(url, ["a"], config=segmentlog.ProducerConfig(max_bytes_per_second=1 << 20))
     with pytest.raises(LogDirectoryError, match="at a URL can only be read"):
-        segmentlog.compact(url)
+        segmentlog.recover(url)
 
 
 def test_other_objects_are_not_covered(tmp_path: Path) -> None:

@@ -100,50 +100,19 @@ def _clean_once(
     on_phase: Callable[[str], object],
 ) -> CompactedPartition:
     """One pass (``Cleaner.doClean``); it logs what Kafka's cleaner logs."""
-    name, segments, config = log.topic_partition, log.segments, dirty.config
-    first_dirty, end_offset = dirty.first_dirty_offset, dirty.end_offset
+    name = log.topic_partition
     logger.info("beginning cleaning of log %s", name)
     active = _active_producers(log, cleaner.now_ms - cleaner.producer_expiration_ms)
-    on_phase(f"{name}: reads the keys")
-    logger.info("building offset map for log %s in range [%d, %d)", name, first_dirty, end_offset)
-    known = build_offset_map(segments, first_dirty, end_offset, cleaner)
-    clean_to = known.latest_offset + 1
-    logger.info("offset map for log %s complete: %d keys", name, known.n_keys)
-    cleaned = [each for each in segments if each.base_offset < clean_to]
-    clean_part = [each for each in segments if each.base_offset < first_dirty]
-    from_ms = 0
-    if clean_part:
-        modified_ms = status_of(clean_part[-1].path).modified_ns // 10**6
-        from_ms = modified_ms - config.delete_retention_ms
-    transactions = EndMarkers(partial(walk_batches, segments))
-    # An empty batch keeps the offset at which a follower or a reader goes on.  Kafka 4.4 has seen
-    # that only the one at the high watermark is needed for that (KAFKA-20452).
-    kept_end = end_offset
-    if not cleaner.keeps_last_batch:
-        kept_end = log.end_offset(ReadUpTo.HIGH_WATERMARK)
-    fates = BatchFates(active, _indexed(segments), transactions, kept_end, cleaner.now_ms)
-    segment_cleaner = SegmentCleaner(
-        log.path, config, known, fates,
-        now_ms=cleaner.now_ms, old_tombstones_from_ms=from_ms,
-    )  # fmt: skip
-    groups = group_segments(
-        [SegmentSizes.of(each) for each in cleaned],
-        config.segment_bytes, config.segment_index_bytes, end_offset,
-    )  # fmt: skip
-    logger.info(
-        "cleaning log %s (cleaning prior to offset %d, %d segments into %d, discarding tombstones "
-        "of older formats prior to %d)", name, clean_to, len(cleaned), len(groups), from_ms,
-    )  # fmt: skip
-    ends = [each.base_offset for each in segments[1 : len(cleaned) + 1]]
+    one = CleaningPass(log, dirty, cleaner, active, on_phase)
     made: list[CleanedSegment] = []
     try:
-        for i, group in enumerate(groups):
+        for i, group in enumerate(one.groups):
             before_step()
-            on_phase(f"{name}: writes segment {i + 1} of {len(groups)}")
-            made.append(segment_cleaner.clean(cleaned[group], ends[group]))
+            on_phase(f"{name}: writes segment {i + 1} of {len(one.groups)}")
+            made.append(one.cleaner.clean(one.cleaned[group], one.ends[group]))
             logger.info(
                 "cleaned %d segments of log %s, from offset %d on: %d bytes remain",
-                len(cleaned[group]), name, made[-1].base_offset, made[-1].size,
+                len(one.cleaned[group]), name, made[-1].base_offset, made[-1].size,
             )  # fmt: skip
         before_step()
     except BaseException:
@@ -152,18 +121,84 @@ def _clean_once(
         raise
     # From here on, a failure leaves all files: they show a recovery whether to finish or to undo.
     logger.info("swapping in %d cleaned segments of log %s", len(made), name)
-    swap_in(log.path, {each.base_offset for each in cleaned}, {each.base_offset for each in made})
-    counts = segment_cleaner.counts
-    done = CompactedPartition(
-        *name, first_dirty, clean_to, dirty.dirty_ratio, 1, len(cleaned), len(made),
-        sum(each.size for each in cleaned), sum(each.size for each in made),
-        counts.n_read, counts.n_kept, counts.n_without_key,
-    )  # fmt: skip
-    logger.info(
-        "cleaned log %s up to offset %d: %d of %d records and %d of %d bytes remain", name,
-        clean_to, done.records_after, done.records_before, done.bytes_after, done.bytes_before,
-    )  # fmt: skip
-    return done
+    old = {each.base_offset for each in one.cleaned}
+    swap_in(log.path, old, {each.base_offset for each in made})
+    return one.done([each.size for each in made])
+
+
+class CleaningPass:
+    """One pass over a log: what it reads, and what decides which records stay.
+
+    `active`: producers whose last batches stay.
+
+    Attributes
+    ----------
+    clean_to : the offset up to which the log is compacted afterwards.
+    cleaned, ends : the segments that it replaces, and the base offset of each one's successor.
+    groups : ranges of these segments, each of which becomes one segment.
+    cleaner : makes them, in their order.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        dirty: LogToClean,
+        cleaner: CleanerConfig,
+        active: Sequence[ProducerSnapshot],
+        on_phase: Callable[[str], object],
+    ) -> None:
+        name, segments, config = log.topic_partition, log.segments, dirty.config
+        self._name, self._dirty = name, dirty
+        first_dirty, end_offset = dirty.first_dirty_offset, dirty.end_offset
+        on_phase(f"{name}: reads the keys")
+        logger.info(
+            "building offset map for log %s in range [%d, %d)", name, first_dirty, end_offset
+        )
+        known = build_offset_map(segments, first_dirty, end_offset, cleaner)
+        self.clean_to = clean_to = known.latest_offset + 1
+        logger.info("offset map for log %s complete: %d keys", name, known.n_keys)
+        self.cleaned = cleaned = [each for each in segments if each.base_offset < clean_to]
+        clean_part = [each for each in segments if each.base_offset < first_dirty]
+        from_ms = 0
+        if clean_part:
+            modified_ms = status_of(clean_part[-1].path).modified_ns // 10**6
+            from_ms = modified_ms - config.delete_retention_ms
+        transactions = EndMarkers(partial(walk_batches, segments))
+        # An empty batch keeps the offset at which a follower or a reader goes on.  Kafka 4.4 has
+        # seen that only the one at the high watermark is needed for that (KAFKA-20452).
+        kept_end = end_offset
+        if not cleaner.keeps_last_batch:
+            kept_end = log.end_offset(ReadUpTo.HIGH_WATERMARK)
+        fates = BatchFates(active, _indexed(segments), transactions, kept_end, cleaner.now_ms)
+        self.cleaner = SegmentCleaner(
+            log.path, config, known, fates,
+            now_ms=cleaner.now_ms, old_tombstones_from_ms=from_ms,
+        )  # fmt: skip
+        self.groups = group_segments(
+            [SegmentSizes.of(each) for each in cleaned],
+            config.segment_bytes, config.segment_index_bytes, end_offset,
+        )  # fmt: skip
+        logger.info(
+            "cleaning log %s (cleaning prior to offset %d, %d segments into %d, discarding "
+            "tombstones of older formats prior to %d)",
+            name, clean_to, len(cleaned), len(self.groups), from_ms,
+        )  # fmt: skip
+        self.ends = [each.base_offset for each in segments[1 : len(cleaned) + 1]]
+
+    def done(self, sizes: Sequence[int]) -> CompactedPartition:
+        """The result, once segments of these sizes have taken the places of the others."""
+        counts = self.cleaner.counts
+        done = CompactedPartition(
+            *self._name, self._dirty.first_dirty_offset, self.clean_to, self._dirty.dirty_ratio,
+            1, len(self.cleaned), len(sizes), sum(each.size for each in self.cleaned), sum(sizes),
+            counts.n_read, counts.n_kept, counts.n_without_key,
+        )  # fmt: skip
+        logger.info(
+            "cleaned log %s up to offset %d: %d of %d records and %d of %d bytes remain",
+            self._name, self.clean_to, done.records_after, done.records_before, done.bytes_after,
+            done.bytes_before,
+        )  # fmt: skip
+        return done
 
 
 def _active_producers(log: Log, since_ms: int) -> list[ProducerSnapshot]:

@@ -344,13 +344,23 @@ class SegmentCleaner:
                 modified_ms = status_of(segment.path).modified_ns // 10**6
                 keeps = modified_ms > self._old_tombstones_from_ms
                 self._rules[compaction.KEEPS_OLD_TOMBSTONES] = keeps
-                for data, lines in self._kept_of(segment, end_offset, aborted):
-                    target.append(*self._compressed(data, lines))
+                for data, lines in self.kept_of(segment, end_offset, aborted):
+                    target.append(data, lines)
             target.finish(aborted, modified_ms)
         except BaseException:
             target.remove()
             raise
         return target
+
+    def kept_of(
+        self, segment: Segment, end_offset: int, aborted: list[AbortedTransaction]
+    ) -> Iterator[tuple[Bytes, Int64s]]:
+        """What stays of one segment: batches, and a line for each.
+
+        The aborted transactions that still have batches are added to `aborted`.
+        """
+        for data, lines in self._kept_of(segment, end_offset, aborted):
+            yield self._compressed(data, lines)
 
     def _kept_of(
         self, segment: Segment, end_offset: int, aborted: list[AbortedTransaction]

@@ -40,6 +40,7 @@ from functools import partial
 from typing import Annotated, NamedTuple
 
 from segmentlog.arguments import instance_of, keywords_of, one_dialect, whole_number
+from segmentlog.bucket.upkeep import place_in_store
 from segmentlog.cluster.directory_settings import (
     OF_COMPACTION,
     DirectorySettings,
@@ -75,8 +76,9 @@ class CompactedPartition(NamedTuple):
 
     Attributes
     ----------
-    first_dirty_offset : where the part of the log began that had not been compacted.
-    clean_to : where it begins now; in a dry run, where it would begin at best.
+    first_dirty_offset : where the part of the log began that had not been compacted; -1 if small
+        segments of a log in a store were joined, and nothing else.
+    clean_to : where it begins now; in a dry run, where it would begin at best; or -1.
     dirty_ratio : its cleanable bytes, divided by its clean and cleanable bytes together.
     n_passes : how often the log was gone through; 0 in a dry run.
     segments_before, segments_after, bytes_before, bytes_after, records_before, records_after : of
@@ -107,7 +109,8 @@ class CompactionSettings:
     Parameters
     ----------
     topics : one name or several; by default all whose ``cleanup.policy`` has ``compact``, but none
-        of brokers' own if `settings` are given.
+        of brokers' own if `settings` are given.  In a log in a store, the segments of the others
+        are joined.
     settings : of all these topics, by Kafka's names (``min.cleanable.dirty.ratio``); they override
         the settings of the directory.
     dry_run : whether nothing is changed, and the result is what would be compacted.  The records
@@ -174,9 +177,13 @@ def compact(path: str | os.PathLike[str], given: CompactionSettings) -> list[Com
     compacted by itself: a reader, or a broker after a crash, finds the partition either as it was
     before a pass or as it is after the pass.
 
+    In an object store, small segments of all topics are joined first, and each segment counts as
+    closed.  Writers and readers may be at work; a partition whose segments another commit has
+    changed meanwhile stays as it is.
+
     Parameters
     ----------
-    path : the log directory.
+    path : the log directory, or the URL of a log in an object store.
     **options : those of `CompactionSettings`.
 
     Returns
@@ -192,9 +199,12 @@ def compact(path: str | os.PathLike[str], given: CompactionSettings) -> list[Com
     UnknownTopicOrPartitionError
         If the directory does not hold a topic.
     LogDirectoryError
-        If `path` is not a log directory; if a log is damaged, or may not be written to.
+        If `path` is not a log directory; if a log is damaged, or may not be written to; if a log
+        in a store has layout 1, and is to be compacted by key.
     LogLockedError
         If a broker or a writer holds the directory.
+    LogChangedError
+        If another log was made at the place in a store meanwhile.
     CorruptLogError, UnsupportedFormatError, CorruptCheckpointError
         If a batch is damaged: the error names the batch, and this pass over the partition replaces
         nothing; if a checkpoint or the settings cannot be read.  The other logs are compacted
@@ -202,6 +212,10 @@ def compact(path: str | os.PathLike[str], given: CompactionSettings) -> list[Com
     CommitInDoubtError, SyncFailedError, StorageError
         If the disk is full or fails, or if this user lacks a permission.
     """
+    if (location := place_in_store(path)) is not None:
+        from segmentlog.maintain.compaction.compact_in_store import compact_in_store
+
+        return compact_in_store(location, given)
     # The kernels load here.
     from segmentlog.maintain.compaction.clean_partition import clean_partition
     from segmentlog.writes.prepare import check_ready

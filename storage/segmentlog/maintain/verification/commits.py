@@ -212,7 +212,7 @@ def _difference(found: State, expected: State) -> str:
 
 
 def _facts(log: PartitionLog) -> tuple[object, ...]:
-    return log.start, log.end, log.n_extents, log.epochs, log.snapshot
+    return log.start, log.end, log.n_extents, log.epochs, log.snapshot, log.cleaned_to
 
 
 def _missing_bytes(objects: Objects, location: BucketLocation, state: State) -> Iterator[Finding]:
