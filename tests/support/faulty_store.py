@@ -19,7 +19,7 @@ from segmentlog.bucket.objects import Found
 from segmentlog.errors import StorageError
 from segmentlog.store.paths import BucketLocation
 
-__all__ = ["FaultyClient", "Killed", "MemoryStore", "client_at", "quick_settling"]
+__all__ = ["DyingClient", "FaultyClient", "Killed", "MemoryStore", "client_at", "quick_settling"]
 
 _T = TypeVar("_T")
 
@@ -156,6 +156,22 @@ class FaultyClient:
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:
             self._ask("delete", key, partial(self.store.remove, key))
+
+
+class DyingClient(FaultyClient):
+    """A client that dies before its request of some number, or after it."""
+
+    def __init__(self, store: MemoryStore, number: int, *, after: bool) -> None:
+        super().__init__(store)
+        self._left, self._after = number, after
+
+    def _ask(self, kind: str, key: str, act: Callable[[], _T]) -> _T:
+        self._left -= 1
+        if self._left < 0:
+            if self._after and self._left == -1:
+                act()
+            raise Killed
+        return super()._ask(kind, key, act)
 
 
 def _e_tag(data: bytes) -> str:

@@ -15,6 +15,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ from segmentlog.bucket.commits import (
     Commit,
     PartitionLog,
     PlacedExtent,
+    Snapshot,
     State,
 )
 from segmentlog.bucket.data_objects import (
@@ -32,6 +34,7 @@ from segmentlog.bucket.data_objects import (
     MOST_EXTENT_BYTES,
     MOST_OBJECT_BYTES,
     SMALL_BYTES,
+    Upload,
 )
 from segmentlog.bucket.disk import missing_object, opened_extent
 from segmentlog.bucket.objects import DATA, PART_BYTES, Objects
@@ -40,6 +43,7 @@ from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import Bytes, Int64s
 from segmentlog.format.records.decoder import BatchScanner
 from segmentlog.log.index_builder import IndexBuilder
+from segmentlog.log.indexes import AbortedTransaction, encode_transactions
 from segmentlog.log.windows import BatchWindows
 from segmentlog.model import TopicPartition
 from segmentlog.store.paths import BucketLocation
@@ -119,28 +123,30 @@ class ExtentWriter:
         self._spool.write(data.data)
         self._digest.update(data.data)
         self._n_bytes += len(data)
-        # The lines of a compaction do not have the numbers of records.
-        positions = np.cumsum(lines[:, layout.SIZE]) - lines[:, layout.SIZE]
-        at = positions[:, np.newaxis] + layout.RECORDS_COUNT_AT + np.arange(4)
-        self._n_records += int(data[at].view(">i4").sum())
+        self._n_records += _records_in(data, lines)
         self._max_timestamp = max(self._max_timestamp, int(lines[:, layout.MAX_TIMESTAMP].max()))
 
-    def end(self, end_offset: int) -> PlacedExtent | None:
-        """End the extent; None if it has no batch."""
+    def end(
+        self, end_offset: int, aborted: Sequence[AbortedTransaction] = ()
+    ) -> PlacedExtent | None:
+        """End the extent; None if it has no batch.  `aborted`: transactions that end in it."""
         size = self._n_bytes - self._start
         if not size:
             return None
         indexes = (
             b"".join(self._offset_entries),
             b"".join([*self._time_entries, self._indexes.last_time()]),
+            encode_transactions(aborted),
         )
         for each in indexes:
             self._spool.write(each)
             self._n_bytes += len(each)
         digest = int.from_bytes(self._digest.digest(), "big") >> 1 or 1
+        n_records = min(self._n_records, end_offset - self._base_offset)
+        offset_index, time_index, transaction_index = map(len, indexes)
         extent = PlacedExtent(
-            *self._at, self._key, self._start, size, self._base_offset, end_offset,
-            self._n_records, self._max_timestamp, 0, len(indexes[0]), len(indexes[1]), 0, digest,
+            *self._at, self._key, self._start, size, self._base_offset, end_offset, n_records,
+            self._max_timestamp, 0, offset_index, time_index, transaction_index, digest,
         )  # fmt: skip
         if self._n_bytes >= MOST_OBJECT_BYTES:
             self.flush()
@@ -158,6 +164,35 @@ class ExtentWriter:
     def close(self) -> None:
         """Forget what was not uploaded."""
         self._spool.close()
+
+
+def _records_in(data: Bytes, lines: Int64s) -> int:
+    """Records of batches that lie next to each other; a message of magic 0 or 1 counts as one.
+
+    The lines of a compaction do not have these numbers.
+    """
+    positions = np.cumsum(lines[:, layout.SIZE]) - lines[:, layout.SIZE]
+    current = positions[data[positions + layout.MAGIC_AT] >= layout.MAGIC]
+    at = current[:, np.newaxis] + layout.RECORDS_COUNT_AT + np.arange(4)
+    return len(lines) - len(current) + int(data[at].view(">i4").sum())
+
+
+def move_out(
+    upload: Upload, state: State, leaving: set[str], replaced: set[tuple[str, int]]
+) -> list[PlacedExtent]:
+    """Write what shares an object with extents that are replaced into other objects, as it is.
+
+    `leaving`: these objects.  `replaced`: these extents, by object and start.  Returns the others.
+    """
+    found = []
+    for at, log in state.logs.items() if leaving else ():
+        for each in log.placed(at):
+            if each.object in leaving and (each.object, each.start) not in replaced:
+                upload.add_stored(each)
+                found.append(each)
+        if log.snapshot and log.snapshot.object in leaving and at not in upload.new_snapshots:
+            upload.add_stored_snapshot(at, log.snapshot)
+    return found
 
 
 def merge_runs(
@@ -207,7 +242,8 @@ class Replacement:
     """The commit that exchanges extents, placed after one state of the log after the other.
 
     `exchanges`: of each partition, in the order of their offsets.  `cleaned`: the offsets up to
-    which partitions are compacted by key.
+    which partitions are compacted by key.  `snapshots`: of producers, at their old and new places.
+    `is_whole`: whether nothing is exchanged if one partition has changed.
     """
 
     def __init__(
@@ -216,9 +252,13 @@ class Replacement:
         job: str,
         exchanges: Mapping[TopicPartition, Sequence[Exchange]],
         cleaned: Mapping[TopicPartition, int],
+        snapshots: Mapping[TopicPartition, tuple[Snapshot, Snapshot]] = MappingProxyType({}),
+        *,
+        is_whole: bool = False,
     ) -> None:
         self._location, self._job, self._token = location, job, secrets.token_hex(16)
-        self._exchanges, self._cleaned = exchanges, cleaned
+        self._exchanges, self._cleaned, self._snapshots = exchanges, cleaned, snapshots
+        self._is_whole = is_whole
         self._begun_ms = int(time.time() * 1000)
         self.done: set[TopicPartition] = set()  # the others have changed meanwhile
 
@@ -240,13 +280,21 @@ class Replacement:
             if found is not None:
                 replaced[at] = exchanges[0].old[0].base_offset, exchanges[-1].old[-1].end_offset
                 extents += found
+        snapshots = {
+            at: new
+            for at, (old, new) in self._snapshots.items()
+            if at in state.logs and state.logs[at].snapshot == old
+        }
+        has_changed = len(replaced) < len(self._exchanges) or len(snapshots) < len(self._snapshots)
+        if self._is_whole and has_changed:
+            replaced, snapshots = {}, {}
         self.done = {*replaced}
         cleaned = {at: offset for at, offset in self._cleaned.items() if at in replaced}
-        if not replaced:
+        if not (replaced or snapshots):
             return None
         return Commit(
             state.number + 1, self._token, self._job, max(int(time.time() * 1000), 0),
-            extents=extents, replaced=replaced, cleaned=cleaned,
+            extents=extents, replaced=replaced, cleaned=cleaned, snapshots=snapshots,
             features=[COMPACTION] if cleaned else [],
         )  # fmt: skip
 

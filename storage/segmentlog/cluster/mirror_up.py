@@ -40,6 +40,7 @@ from segmentlog.bucket.commits import State as BucketState
 from segmentlog.bucket.data_objects import Part, Upload, read_range
 from segmentlog.bucket.objects import Objects
 from segmentlog.bucket.places import forget
+from segmentlog.bucket.rewriting import move_out
 from segmentlog.bucket.sequence import opened_at, sequence_at
 from segmentlog.cluster.copies import Copy
 from segmentlog.cluster.follower import MirroredPartition, differences
@@ -132,12 +133,7 @@ def _move(upload: Upload, state: BucketState, ups: "Sequence[_Up]") -> set[str]:
     """Upload again what shares an object with extents that are replaced; returns these objects."""
     leaving = {each.object for up in ups for each in up.leaving}
     replaced = {(each.object, each.start) for up in ups for each in up.leaving}
-    for at, log in state.logs.items() if leaving else ():
-        for each in log.placed(at):
-            if each.object in leaving and (each.object, each.start) not in replaced:
-                upload.add_stored(each)
-        if log.snapshot and log.snapshot.object in leaving and at not in upload.new_snapshots:
-            upload.add_stored_snapshot(at, log.snapshot)
+    move_out(upload, state, leaving, replaced)
     return leaving
 
 

@@ -43,6 +43,10 @@ _ABOUT = {
     CopyKind.STRAY_PARTITION: "moved aside by a broker; nothing removes it: remove the directory",
     CopyKind.STAGED: "a write job commits these rows, or a later job removes the file",
     CopyKind.LINK: "a broker follows the link; put the directory or the file itself here",
+    CopyKind.OBJECTS: (
+        "segmentlog sweep removes them once no read needs them; versions and object locks of the "
+        "store may keep them"
+    ),
     CopyKind.TIER: "segmentlog never changes a tier; segmentlog grep --remote-storage searches it",
 }
 
@@ -77,8 +81,9 @@ def erase(
 
     All other records keep their offsets. Without --topic, all topics except brokers' internal
     topics are read. The same command on each replica of a log leaves the same batches. Nothing may
-    be running on the directory. Only keys are compared: data of the same person in records with
-    other keys stays, and so do copies elsewhere, such as tiered storage, snapshots and backups.
+    be running on the directory; a log in an object store may be in use. Only keys are compared:
+    data of the same person in records with other keys stays, and so do copies elsewhere, such as
+    tiered storage, snapshots and backups.
     """
     wanted = [_bytes_of(each, keys) for each in [*(key or ()), *_lines(key_file, keys)]]
     if not wanted:

@@ -19,11 +19,12 @@ _WORK = {
     "delete-records": "URL --topic orders --partition 0 --offset 1",
     "delete-topic": "URL other", "mirror": "URL TMP/mirrored", "doctor": "URL",
     "clone": "URL orders again --to TMP/clone",
-    "compact": "URL --dry-run", "configure": "URL --topic orders --setting retention.ms=5",
+    "erase": "URL --key k", "compact": "URL --dry-run",
+    "configure": "URL --topic orders --setting retention.ms=5",
 }  # fmt: skip
 
 _REFUSED = {
-    "erase": "URL --key k", "recover": "URL", "reindex": "URL",
+    "recover": "URL", "reindex": "URL",
     "preflight": "URL", "undelete": "URL other --to TMP/und",
 }  # fmt: skip
 
@@ -60,6 +61,16 @@ def test_commands_that_remove_segments_name_the_sweep(written: str, tmp_path: Pa
     assert (done.exit_code, swept in done.output) == (0, True), done.output
     done = _run("retain", "URL --setting retention.bytes=0 --yes", written, tmp_path)
     assert (done.exit_code, swept in done.output) == (0, True), done.output
+
+
+def test_erase_says_that_the_store_may_keep_the_records(written: str, tmp_path: Path) -> None:
+    done = _run("erase", "URL --key k --yes", written, tmp_path)
+    assert "erased 2 records of 2 partitions\n" in done.output, done.output
+    assert f"still there: {written}/data/: 2 objects" in done.output
+    assert "versions and object locks of the store may keep them" in done.output
+    done = _run("erase", "URL --key k --purge --yes", written, tmp_path)
+    assert "erased 0 records of 0 partitions\n" in done.output, done.output
+    assert "still there" not in done.output
 
 
 def test_compact_says_what_it_joins_and_what_it_compacts(written: str, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from faulty_store import FaultyClient, Killed, MemoryStore, client_at
+from faulty_store import DyingClient, FaultyClient, Killed, MemoryStore, client_at
 
 import segmentlog
 from segmentlog.bucket.objects import Found
@@ -316,22 +316,6 @@ def test_a_missing_or_damaged_object_is_named_and_the_others_are_joined() -> Non
     store.held[first.object] = missing
 
 
-class _Dying(FaultyClient):
-    """A client that dies before its request of some number, or after it."""
-
-    def __init__(self, store: MemoryStore, number: int, *, after: bool) -> None:
-        super().__init__(store)
-        self._left, self._after = number, after
-
-    def _ask(self, kind: str, key: str, act: Callable[[], Any]) -> Any:
-        self._left -= 1
-        if self._left < 0:
-            if self._after and self._left == -1:
-                act()
-            raise Killed
-        return super()._ask(kind, key, act)
-
-
 @pytest.mark.parametrize("by_key", [False, True])
 def test_a_kill_at_some_requests_loses_nothing(by_key: bool) -> None:
     _kill(by_key, range(4, 1000, 11))
@@ -355,7 +339,7 @@ def _kill(by_key: bool, numbers: range) -> None:
         store.held, store.modified_ms = dict(held), dict(modified_ms)
         is_killed = False
         try:
-            compact(client_at(_Dying(store, number, after=after)).root)
+            compact(client_at(DyingClient(store, number, after=after)).root)
         except Killed:
             is_killed = True
         fresh = _process(store).root

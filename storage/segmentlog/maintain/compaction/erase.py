@@ -34,6 +34,7 @@ from segmentlog.arguments import (
     topic_names,
     whole_number,
 )
+from segmentlog.bucket.upkeep import place_in_store
 from segmentlog.cluster.directory_settings import DirectorySettings, log_directory
 from segmentlog.errors import LogDirectoryError, SegmentLogError
 from segmentlog.format.names import (
@@ -67,7 +68,7 @@ if TYPE_CHECKING:  # the kernels load with the first segment that is read
 
 
 #: The place of copies that belong to no partition.
-_NO_PARTITION = TopicPartition("", -1)
+NO_PARTITION = TopicPartition("", -1)
 
 
 class CopyKind(StrEnum):
@@ -82,6 +83,7 @@ class CopyKind(StrEnum):
     STAGED = "staged"  #: rows of a write job that has not committed them
     LINK = "link"  #: a link in the place of a partition or a segment; readers leave it out
     TIER = "tier"  #: segments in tiered storage, by the broker's list of them
+    OBJECTS = "objects"  #: of a log in an object store, in which no record of the log lies
 
 
 class RemainingCopy(NamedTuple):
@@ -165,9 +167,13 @@ def erase(
     replicas, snapshots of volumes and backups are not known here.
     Values and headers are not searched.
 
+    In an object store, writers and readers may be at work, and records that they append meanwhile
+    may stay.  The erased records are gone once `sweep` has removed the objects that the result
+    names; versions and object locks of the store may keep them even then.
+
     Parameters
     ----------
-    path : the log directory.
+    path : the log directory, or the URL of a log in an object store.
     keys : one key or several; a text means its bytes in UTF-8.  Records without a key have
         none of them.
     topics : one name or several; by default all but brokers' own.
@@ -175,7 +181,7 @@ def erase(
     dry_run : whether nothing is changed, and the result is what would be removed.
     purge : whether the replaced files, and all others that left these logs, are removed at once,
         and not ``file.delete.delay.ms`` later.  A reader that still needs one fails with
-        `LogChangedError`.
+        `LogChangedError`.  In a store, a sweep follows.
     metadata, server_properties : see `segmentlog.topic_settings`.
     lock_timeout_seconds : how long to wait for a writer.
     on_log : called with the name of each log's directory before the log is read, such as
@@ -194,9 +200,12 @@ def erase(
     UnknownTopicOrPartitionError
         If the directory does not hold a topic, or none of its partitions.
     LogDirectoryError
-        If `path` is not a log directory; if a log is damaged, or may not be written to.
+        If `path` is not a log directory; if a log is damaged, or may not be written to; if others
+        have changed a log in a store again and again.
     LogLockedError
         If a broker or a writer holds the directory.
+    LogChangedError
+        If another log was made at the place in a store meanwhile.
     CorruptLogError, UnsupportedFormatError, CorruptIndexError, CorruptCheckpointError
         If a batch, a transaction index or a checkpoint is damaged; nothing is removed then.
     CommitInDoubtError, SyncFailedError, StorageError
@@ -209,6 +218,12 @@ def erase(
     topics = topic_names("topics", topics)
     instance_of("partitions", partitions, Collection, "give numbers of partitions")
     numbers = [whole_number("partitions", each, most=LARGEST_INT) for each in partitions]
+    if (location := place_in_store(path)) is not None:
+        from segmentlog.maintain.compaction.erase_in_store import erase_in_store
+
+        return erase_in_store(
+            location, wanted, topics, numbers, dry_run=dry_run, purge=purge, on_log=on_log
+        )
     directory = log_directory(path)
 
     # Called under the lock: another process may change settings while this one waits.
@@ -239,7 +254,9 @@ def erase(
         found, numbered = [], {}
         for each in chosen:
             on_log(str(each))
-            erased, numbered[each] = _find(opened.log(*each), held.config_of(each.topic), wanted)
+            erased, numbered[each] = find_erased(
+                opened.log(*each), held.config_of(each.topic), wanted
+            )
             found += [erased] if erased.records else []
         if held.may_write:
             for each in chosen:
@@ -252,7 +269,7 @@ def erase(
         }
         for each, copy in [*search.partitions(left_out), *search.in_tier(chosen)]:
             copies.setdefault(each, []).append(copy)
-        copies[_NO_PARTITION] = [*copies.get(_NO_PARTITION, ()), *search.staged()]
+        copies[NO_PARTITION] = [*copies.get(NO_PARTITION, ()), *search.staged()]
     erased_at = {TopicPartition(*each[:2]): each for each in found}
     for place, remaining in copies.items():
         if remaining:
@@ -323,7 +340,8 @@ def _bytes_of(keys: bytes | str | Collection[bytes | str]) -> list[bytes]:
     return [*found]
 
 
-def _cleaner_of(log: Log, config: TopicConfig, keys: "OffsetMap") -> "SegmentCleaner":
+def cleaner_of(log: Log, config: TopicConfig, keys: "OffsetMap") -> "SegmentCleaner":
+    """What removes the records of an erasure from the segments of a log."""
     from segmentlog.maintain.compaction.clean_segments import SegmentCleaner, keep_headers
 
     indexed = [
@@ -334,7 +352,7 @@ def _cleaner_of(log: Log, config: TopicConfig, keys: "OffsetMap") -> "SegmentCle
     return SegmentCleaner(log.path, config, keys, keep_headers(indexed), erases=True)
 
 
-def _find(
+def find_erased(
     log: Log, config: TopicConfig, keys: "OffsetMap"
 ) -> tuple[ErasedPartition, dict[int, int]]:
     """Find the records that an erasure would remove from a log; the whole log is read.
@@ -346,7 +364,7 @@ def _find(
     if not segments:  # as when the log is prepared
         raise LogDirectoryError(log.path, "holds no segment; segmentlog recover mends that")
     ends = [*(each.base_offset for each in segments[1:]), log.log_end_offset]
-    cleaner = _cleaner_of(log, config, keys)
+    cleaner = cleaner_of(log, config, keys)
     found: list[Counts] = []
     bases, n_bytes, n_records = [], 0, {}
     for segment, end in zip(segments, ends, strict=True):
@@ -388,7 +406,7 @@ def _carry_out(
     done = []
     for place, each in zip(places, found, strict=True):
         log = opened.log(*place)
-        cleaner = _cleaner_of(log, held.config_of(place.topic), keys)
+        cleaner = cleaner_of(log, held.config_of(place.topic), keys)
         delay_ms = held.delay_of(place.topic)
         n_bytes = 0
         for segment, successor in pairwise(log.segments):
@@ -521,7 +539,7 @@ class CopySearch:
             announced = announced_segments(self._directory) or {}
         except SegmentLogError as error:
             reason = f"whether tiered storage has segments is unknown: {error}"
-            yield _NO_PARTITION, RemainingCopy(CopyKind.TIER, "", -1, -1, reason)
+            yield NO_PARTITION, RemainingCopy(CopyKind.TIER, "", -1, -1, reason)
             return
         for log, segments in announced.items():
             place = TopicPartition(log.topic, log.partition)

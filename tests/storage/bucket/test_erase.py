@@ -1,0 +1,183 @@
+"""Erasing keys from a log in an object store: no object has them in the end; all else stays."""
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from faulty_store import DyingClient, FaultyClient, Killed, MemoryStore, client_at
+
+import segmentlog
+from segmentlog.bucket.rewriting import Replacement
+from segmentlog.bucket.sequence import sequence_at
+from segmentlog.bucket.upkeep import sweep_objects
+from segmentlog.errors import LogDirectoryError
+from segmentlog.store.paths import BucketLocation
+
+_SECRET = b"forget-me"
+
+
+def _process(store: MemoryStore) -> BucketLocation:
+    return client_at(FaultyClient(store))
+
+
+def _write(root: str, keys: list[str], topic: str = "orders") -> None:
+    """A commit whose rows go to two partitions in turn."""
+    with segmentlog.open_writer(root, topic, num_partitions=2) as writer:
+        parts = pa.array([i % 2 for i in range(len(keys))], pa.int32())
+        writer.append(pa.table({"key": keys, "value": keys, "partition": parts}))
+
+
+def _rows(root: str, topic: str = "orders") -> list[tuple[int, int, bytes]]:
+    found = segmentlog.read(root, topic, columns=["partition", "offset", "key"])
+    return sorted((each["partition"], each["offset"], each["key"]) for each in found.to_pylist())
+
+
+def _has_it(store: MemoryStore) -> list[str]:
+    return [key for key, data in store.held.items() if _SECRET in data]
+
+
+def _without(rows: list[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes]]:
+    return [each for each in rows if each[2] != _SECRET]
+
+
+def _filled(store: MemoryStore) -> BucketLocation:
+    location = _process(store)
+    _write(location.root, ["a", "b", "c", "d"])
+    _write(location.root, ["a", _SECRET.decode(), "c", _SECRET.decode()])
+    _write(location.root, ["e", "f"])
+    return location
+
+
+def test_no_object_has_it_once_a_sweep_has_followed() -> None:
+    store = MemoryStore()
+    location, beside = _filled(store), _process(store)
+    _write(location.root, [_SECRET.decode()], "other")
+    rows = _rows(beside.root)
+    planned = segmentlog.erase(location.root, _SECRET, "orders", dry_run=True)
+    assert [(each.partition, each.records, each.segments) for each in planned] == [(1, 2, (2,))]
+    assert _rows(beside.root) == rows
+    left, done = segmentlog.erase(location.root, _SECRET, "orders")
+    assert done._replace(bytes_after=-1) == planned[0]
+    (copy,) = left.remaining
+    assert (copy.kind, copy.records, "1 objects" in copy.reason) == ("objects", -1, True)
+    assert _rows(beside.root) == _rows(_process(store).root) == _without(rows)
+    assert {each.kind for each in segmentlog.verify(location.root)} <= {"offset-gap"}
+    assert len(_has_it(store)) == 2  # the old object, and that of the other topic
+    (left,) = segmentlog.erase(location.root, _SECRET, "orders")
+    assert left.remaining == (copy,)
+    sweep_objects(_process(store), -1, -1, dry_run=False)
+    assert len(_has_it(store)) == 1
+    assert segmentlog.erase(location.root, _SECRET, "orders") == []
+    segmentlog.erase(location.root, _SECRET, purge=True)
+    assert _has_it(store) == []
+    assert _rows(beside.root) == _without(rows)
+    _write(beside.root, ["g", "h"])
+    assert _rows(location.root)[-1] == (1, 5, b"h")
+
+
+def test_records_that_have_left_the_log_go_from_objects_that_stay() -> None:
+    store = MemoryStore()
+    location = _process(store)
+    _write(location.root, [_SECRET.decode(), "b"])
+    _write(location.root, ["c", "d"])
+    segmentlog.delete_records(location.root, "orders", 0, offset=1)
+    sweep_objects(location, -1, -1, dry_run=False)
+    assert _has_it(store)  # partition 1 has a record in the object
+    rows = _rows(location.root)
+    segmentlog.erase(location.root, _SECRET, purge=True)
+    assert _has_it(store) == []
+    assert _rows(_process(store).root) == rows
+
+
+def test_what_a_mirror_has_brought_is_erased_and_the_mirror_goes_on(tmp_path: Path) -> None:
+    store = MemoryStore()
+    location = _process(store)
+    _write(str(tmp_path / "source"), ["a", _SECRET.decode(), "c", "d"])
+    segmentlog.mirror(tmp_path / "source", to=location.root)
+    rows = _rows(location.root)
+    segmentlog.erase(location.root, _SECRET, purge=True)
+    assert _has_it(store) == []
+    assert _rows(location.root) == _without(rows)
+    segmentlog.erase(tmp_path / "source", _SECRET)
+    segmentlog.mirror(tmp_path / "source", to=location.root)
+    assert _rows(location.root) == _without(rows)
+
+
+def _appended(root: str) -> None:
+    _write(root, ["x", "y"])
+
+
+def _joined(root: str) -> None:
+    segmentlog.compact(root)
+
+
+def _deleted(root: str) -> None:
+    segmentlog.delete_records(root, "orders", 1, offset=2)
+
+
+@pytest.mark.parametrize("meanwhile", [_appended, _joined, _deleted])
+def test_others_may_commit_meanwhile(
+    meanwhile: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MemoryStore()
+    location, other = _filled(store), _process(store)
+    commit = Replacement.commit
+
+    def after(self: Replacement) -> Any:
+        monkeypatch.setattr(Replacement, "commit", commit)
+        meanwhile(other.root)
+        return commit(self)
+
+    monkeypatch.setattr(Replacement, "commit", after)
+    (*_, done) = segmentlog.erase(location.root, _SECRET)
+    assert done.records == 2
+    rows = _rows(other.root)
+    assert rows == _without(rows)
+    sweep_objects(_process(store), -1, -1, dry_run=False)
+    assert _has_it(store) == []
+    assert _rows(_process(store).root) == rows
+
+
+def test_it_is_given_up_if_others_never_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    location = _filled(store)
+    monkeypatch.setattr(Replacement, "commit", lambda _: set())
+    with pytest.raises(LogDirectoryError, match="nothing is erased"):
+        segmentlog.erase(location.root, _SECRET)
+
+
+def test_a_kill_at_some_requests_loses_nothing() -> None:
+    _kill(range(3, 1000, 14))
+
+
+@pytest.mark.slow
+def test_a_kill_at_any_request_loses_nothing() -> None:
+    _kill(range(1000))
+
+
+def _kill(numbers: range) -> None:
+    store = MemoryStore()
+    _filled(store)
+    held, modified_ms = dict(store.held), dict(store.modified_ms)
+    rows = _rows(_process(store).root)
+    for number, after in itertools.product(numbers, (False, True)):
+        store.held, store.modified_ms = dict(held), dict(modified_ms)
+        is_killed = False
+        try:
+            segmentlog.erase(client_at(DyingClient(store, number, after=after)).root, _SECRET)
+        except Killed:
+            is_killed = True
+        assert _rows(_process(store).root) in (rows, _without(rows))
+        segmentlog.erase(_process(store).root, _SECRET)
+        assert _rows(_process(store).root) == _without(rows)
+        location = _process(store)
+        sweep_objects(location, -1, -1, dry_run=False)
+        assert _has_it(store) == []
+        held_data = {key for key in store.held if key.startswith("data/")}
+        assert held_data == sequence_at(location).refresh().objects()
+        if not is_killed:
+            assert number > 8
+            break
