@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from segmentlog.errors import LogDirectoryError
+from segmentlog.errors import LogDirectoryError, SegmentLogError
 from segmentlog.model import LARGEST_LONG
 from segmentlog.serving.wire import Body
 from segmentlog.store.durable import replace_file
@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 _UNKNOWN_MEMBER, _ILLEGAL_GENERATION, _REBALANCING = 25, 22, 27
 _INCONSISTENT_PROTOCOL, _INVALID_SESSION, _INVALID_GROUP = 23, 26, 24
 _MEMBER_ID_REQUIRED, _FENCED, _FULL = 79, 82, 81
+_NOT_COORDINATOR = 16  # as of a broker that cannot write: clients try again
 
 _MOST_GROUPS, _MOST_MEMBERS, _MOST_COMMITS = 1_000, 2_000, 200_000
 _MOST_SUBSCRIPTION_BYTES = 64 << 10  # of a member
@@ -331,16 +332,34 @@ class Coordinator:
             fault = _UNKNOWN_MEMBER
         elif not body.group_id:
             fault = _INVALID_GROUP
+        codes: dict[tuple[str, int], int] = {}
+        if not fault:
+            async with self._writing:
+                codes, fault = await self._keep(body)
+        return {
+            "topics": [
+                {
+                    "name": topic.name,
+                    "partitions": [
+                        {"partition_index": each.partition_index,
+                         "error_code": fault or codes.get((topic.name, each.partition_index), 0)}
+                        for each in topic.partitions
+                    ],
+                }
+                for topic in body.topics
+            ]
+        }  # fmt: skip
+
+    async def _keep(self, body: Body) -> tuple[dict[tuple[str, int], int], int]:
+        """Take over commits, once the file has them; the errors of some, or that of all."""
         codes = {}
-        places = self.committed.get(body.group_id, {})
+        places = dict(self.committed.get(body.group_id, {}))
         n_all = sum(map(len, self.committed.values()))
         for topic in body.topics:
             for each in topic.partitions:
                 key = topic.name, each.partition_index
                 metadata = each.committed_metadata or ""
-                if fault:
-                    codes[key] = fault
-                elif len(metadata.encode()) > _MOST_METADATA_BYTES:
+                if len(metadata.encode()) > _MOST_METADATA_BYTES:
                     codes[key] = 12  # OFFSET_METADATA_TOO_LARGE
                 elif key not in places and n_all >= _MOST_COMMITS:
                     codes[key] = 28  # INVALID_COMMIT_OFFSET_SIZE
@@ -348,24 +367,15 @@ class Coordinator:
                     n_all += key not in places
                     epoch = getattr(each, "committed_leader_epoch", -1)
                     places[key] = Committed(each.committed_offset, epoch, metadata)
-                    self.committed[body.group_id] = places
-        if self._file and not fault:
-            async with self._writing:
-                data = _written(self.committed)
-                await asyncio.to_thread(replace_file, self._file, data)
-        return {
-            "topics": [
-                {
-                    "name": topic.name,
-                    "partitions": [
-                        {"partition_index": each.partition_index,
-                         "error_code": codes.get((topic.name, each.partition_index), 0)}
-                        for each in topic.partitions
-                    ],
-                }
-                for topic in body.topics
-            ]
-        }  # fmt: skip
+        committed = {**self.committed, body.group_id: places} if places else self.committed
+        if self._file:
+            try:
+                await asyncio.to_thread(lambda: replace_file(self._file, _written(committed)))
+            except (SegmentLogError, OSError) as error:
+                logger.warning("%s: commits are refused: %s", self._file, error)
+                return {}, _NOT_COORDINATOR
+        self.committed = committed
+        return codes, 0
 
     def places(self, group_id: str) -> Places:
         """All offsets of a group: those that are committed here, and others from the disk."""

@@ -232,18 +232,9 @@ async def fetch(broker: Broker, body: Body, _: int) -> Mapping[str, Any]:
         is_enough = n_bytes >= body.min_bytes or any(each["error_code"] for each in partitions)
         if is_enough or left <= 0 or not partitions:
             return {"responses": responses}
-        close_all(responses)
         await broker.wait_for_change(view, left)
         if broker.view is view:  # nothing came: the same answer, at the end of the time
             deadline = 0.0
-
-
-def close_all(responses: Sequence[Mapping[str, Any]]) -> None:
-    """Close the files of an answer that is not sent."""
-    for topic in responses:
-        for each in topic["partitions"]:
-            for stored in tuple.__iter__(each["records"]):
-                stored.close()
 
 
 def _fetched(view: View, body: Body) -> Sequence[dict[str, Any]]:

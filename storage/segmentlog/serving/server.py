@@ -43,9 +43,8 @@ _MOST_REQUEST_BYTES = 1 << 20  # an entity takes many times the bytes of its req
 _MOST_PRODUCED_BYTES = 8 << 20  # but for the records of a producer, which are refused
 _LARGE_REQUEST_BYTES = 64 << 10  # larger ones share `_LARGE_AT_ONCE`, and need a login first
 _LARGE_AT_ONCE = 2
-_SENT_AT_ONCE = 8  # answers from stores, or over TLS, whose bytes pass through memory
-_PIECE_BYTES = 1 << 20
-_SMALL_BYTES = 32 << 10  # that are read rather than sent from their file
+_PIECE_BYTES, _LEAST_PIECE = 1 << 20, 32 << 10
+_PIECES_BYTES = 32 << 20  # of all answers from stores and over TLS, which pass through memory
 _IDLE_SECONDS = 600.0
 _STALLED_SECONDS = 60.0  # of a request, or of a piece of an answer, that does not get on
 _HANDSHAKE_SECONDS = 10.0
@@ -107,6 +106,7 @@ class Running:
         self._connections: set[asyncio.Task[None]] = set()
         self._follows, self._refreshed = follows, time.monotonic()
         self._threads = concurrent.futures.ThreadPoolExecutor(_THREADS, "segmentlog-serve")
+        self._logins = concurrent.futures.ThreadPoolExecutor(1, "segmentlog-login")
         self._sockets = _listening(bind)
         bound = Address(bind.host, self._sockets[0].getsockname()[1])
         self.address = bound
@@ -116,7 +116,7 @@ class Running:
         self._changed = asyncio.Event()
         self._stop = asyncio.Event()
         self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
-        self._sending = asyncio.Semaphore(_SENT_AT_ONCE)
+        self.n_by_memory = 0  # answers whose bytes pass through memory now
         try:
             self._coordinator = Coordinator(offsets, lambda group: on_disk(self.view, group))
         except BaseException:
@@ -138,7 +138,8 @@ class Running:
     def _release(self) -> None:
         for each in self._sockets:
             each.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._threads, self._logins):
+            threads.shutdown(wait=False, cancel_futures=True)
         self._loop.close()
 
     def _run(self) -> None:
@@ -173,10 +174,13 @@ class Running:
     async def _follow(self) -> None:
         """Look for changes while somebody is connected."""
         is_remote = any("://" in each for each in self.view.directory.paths)
+        least, took = _REMOTE_REFRESH_SECONDS if is_remote else _REFRESH_SECONDS, 0.0
         while True:
-            await asyncio.sleep(_REMOTE_REFRESH_SECONDS if is_remote else _REFRESH_SECONDS)
+            await asyncio.sleep(max(least, took))  # half of a core for a huge directory
             if self._connections:
+                began = time.monotonic()
                 await self._refresh()
+                took = time.monotonic() - began
 
     async def _refresh(self) -> None:
         try:
@@ -192,6 +196,10 @@ class Running:
     async def look_up(self, function: Callable[..., _R], *arguments: object) -> _R:
         """Call a function that reads files, in a thread."""
         return await self._loop.run_in_executor(self._threads, function, *arguments)
+
+    async def log_in(self, function: Callable[..., _R], *arguments: object) -> _R:
+        """Call a function that hashes a password; strangers keep no thread from readers."""
+        return await self._loop.run_in_executor(self._logins, function, *arguments)
 
     async def wait_for_change(self, view: View, seconds: float) -> None:
         """Wait until something else than `view` is served, or so long."""
@@ -268,7 +276,7 @@ class _Connection:
         key, version, correlation_id = key_and_version(frame)
         api = APIS.get(key)
         if self._login is not None and (api is None or not self._is_known):
-            values = await self._login.answer(key, version, frame, self._server.look_up)
+            values = await self._login.answer(key, version, frame, self._server.log_in)
             if values is not None:
                 return answer(key, version, correlation_id, values)
             if key != API_VERSIONS:
@@ -280,7 +288,11 @@ class _Connection:
             raise MalformedRequestError(f"API {key}, version {version}, is not announced")
         request = read_request(frame)
         began = time.monotonic()
-        found = await api.run(self._caller(request.client_id), request)
+        try:
+            found = await api.run(self._caller(request.client_id), request)
+        except (TypeError, ValueError, AttributeError) as error:  # of a null that no client sends
+            reason = f"API {key}, version {version}: {error!r}"
+            raise MalformedRequestError(reason) from error
         access.info(
             "%s %s api=%d version=%d %.1f ms", self.name, request.client_id, key, version,
             (time.monotonic() - began) * 1000,
@@ -297,45 +309,52 @@ class _Connection:
         return Caller(client_id, self.host, self._server, self._server._coordinator)
 
     async def _send(self, parts: Parts) -> None:
-        """Send an answer; the files of it are closed in any case."""
-        stored = [each for each in parts.parts if isinstance(each, Stored)]
-        by_memory = self._server._tls is not None or any(
-            each.descriptor is None for each in stored
-        )
-        try:
-            async with self._server._sending if stored and by_memory else contextlib.nullcontext():
-                for each in parts.parts:
-                    if not isinstance(each, Stored):
-                        self._writer.write(each)
-                    elif by_memory or each.size <= _SMALL_BYTES:
-                        await self._send_pieces(each)
-                    else:
-                        await self._send_file(each)
-                async with asyncio.timeout(_STALLED_SECONDS):
-                    await self._writer.drain()
-        finally:
-            for each in stored:
-                each.close()
+        """Send an answer, and let go of each part that is sent."""
+        waiting: list[bytes | bytearray] = []
+        parts.parts.reverse()
+        while parts.parts:
+            each = parts.parts.pop()
+            if not isinstance(each, Stored):
+                waiting.append(each)
+                continue
+            self._writer.write(b"".join(waiting))
+            waiting.clear()
+            if each.is_local and self._server._tls is None:
+                await self._send_file(each)
+            else:
+                await self._send_pieces(each)
+        self._writer.write(b"".join(waiting))
+        await self._drain()
+
+    async def _drain(self) -> None:
+        async with asyncio.timeout(_STALLED_SECONDS):
+            await self._writer.drain()
 
     async def _send_pieces(self, stored: Stored) -> None:
-        at, end = stored.position, stored.position + stored.size
-        while at < end:
-            wanted = min(_PIECE_BYTES, end - at)
-            data = (
-                stored.read(at, wanted)
-                if stored.descriptor is not None and wanted <= _SMALL_BYTES
-                else await self._server.look_up(stored.read, at, wanted)
-            )
-            if len(data) != wanted:
-                raise ConnectionAbortedError("a file was cut while it was sent")
-            self._writer.write(data)
-            at += wanted
-            async with asyncio.timeout(_STALLED_SECONDS):
-                await self._writer.drain()
+        """Send bytes through memory, which all such answers share."""
+        server = self._server
+        server.n_by_memory += 1
+        try:
+            with await server.look_up(stored.opened) as file:
+                at, end = stored.position, stored.position + stored.size
+                while at < end:
+                    share = max(_PIECES_BYTES // server.n_by_memory, _LEAST_PIECE)
+                    wanted = min(share, _PIECE_BYTES, end - at)
+                    data = await server.look_up(file.read, at, wanted)
+                    if len(data) != wanted:
+                        raise ConnectionAbortedError("a file was cut while it was sent")
+                    self._writer.write(data)
+                    at += wanted
+                    await self._drain()
+        finally:
+            server.n_by_memory -= 1
 
     async def _send_file(self, stored: Stored) -> None:
         at, end = stored.position, stored.position + stored.size
-        with os.fdopen(stored.descriptor or 0, "rb", buffering=0, closefd=False) as file:
+        with (
+            stored.opened() as opened,
+            os.fdopen(opened.descriptor or 0, "rb", buffering=0, closefd=False) as file,
+        ):
             while at < end:
                 async with asyncio.timeout(_STALLED_SECONDS):
                     n_sent = await asyncio.get_running_loop().sendfile(

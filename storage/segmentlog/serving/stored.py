@@ -6,10 +6,10 @@ never jumps over records; their checksums are not, unless `on_corrupt_batch` is 
 check them.  A range ends before damage, and a fetch that begins there raises its error.
 """
 
-import contextlib
-import os
+import errno
 from collections import OrderedDict
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -30,10 +30,11 @@ from segmentlog.log.windows import BatchWindows
 from segmentlog.model import OnCorruptBatch
 from segmentlog.reads.log import Log
 from segmentlog.reads.transactions import CommittedBatches
-from segmentlog.serving.wire import Records, Stored
+from segmentlog.serving.wire import Held, Records, Stored
 from segmentlog.store.readable import FileStatus, ReadableFile, is_url, open_file
 
 _CHECKED_WINDOW_BYTES = 1 << 20
+_SMALL_BYTES = 32 << 10  # that are read at once rather than sent from their file
 _LEAST_HELD_BYTES = 64 << 10
 _MOST_HELD_BYTES = 4 << 20  # of an answer from a disk whose files the system cannot send
 _MOST_PLACES = 256  # of consumers in one log
@@ -185,7 +186,7 @@ def _opened(segment: Segment, max_bytes: int) -> OpenSegment:
     if not is_url(segment.path):
         return segment.opened()
     window = min(max(max_bytes, _LEAST_HELD_BYTES), _MOST_HELD_BYTES)
-    return OpenSegment(segment, _Held(open_file(segment.path), window))
+    return OpenSegment(segment, _Window(open_file(segment.path), window))
 
 
 class _Walked:
@@ -295,15 +296,26 @@ class _Walked:
                 self._aborted.append((producer_id, int(headers[row, layout.BASE_OFFSET])))
 
     def _records(self, file: ReadableFile) -> Records:
-        if not self._ranges:
-            return Records()
-        descriptor = self._opened.file.descriptor
-        if descriptor is None:
-            return Records(Stored(file.read, a, b - a) for a, b in self._ranges)
-        return Records(_of_file(descriptor, a, b - a) for a, b in self._ranges)
+        is_local = not is_url(self._opened.segment.path)
+        most = _SMALL_BYTES if is_local else _MOST_HELD_BYTES
+        opened = partial(_reopened, self._opened.segment.path, file.status().inode)
+        found: list[Stored | Held] = []
+        for begin, end in self._ranges:
+            held = Held.read(file, begin, end - begin) if end - begin <= most else None
+            found.append(held or Stored(opened, begin, end - begin, is_local))
+        return Records(found)
 
 
-class _Held(ReadableFile):
+def _reopened(path: str, inode: int) -> ReadableFile:
+    """The file of a range that is sent; raises `FileNotFoundError` if another one has its name."""
+    file = open_file(path)
+    if file.status().inode == inode:
+        return file
+    file.close()
+    raise FileNotFoundError(errno.ENOENT, "another file has taken its place", path)
+
+
+class _Window(ReadableFile):
     """A file of a store, of which a window of bytes is read at once."""
 
     never_overlaps = False
@@ -325,18 +337,3 @@ class _Held(ReadableFile):
 
     def close(self) -> None:
         self._file.close()
-
-
-def _of_file(descriptor: int, position: int, size: int) -> Stored:
-    """Bytes of an open file, which stays open until they are sent."""
-    own = [os.dup(descriptor)]
-
-    def close() -> None:
-        while own:
-            with contextlib.suppress(OSError):
-                os.close(own.pop())
-
-    def read(at: int, n_bytes: int) -> bytes:
-        return os.pread(own[0], n_bytes, at)
-
-    return Stored(read, position, size, own[0], close)

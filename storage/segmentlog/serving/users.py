@@ -77,7 +77,7 @@ class Login:
         key: int,
         version: int,
         frame: bytes,
-        look_up: Callable[..., Awaitable[bytes]],
+        log_in: Callable[..., Awaitable[bytes]],
     ) -> dict[str, Any] | None:
         """The answer to a step of a login; None if the request is none.
 
@@ -97,7 +97,7 @@ class Login:
         parts = bytes(read_request(frame).body.auth_bytes).split(b"\0")
         name = parts[1].decode(errors="replace") if len(parts) == 3 else ""
         salt, expected = self._users.get(name, (b"no such user", b""))
-        found = await look_up(_hash, parts[-1].decode(errors="replace"), salt)
+        found = await log_in(_hash, parts[-1].decode(errors="replace"), salt)
         if name not in self._users or not hmac.compare_digest(found, expected):
             return {"error_code": _AUTHENTICATION_FAILED, "auth_bytes": b"",
                     "error_message": "the name or the password is wrong"}  # fmt: skip

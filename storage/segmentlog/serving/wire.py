@@ -10,6 +10,7 @@ import dataclasses
 import datetime as dt
 import functools
 import struct
+import threading
 import typing
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +19,8 @@ from typing import Any, NamedTuple, TypeAlias
 from kio.index import KioIndexError, load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
+
+from segmentlog.store.readable import ReadableFile
 
 _KEY_AND_VERSION = struct.Struct(">hhi")  # and the correlation id
 _LENGTH = struct.Struct(">i")
@@ -33,51 +36,69 @@ class MalformedRequestError(ValueError):
     """Bytes of a client that are not a request; the connection is closed."""
 
 
-class Stored:
-    """Bytes ``[position, position + size)`` of an open file, in place of the bytes themselves.
+class Stored(NamedTuple):
+    """Bytes ``[position, position + size)`` of a file, in place of the bytes themselves.
 
-    `read`: gives bytes of the file by position and number.  `descriptor`: of the file, if the
-    system may send from it; whoever sends the bytes closes it.
+    `opened`: opens the file, which is not open while the answer waits: one has a range of each of
+    thousands of partitions.  `is_local`: whether the system may send from it.
     """
 
-    __slots__ = ("_close", "descriptor", "position", "read", "size")
-
-    def __init__(
-        self,
-        read: Callable[[int, int], bytes],
-        position: int,
-        size: int,
-        descriptor: int | None = None,
-        close: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.read, self.position, self.size = read, position, size
-        self.descriptor, self._close = descriptor, close
+    opened: Callable[[], ReadableFile]
+    position: int
+    size: int
+    is_local: bool
 
     def __len__(self) -> int:
         return self.size
 
-    def close(self) -> None:
-        """Close the file; twice is not an error."""
-        self._close()
 
-    def __del__(self) -> None:  # of an answer whose client has gone before it was sent
-        self._close()
+class Held(bytes):
+    """Bytes of a file that are read already; all of them together have a bound."""
+
+    __slots__ = ()
+
+    _MOST_BYTES = 64 << 20
+    _n_bytes = 0
+    _lock = threading.RLock()  # a collection within the lock may end in `__del__`
+
+    @classmethod
+    def read(cls, file: ReadableFile, position: int, size: int) -> "Held | None":
+        """The bytes, or None if too many are held or the file has fewer."""
+        with cls._lock:
+            if Held._n_bytes + size > cls._MOST_BYTES:
+                return None
+            Held._n_bytes += size
+        data = b""
+        try:
+            data = file.read(position, size)
+        finally:
+            if len(data) != size:
+                cls._forget(size)
+        return cls(data) if len(data) == size else None
+
+    @classmethod
+    def _forget(cls, size: int) -> None:
+        with cls._lock:
+            Held._n_bytes -= size
+
+    def __del__(self) -> None:
+        self._forget(len(self))
 
 
-class Records(tuple[Stored, ...]):
+class Records(tuple[Stored | Held, ...]):
     """The records of a partition in an answer: several ranges of bytes as one value."""
 
     __slots__ = ()
 
     def __len__(self) -> int:
-        return sum(each.size for each in self)
+        return sum(map(len, tuple.__iter__(self)))
 
 
 class Parts:
     """A buffer for `kio`: bytes, and ranges of files between them."""
 
     def __init__(self) -> None:
-        self.parts: list[bytearray | Stored] = [bytearray()]
+        self.parts: list[bytearray | Held | Stored] = [bytearray()]
 
     def write(self, value: bytes | Records) -> None:
         """Add bytes, or the ranges of `Records`."""
@@ -85,7 +106,7 @@ class Parts:
             for each in tuple.__iter__(value):
                 self.parts += each, bytearray()
         else:
-            self.parts[-1] += value  # type: ignore[operator]
+            self.parts[-1] += value  # type: ignore[operator, assignment]
 
     @property
     def size(self) -> int:

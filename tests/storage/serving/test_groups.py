@@ -149,3 +149,20 @@ def test_a_file_keeps_what_groups_commit(log: KafkaLog, tmp_path: Path) -> None:
     file.write_text(file.read_text() + '{"group": 1}\n')
     with pytest.raises(LogDirectoryError, match="line 2"):
         segmentlog.serve(log.path, offsets=file)
+
+
+def test_a_commit_that_cannot_be_kept_is_refused(log: KafkaLog, tmp_path: Path) -> None:
+    """As by a broker whose disk is full; the group stays where it was."""
+    (tmp_path / "kept").mkdir()
+    file = tmp_path / "kept" / "offsets"
+    with (
+        segmentlog.serve(log.path, offsets=file) as server,
+        RawClient(server.bootstrap_servers) as client,
+    ):
+        assert 0 == commit(client, "g", 1)
+        (tmp_path / "kept").rename(tmp_path / "gone")
+        assert 16 == commit(client, "g", 2)  # NOT_COORDINATOR
+        assert 1 == committed(client, "g")
+        (tmp_path / "gone").rename(tmp_path / "kept")
+        assert 0 == commit(client, "g", 2)
+    assert 2 == json.loads(file.read_text())["offset"]

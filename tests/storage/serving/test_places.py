@@ -1,6 +1,9 @@
 """Where logs come from: several brokers, a tier, an object store; and who may read them."""
 
+import contextlib
 import datetime as dt
+import random
+import socket
 import ssl
 from pathlib import Path
 from typing import Any
@@ -8,6 +11,7 @@ from typing import Any
 import pytest
 from kafka_protocol import FetchError, RawClient, consume
 from tiers import copy_segment, remove_local, written
+from waiting import wait_for
 
 import segmentlog
 from segmentlog.serving.users import hashed_user
@@ -165,6 +169,36 @@ def test_tls_and_a_login(tmp_path: Path, certificate: Path) -> None:
             broker = alice.ask(3, 9, topics=None).brokers[0]
             assert ("127.0.0.1", 9) == (broker.host, broker.port)
             assert [b"a" * 200_000, b"b"] == [each.value for each in consume(alice, "t", 0)]
+
+
+@pytest.mark.thorough
+def test_readers_that_stop_do_not_hold_up_others(tmp_path: Path, certificate: Path) -> None:
+    """Over TLS, where the bytes of an answer pass through memory."""
+    made = KafkaLog(tmp_path / "kafka")
+    for number in range(10):
+        made.write("large", [random.randbytes(900_000)], partition=number, num_partitions=10)
+    made.write("t", [b"a" * 100_000])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.load_verify_locations(certificate)
+    with (
+        segmentlog.serve(made.path, tls_certificate=certificate) as server,
+        contextlib.ExitStack() as stack,
+    ):
+        clients = [stack.enter_context(RawClient(server.bootstrap_servers)) for _ in range(13)]
+        for each in clients:
+            each.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+            each.sock = context.wrap_socket(each.sock)
+        asked = [{"partition": each, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+                 for each in range(10)]  # fmt: skip
+        topics = [{"topic": "large", "partitions": asked}]
+        for each in clients[1:]:
+            each.sock.sendall(each.frame(1, 12, max_bytes=50 << 20, max_wait=0, topics=topics))
+        running = server._running
+        wait_for(lambda: running.n_by_memory == 12, lambda: "some do not wait", seconds=30,
+                 pause=0.01)  # fmt: skip
+        assert [100_000] == [len(each.value or b"") for each in consume(clients[0], "t", 0)]
+        assert 12 == running.n_by_memory
 
 
 @pytest.mark.parametrize("on_corrupt_batch", [None, "fail", "skip"])

@@ -1,6 +1,7 @@
 """What a client reads: topics, offsets, and batches as they are stored."""
 
 import hashlib
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ from kafka_protocol import RawClient, batches_of, consume
 
 import segmentlog
 from segmentlog.serving.open_server import Server
+from segmentlog.serving.stored import StoredBatches
+from segmentlog.serving.wire import Held, Records, Stored, answer
 from segmentlog.testing.kafka_log import KafkaLog
 
 _EARLIEST, _LATEST, _NEWEST = -2, -1, -3
@@ -116,6 +119,36 @@ def test_batches_come_as_they_are_stored(client: RawClient, log: KafkaLog) -> No
     assert first == client.fetch("orders", 0, 3, max_bytes=1).records
     assert second == client.fetch("orders", 0, 20).records
     assert first == client.fetch("orders", 0, 0, max_bytes=len(stored) - 1).records
+
+
+def test_an_answer_that_waits_holds_no_file(tmp_path: Path) -> None:
+    """`kio` keeps the ranges of files as they are; small ones are read, within a bound."""
+    made = KafkaLog(tmp_path / "kafka")
+    made.write("t", [b"a" * 100_000])
+    made.write("u", [b"b"])
+    logs = [segmentlog.open_log_dir(made.path).log(topic, 0) for topic in ("t", "u")]
+    n_before = len(os.listdir("/dev/fd"))
+    (large,), (small,) = (
+        tuple.__iter__(
+            StoredBatches(log)
+            .fetch(0, 1, 1 << 20, takes_first=True, is_committed=False)
+            .records
+        )
+        for log in logs
+    )  # fmt: skip
+
+    assert n_before == len(os.listdir("/dev/fd"))
+    assert (made.path / "u-0" / f"{0:020d}.log").read_bytes() == small
+    partitions = [{"records": Records([large]), "high_watermark": 1}]
+    parts = answer(1, 12, 0, {"responses": [{"topic": "t", "partitions": partitions}]}).parts
+    assert isinstance(large, Stored)
+    assert large.is_local
+    assert large in parts
+    with large.opened() as file:
+        assert file.descriptor is not None
+        assert Held.read(file, 0, large.size) is not None
+        assert Held.read(file, 0, large.size + 1) is None
+        assert Held.read(file, 0, 1 << 40) is None
 
 
 def test_offsets_are_found_by_time_and_by_the_ends(client: RawClient, log: KafkaLog) -> None:
