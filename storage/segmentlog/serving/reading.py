@@ -97,7 +97,7 @@ def _metadata(broker: Broker, body: Body, version: int) -> Mapping[str, Any]:
         for each in topics:
             each.pop("topic_authorized_operations", None)
     return {
-        "brokers": [_node(broker)], "cluster_id": view.directory.cluster_id,
+        "brokers": [_node(broker)], "cluster_id": view.cluster_id,
         "controller_id": broker.node_id, "topics": topics,
     }  # fmt: skip
 
@@ -105,7 +105,7 @@ def _metadata(broker: Broker, body: Body, version: int) -> Mapping[str, Any]:
 async def describe_cluster(broker: Broker, body: Body, _: int) -> Mapping[str, Any]:
     """The server as a cluster of one broker."""
     found = {
-        "brokers": [_node(broker)], "cluster_id": broker.view.directory.cluster_id or "",
+        "brokers": [_node(broker)], "cluster_id": broker.view.cluster_id or "",
         "controller_id": broker.node_id, "endpoint_type": getattr(body, "endpoint_type", 1),
     }  # fmt: skip
     if body.include_cluster_authorized_operations:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self, TypeVar
 
-from segmentlog.errors import OptionError
+from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.serving.apis import APIS, Caller
 from segmentlog.serving.groups import Coordinator
 from segmentlog.serving.users import Login, Users
@@ -51,6 +51,7 @@ _HANDSHAKE_SECONDS = 10.0
 _THREADS = 8
 _LEAST_REQUEST_BYTES = 8  # key, version and correlation id
 _PRODUCE = b"\0\0"  # its key
+_TLS = b"\x16\x03"  # how a client greets a server with TLS
 _LARGE_ANSWERS = {3, 35, 75}  # topics, and bytes of all partitions
 _MOST_PORT = 65_535
 _REFRESH_SECONDS, _REMOTE_REFRESH_SECONDS = 0.2, 2.0
@@ -254,6 +255,8 @@ class _Connection:
             async with asyncio.timeout(_IDLE_SECONDS if self._is_known else _STALLED_SECONDS):
                 head = await self._reader.readexactly(4)
                 size = int.from_bytes(head, "big", signed=True)
+                if head.startswith(_TLS):
+                    raise MalformedRequestError("it speaks TLS, and this server does not")
                 if not _LEAST_REQUEST_BYTES <= size <= _MOST_PRODUCED_BYTES:
                     raise MalformedRequestError(f"a request of {size} bytes is not read")
                 key = await self._reader.readexactly(2)
@@ -290,6 +293,9 @@ class _Connection:
         began = time.monotonic()
         try:
             found = await api.run(self._caller(request.client_id), request)
+        except (SegmentLogError, OSError) as error:
+            logger.warning("%s: API %d is not answered: %s", self.name, key, error)
+            return None
         except (TypeError, ValueError, AttributeError) as error:  # of a null that no client sends
             reason = f"API {key}, version {version}: {error!r}"
             raise MalformedRequestError(reason) from error

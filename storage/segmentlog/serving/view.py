@@ -187,6 +187,7 @@ class View:
         before: "View | None" = None,
     ) -> None:
         self.directory, self.scope = directory, scope
+        self.cluster_id: str | None = before.cluster_id if before else directory.cluster_id
         self._earlier = before._served if before else {}
         self._served: dict[TopicPartition, ServedLog] = {}
         self._opening = threading.Lock()

@@ -232,6 +232,21 @@ def test_a_fetch_waits_for_records_that_come(tmp_path: Path) -> None:
         assert 1 == next(batches_of(found.records)).base_offset
 
 
+def test_a_directory_that_goes_and_comes_back(tmp_path: Path) -> None:
+    """As a disk that is mounted again: clients ask on, and the topics stay."""
+    made = KafkaLog(tmp_path / "kafka")
+    made.write("t", ["a"])
+    with (
+        segmentlog.serve(made.path, follow=True) as server,
+        RawClient(server.bootstrap_servers) as client,
+    ):
+        made.path.rename(tmp_path / "away")
+        assert 56 == client.fetch("t", 0, 0).error_code  # KAFKA_STORAGE_ERROR
+        assert ["t"] == [each.name for each in client.ask(3, 9, topics=None).topics]
+        (tmp_path / "away").rename(made.path)
+        assert [b"a"] == [each.value for each in consume(client, "t", 0)]
+
+
 def test_nothing_is_changed(log: KafkaLog) -> None:
     """No file is written or touched, whatever clients ask for."""
     before = bytes_of(log.path)
