@@ -319,7 +319,6 @@ def _clean(task: RewriteTask, on_phase: Callable[[str], object]) -> Rewritten | 
     if [each.inode for each in segments] != [inode_of(each) for each in old] or not old:
         return None
     writer = ExtentWriter(objects_at(location), task.job, task.number, at)
-    aborted: list[AbortedTransaction] = []
     new = []
     try:
         for i, group in enumerate(one.groups):
@@ -328,11 +327,12 @@ def _clean(task: RewriteTask, on_phase: Callable[[str], object]) -> Rewritten | 
             if not kept:
                 continue
             writer.begin(kept[0].base_offset)
+            aborted: list[AbortedTransaction] = []
             for each in kept:
                 end_offset = by_base[each.base_offset].end_offset
                 for data, lines in one.cleaner.kept_of(each, end_offset, aborted):
                     writer.append(data, lines)
-            if (extent := writer.end(end_offset)) is not None:
+            if (extent := writer.end(end_offset, aborted)) is not None:
                 new.append(extent)
         writer.flush()
     finally:
