@@ -418,6 +418,7 @@ def _ends(source: Source, places: pa.Table) -> tuple[pa.Table, pa.Table]:
     lags = Lags()
     distinct = places["offset_distinct"].combine_chunks()
     bounds, offsets = distinct.offsets.to_pylist(), distinct.values.to_numpy()
+    lowest = np.minimum.reduceat(offsets, bounds[:-1]).tolist() if len(bounds) > 1 else []
     topics, partitions = places["topic"].to_pylist(), places["partition"].to_pylist()
     for row, place in enumerate(zip(topics, partitions, strict=True)):
         end = topic_id = None
@@ -429,7 +430,7 @@ def _ends(source: Source, places: pa.Table) -> tuple[pa.Table, pa.Table]:
                     end = lost.end_offset
                 else:
                     begin, after = bounds[row : row + 2]
-                    lags.add(row, log, offsets[begin:after])
+                    lags.add(row, log, offsets[begin:after], lowest[row])
         ends.append(end)
         topic_ids.append(topic_id)
     row_of, offsets, *behind_by = lags.found()

@@ -81,11 +81,11 @@ class Lags:
         self._asked: list[Int64s] = []
         self._rows_of_tails: list[int] = []
 
-    def add(self, row: int, log: Log, offsets: Int64s) -> None:
-        """Add offsets of a log, which belong to a row of the caller's."""
+    def add(self, row: int, log: Log, offsets: Int64s, lowest: int) -> None:
+        """Add offsets of a log, which belong to a row of the caller's, and the lowest of them."""
         start, end = log.log_start_offset, log.log_end_offset  # which walks the tail
         tail = log.segments[-1].tail if log.segments else None
-        first = max(int(offsets.min()), start)
+        first = max(lowest, start)
         is_narrow = tail is not None and end - tail.first_offset < _MOST_OFFSETS
         if tail is not None and is_narrow and tail.batches and first >= tail.first_offset:
             self._tails += tail.batches

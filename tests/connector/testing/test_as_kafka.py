@@ -322,15 +322,18 @@ def test_the_checkpoint_comes_from_the_session(
 def test_a_dataframe_sees_later_records(
     spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any
 ) -> None:
-    """Ends are bound when a task starts, as by Spark's own source."""
+    """Partitions are found, and ends bound, when a task starts, as by Spark's own source."""
     as_kafka({SERVERS: kafka_log})
     kafka_log.write("in", ["a"])
     reader = spark.read.format("kafka").option("kafka.bootstrap.servers", SERVERS)
-    rows = reader.option("subscribe", "in").load()
+    rows = reader.option("subscribePattern", "in.*").load().where("offset < 2")
     assert 1 == rows.count()
     kafka_log.write("in", ["b"])
+    kafka_log.add_partitions("in", 2)
+    kafka_log.write("in", ["c"], partition=1)
+    kafka_log.write("in.2", ["d"])
 
-    assert 2 == rows.count()
+    assert 4 == rows.count()
 
 
 def test_several_servers_have_directories_of_their_own(

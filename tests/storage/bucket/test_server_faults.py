@@ -27,6 +27,8 @@ _WRITE = "write, and a checkpoint"
 _SEED = int(os.environ.get("BUCKET_SEED", "1"))
 #: Duration of the slow test of random operations.
 _SECONDS = float(os.environ.get("BUCKET_SECONDS", "3600"))
+#: Of the cases of the test of spoiled requests, one in so many is played.
+_EVERY = int(os.environ.get("BUCKET_EVERY", "3"))
 
 
 @pytest.fixture
@@ -138,7 +140,7 @@ def test_a_refused_commit_is_known_at_once(
 def test_every_request_of_every_operation(
     moto: Moto, name: str, say: Callable[[str], None]
 ) -> None:
-    say(f"| {name} | {play_all(OPERATIONS[name], moto.url('faults'), every=3)} |")
+    say(f"| {name} | {play_all(OPERATIONS[name], moto.url('faults'), every=_EVERY)} |")
 
 
 def _play_world(moto: Moto, seed: int) -> Counter[str]:

@@ -56,8 +56,8 @@ def test_each_offset_of_a_log(tmp_path: Path, seed: int) -> None:
     other = segmentlog.open_log_dir(log).log("u", 0)
     lags, of_others = Lags(), lags_of(other, np.arange(11))
     for row, offset in enumerate(asked):
-        lags.add(row, opened, np.array([offset]))
-        lags.add(-1, other, np.arange(11))
+        lags.add(row, opened, np.array([offset]), offset)
+        lags.add(-1, other, np.arange(11), 0)
     assert lags.n_from_tails > len(asked)
     for row, *of_row in lags.found().T.tolist():
         if row < 0:
