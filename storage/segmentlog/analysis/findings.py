@@ -24,6 +24,7 @@ _MANY_ABORTED = 0.05
 _MANY_TOMBSTONES = 0.2
 _MANY_REPEATED = 0.5
 _MANY_HEADERS, _LARGE_HEADERS = 0.5, 200  #: part of all bytes; bytes in a record
+_MUCH_OF_KEYS, _LARGE_KEYS = 0.5, 200  #: part of all bytes; bytes in a record
 _LATE_MS = 3_600_000
 _UNCOMPRESSED = "none"
 
@@ -216,6 +217,17 @@ class _Finder:
                 text += "each attempt, or at each step"
             yield self._advice(FindingCode.HEADERS, text)
 
+    def large_keys(self) -> Iterator[AnalysisFinding]:
+        keys, n_records = self._figures.keys, self._figures.n_records
+        n_bytes = keys.n_bytes + self._figures.values.n_bytes
+        of_each = keys.n_bytes / max(n_records, 1)
+        if of_each >= _LARGE_KEYS and keys.n_bytes >= _MUCH_OF_KEYS * n_bytes:
+            text = (
+                f"keys take {keys.n_bytes / n_bytes:.0%} of the bytes of keys and values: "
+                f"{_n(round(of_each), 'byte')} in a record, up to {keys.largest:,}"
+            )
+            yield self._note(FindingCode.LARGE_KEYS, text)
+
     def formats(self) -> Iterator[AnalysisFinding]:
         batches = self._figures.batches
         if batches.n_legacy:
@@ -235,4 +247,5 @@ class _Finder:
 _FINDERS = (
     _Finder.problems, _Finder.not_read, _Finder.formats, _Finder.compression, _Finder.skew,
     _Finder.hot_keys, _Finder.clocks, _Finder.transactions, _Finder.compaction, _Finder.headers,
+    _Finder.large_keys,
 )  # fmt: skip

@@ -307,6 +307,7 @@ class FindingCode(StrEnum):
     COMPACTION = "compaction"
     LEGACY = "legacy"
     HEADERS = "headers"
+    LARGE_KEYS = "large-keys"
 
 
 class Urgency(StrEnum):

@@ -57,6 +57,7 @@ LARGE = {
     "batches.codecs": (CodecUse("none", 9, 5), CodecUse("gzip", 9, 7)),
 }  # fmt: skip
 HOT = {"n_records": 1500, "keys.n_null": 500, "keys.distinct": 2, "keys.heaviest": heavy(0.1)}
+KEYS = {"n_records": 15, "keys.n_bytes": 3000, "keys.largest": 900, "values.n_bytes": 3000}
 BACK = {"clocks.n_back": 1, "clocks.most_back_ms": 3_600_000}
 ABORTED = {"n_records": 100, "producers.n_aborted_records": 5}
 REPEATED = {
@@ -95,10 +96,13 @@ CASES: list[tuple[dict[str, Any], FindingCode, list[dict[str, Any]], str]] = [
      "20% of the records are tombstones, and the topic is not compacted"),
     ({"batches.n_legacy": 1}, CODE.LEGACY, [{"batches.n_legacy": 0}],
      "1 message has magic 0 or 1"),
+    (KEYS, CODE.LARGE_KEYS, [{"values.n_bytes": 3001}, {"n_records": 16}],
+     "keys take 50% of the bytes of keys and values: 200 bytes in a record, up to 900"),
     ({"offsets.n_lost": 1000}, CODE.LOST_OFFSETS, [{"offsets.n_lost": 0}],
      "segments are gone that had 1,000 offsets"),
 ]  # fmt: skip
-NOTES = {CODE.OUT_OF_ORDER, CODE.OPEN_TRANSACTIONS, CODE.COMPACTION, CODE.TOMBSTONES, CODE.LEGACY}
+NOTES = {CODE.OUT_OF_ORDER, CODE.OPEN_TRANSACTIONS, CODE.COMPACTION, CODE.TOMBSTONES, CODE.LEGACY,
+         CODE.LARGE_KEYS}  # fmt: skip
 
 
 @pytest.mark.parametrize(
