@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import pytest
 
-from segmentlog.bucket import clients, places, sequence
+from segmentlog.bucket import clients, combining, places, sequence
 from segmentlog.bucket.objects import Found
 from segmentlog.errors import StorageError
 from segmentlog.store.paths import BucketLocation
@@ -195,3 +195,5 @@ def quick_settling(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = itertools.count(0.0, 2.0)
     clock = SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _: None, time=time.time)
     monkeypatch.setattr(sequence, "time", clock)
+    hasty = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: None, time=time.time)
+    monkeypatch.setattr(combining, "time", hasty)

@@ -126,6 +126,7 @@ class World:
         self._source = tempfile.mkdtemp()
         self._names = itertools.count()
         self._version = 0
+        self._is_proposed = False  # whether a write of which nobody knows may still be named
         self.states = [Held({})]
         self.counts, self.told = Counter[str](), list[str]()
 
@@ -157,9 +158,11 @@ class World:
         topic = rng.choice(["orders", "clicks"])
         match name:
             case "write":
+                proposes = rng.random() < 0.5
                 return Operation(
-                    name, partial(_write, topic, rows), lambda held: held.with_rows(topic, rows)
-                )
+                    name, partial(_write, topic, rows, proposes=proposes),
+                    lambda held: held.with_rows(topic, rows),
+                )  # fmt: skip
             case "overwrite":
 
                 def replaced(held: Held) -> Held:
@@ -182,6 +185,7 @@ class World:
                     return held.with_rows("numbers", rows)._replace(version=version)
 
                 given: dict[str, Any] = {"txn_app_id": "app", "txn_version": version}
+                given["proposes"] = rng.random() < 0.5
                 return Operation(name, partial(_write, "numbers", rows, **given), once)
             case "delete records":
                 partition = rng.randrange(_N_PARTITIONS)
@@ -303,6 +307,7 @@ class World:
         played[0] = (operation, ending)
         self.told.append("; during it ".join(f"{each.name}: {how}" for each, how in played))
         self.counts.update(f"{each.name}: {how}" for each, how in played)
+        self._is_proposed |= any(each in {"in doubt", "killed"} for _, each in played)
         during, after = _outcomes(begun, played)
         if ending.startswith("refused") and not has_fault and not n_others and not had_late:
             assert all(operation.effect(each) is None for each in begun), self.said()
@@ -324,6 +329,9 @@ class World:
         """Compare what a new process sees, and forget the states that are not there."""
         self._server.reset()
         new_process()
+        if self._is_proposed and (self._rng.random() < 0.3 or len(self.states) > _MOST_STATES):
+            _sweep(self.url)  # which ends the jobs of such writes
+            self._is_proposed = bool(self._server.late)
         found = seen(self.url)
         fitting = [each for each in self.states if _equal(found, each)]
         assert fitting, f"{self.said()}\n{found}\nis none of {self.states}"
@@ -333,7 +341,7 @@ class World:
             found = seen(self.url)
             fitting = [each for each in self.states if _equal(found, each)]
             assert fitting, f"{self.said()}\n{found}\nis none of {self.states}"
-        if not self._server.late:
+        if not self._server.late and not self._is_proposed:
             self.states = fitting
 
     def said(self) -> str:
@@ -396,7 +404,16 @@ def _mirror_down(url: str) -> _Logs:
         return _local(made)
 
 
-def _write(topic: str, rows: Mapping[int, tuple[str, ...]], url: str, **how: Any) -> None:
+def _write(
+    topic: str,
+    rows: Mapping[int, tuple[str, ...]],
+    url: str,
+    *,
+    proposes: bool = False,
+    **how: Any,
+) -> None:
+    if proposes:  # as a writer does that has lost a number
+        sequence_at(location_of(url))._writes.heat()
     with segmentlog.open_writer(url, topic, num_partitions=_N_PARTITIONS, **how) as writer:
         for partition, values in rows.items():
             partitions = pa.array([partition] * len(values), pa.int32())

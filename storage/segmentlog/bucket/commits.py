@@ -11,6 +11,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
@@ -50,7 +51,8 @@ COMMIT_FORMATS = (1, 2)
 #: can change what commits mean without another layout.
 SETTINGS = "settings"  #: of topics; a checkpoint of a writer that does not know them lacks them
 COMPACTION = "compaction"  #: by key; such a checkpoint would lack `PartitionLog.cleaned_to`
-KNOWN_FEATURES = frozenset({SETTINGS, COMPACTION})
+PARTS = "parts"  #: of a commit that several writers have made together
+KNOWN_FEATURES = frozenset({SETTINGS, COMPACTION, PARTS})
 
 _LOG_ID = re.compile(r"[0-9a-f]{32}")
 _TOPIC_ID = re.compile(r"[0-9A-Za-z_-]{22}")
@@ -260,9 +262,37 @@ class Commit:
     log_id: str = ""
     previous: str = ""
     features: Sequence[str] = ()  # that a reader of it, and of all later ones, has to know
+    #: commits of other writers, which follow this one in their order under the same number
+    parts: "Sequence[Commit]" = ()
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The tokens of the writes that it consists of."""
+        return (self.token, *(each.token for each in self.parts))
 
     def encode(self) -> bytes:
         """The bytes of its object."""
+        more: dict[str, Any] = {"number": self.number, "time_ms": self.time_ms}
+        if self.log_id:
+            more |= {"log": self.log_id, "previous": self.previous}
+            more["features"] = [*self.features]
+        if self.parts:
+            more["parts"] = [each.as_part() for each in self.parts]
+        return to_json(2 if self.log_id else 1, more | self._fields())
+
+    def with_parts(self, parts: "Sequence[Commit]") -> "Commit":
+        """A commit that others follow under its number, if there are any."""
+        if not parts:
+            return self
+        features = (*self.features, *(name for each in parts for name in each.features), PARTS)
+        return replace(self, parts=parts, features=tuple(dict.fromkeys(features)))
+
+    def as_part(self) -> dict[str, Any]:
+        """What a commit is as a part of another one, for JSON."""
+        return {name: found for name, found in self._fields().items() if found}
+
+    def _fields(self) -> dict[str, Any]:
+        """What a commit has, and a part of one."""
         topics = [*dict.fromkeys(each.topic for each in self.extents)]
         objects = [*dict.fromkeys(each.object for each in self.extents)]
         topic_numbers = {each: number for number, each in enumerate(topics)}
@@ -288,28 +318,19 @@ class Commit:
         if self.versions or self.streams:
             more["versions"] = encode_versions(self.versions)
             more["streams"] = encode_streams(self.streams)
-        if self.log_id:
-            more |= {"log": self.log_id, "previous": self.previous}
-            more["features"] = [*self.features]
-        return to_json(
-            2 if self.log_id else 1,
-            {name: found for name, found in more.items() if found}
-            | {
-                "number": self.number,
-                "token": self.token,
-                "job": self.job,
-                "time_ms": self.time_ms,
-                "created": [[name, *each] for name, each in self.created.items()],
-                "deleted": [*self.deleted],
-                "starts": [[*each, start] for each, start in self.starts.items()],
-                "topics": topics,
-                "objects": objects,
-                "extents": extents,
-                "version": version and [version[0], version[1], [*version[2]]],
-                "batch": batch and [batch[0], *batch[1]],
-                "retired": [*self.retired],
-            },
-        )
+        return {name: found for name, found in more.items() if found} | {
+            "token": self.token,
+            "job": self.job,
+            "created": [[name, *each] for name, each in self.created.items()],
+            "deleted": [*self.deleted],
+            "starts": [[*each, start] for each, start in self.starts.items()],
+            "topics": topics,
+            "objects": objects,
+            "extents": extents,
+            "version": version and [version[0], version[1], [*version[2]]],
+            "batch": batch and [batch[0], *batch[1]],
+            "retired": [*self.retired],
+        }
 
     @classmethod
     def decode(cls, data: bytes, path: str) -> "Commit":
@@ -320,11 +341,24 @@ class Commit:
         found = from_json(data, path, COMMIT_FORMATS)
         try:
             check_features(found.get("features", []), path)
-            return cls._of(found)
+            commit = cls._of(found)
+            parts = list_of(found.get("parts", []), dict)
+            if not parts:
+                return commit
+            if PARTS not in commit.features or any(each.keys() & _OF_WHOLE for each in parts):
+                raise ValueError("expected parts that have none, and a feature that names them")
+            of_part = partial(cls.of_part, number=commit.number, time_ms=commit.time_ms)
+            return replace(commit, parts=[of_part(each) for each in parts])
         except CorruptCheckpointError:
             raise
         except (KeyError, TypeError, ValueError, IndexError, AttributeError, OptionError) as error:
             raise CorruptCheckpointError(path, 1, f"cannot be read: {error!r}", REMEDY) from None
+
+    @classmethod
+    def of_part(cls, found: Mapping[str, Any], number: int, time_ms: int) -> "Commit":
+        """The inverse of `as_part`; raises all kinds of errors if `found` is malformed."""
+        whole = {"format": 1, "number": number, "time_ms": time_ms}
+        return cls._of({**_NO_PART, **found, **whole})
 
     @classmethod
     def _of(cls, found: Mapping[str, Any]) -> "Commit":
@@ -375,6 +409,16 @@ class Commit:
             found.get("previous", "") if found["format"] == 2 else "",
             found.get("features", []),
         )
+
+
+#: Fields that only a whole commit has.
+_OF_WHOLE = frozenset({"format", "number", "time_ms", "log", "previous", "features", "parts"})
+
+#: Fields that a part may leave out, as they are empty.
+_NO_PART: Mapping[str, Any] = {
+    "created": [], "deleted": [], "starts": [], "topics": [], "objects": [], "version": None,
+    "batch": None, "retired": [],
+}  # fmt: skip
 
 
 def check_features(needed: object, path: str) -> None:
@@ -561,8 +605,25 @@ class State:
             commit.log_id,
             self.since or (commit.number if commit.log_id else 0),
             (*dict.fromkeys((*self.features, *commit.features)),),
-            self.settings.without(commit.deleted),
+            self.settings,
         )
+        state._take(commit)
+        for part in commit.parts:
+            state.take_part(part)
+        return state
+
+    def take_part(self, part: Commit) -> None:
+        """Change this state, which nobody else has yet, by a part of its commit.
+
+        Raises `ValueError` if the part cannot follow; the state is of no use then.
+        """
+        if not part.job or part.job in self.ended:
+            raise ValueError(f"job {part.job!r} takes part, and has ended before")
+        self._take(part)
+
+    def _take(self, commit: Commit) -> None:
+        state, now_ms = self, self.time_ms
+        state.settings = state.settings.without(commit.deleted)
         for topic, settings in commit.settings.items():
             state.settings = state.settings.having(topic or None, settings)
         left: list[str] = []  # objects of extents that leave now
@@ -661,7 +722,6 @@ class State:
         jobs = [job for job in (commit.job, *commit.retired) if job]
         state.ended = state.ended.grown(dict.fromkeys(jobs, ("", now_ms)))
         state.left = state.left.grown(dict.fromkeys(left, ("", now_ms)))
-        return state
 
     def objects(self) -> set[str]:
         """Keys of the data objects that extents lie in."""

@@ -35,6 +35,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from segmentlog.bucket.clients import objects_at
+from segmentlog.bucket.combining import HOT_SECONDS, Writes
 from segmentlog.bucket.commits import Commit, State, is_sealed
 from segmentlog.bucket.directory_objects import DirectoryObjects
 from segmentlog.bucket.marker import NEWEST_LAYOUT, Marker, run_of
@@ -49,6 +50,7 @@ from segmentlog.bucket.objects import (
     is_data_key,
 )
 from segmentlog.bucket.places import log_above
+from segmentlog.bucket.proposals import HOT, LONGEST_JOB_MS, MOST_COMMITS, parsed_key
 from segmentlog.errors import (
     CommitInDoubtError,
     CorruptCheckpointError,
@@ -83,10 +85,6 @@ _TURNS, _MOST_TURN_SECONDS = 8, 0.5
 #: deleted the topic meanwhile, the job fails, and has to be run again.
 _RECENT_SECONDS = 2.0
 
-#: A job that takes longer may not commit: the log remembers for 30 days which jobs have ended, and
-#: a sweep removes the objects of those that it has ended.
-_LONGEST_MS = 14 * 24 * 3600 * 1000
-
 #: Commits that are asked for at once.
 _AT_ONCE = 32
 
@@ -104,6 +102,9 @@ SETTLE_SECONDS = 120.0
 _PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 5.0
 _TRIES_OF_MARKER = 4
+
+#: Commits whose tokens a process remembers.
+_REMEMBERED = 4 * MOST_COMMITS
 
 
 def commit_key(number: int) -> str:
@@ -134,6 +135,12 @@ def interval(state: State) -> int:
     return 1 << (max(n_rows // _ROWS_OF_COMMIT, _EVERY).bit_length() - 1)
 
 
+def _may_be_late(key: str) -> bool:
+    """Whether an object may be of a writer that has outlived its log."""
+    is_proposal = key == HOT or parsed_key(key) is not None
+    return is_proposal or is_clock_key(key) or is_data_key(key)
+
+
 class Mark(NamedTuple):
     """A commit that somebody has seen: a log with it is the one that they know.
 
@@ -144,6 +151,14 @@ class Mark(NamedTuple):
     token: str = ""
     log_id: str = ""
     seen_by: str = ""
+
+
+class Made(NamedTuple):
+    """A commit that can follow a state, the bytes of its object, and the state after it."""
+
+    commit: Commit
+    data: bytes
+    after: State
 
 
 class _MisledError(Exception):
@@ -166,10 +181,13 @@ class Sequence:
         self._turn = threading.Lock()  # for these three:
         self._e_tag = ""  # what lists call the commit of `_state`; empty if it is not known
         self._foreign = set[int]()  # later commits that are of other logs
+        self._tokens = dict[int, tuple[str, ...]]()  # of the last commits, and of their parts
         self._list_after = 0.0  # where lists are long
         self._is_checked = False
+        self._hot: str | None = None  # what the last list has called `HOT`
         self._seen = self._looked = -max(_RECENT_SECONDS, _LOOK_SECONDS)  # when it was the newest
         self._why_replaced = ""
+        self._writes = Writes(self)
 
     @property
     def known(self) -> State:
@@ -248,7 +266,10 @@ class Sequence:
             if self._state is None:
                 self._state = self._opened(lists=lists)
             else:
+                known = self._state.number
                 self._state = self._followed(self._state, lists=lists, trusts_lists=trusts_lists)
+                if self._state.number > known and begun - self._looked < HOT_SECONDS:
+                    self._writes.heat()  # others commit as often as this process looks
             self._seen = self._looked = begun
             return self._state
 
@@ -259,6 +280,8 @@ class Sequence:
         """
         if isinstance(self.objects, DirectoryObjects):
             self.refresh()
+            work()
+        elif self._writes.is_hot and self._state is not None and self.has_looked:
             work()
         else:
             both: list[Callable[[], object]] = [partial(self.refresh, trusts_lists=True), work]
@@ -294,7 +317,11 @@ class Sequence:
     def _listed(self, number: int) -> dict[int, str] | None:
         """The commits from a number on, with what the store calls each; None if it took long."""
         begun = time.monotonic()
-        keys = self.objects.list(COMMITS, after=commit_key(number - 1) if number else "")
+        keys = [*self.objects.list(COMMITS, after=commit_key(number - 1) if number else "")]
+        hot = next((each.e_tag for each in reversed(keys) if each.key == HOT), "")
+        if self._hot not in (None, hot):
+            self._writes.heat()
+        self._hot = hot
         numbers = ((number_of(each.key), each.e_tag) for each in keys)
         found = {each: e_tag for each, e_tag in numbers if each is not None and each >= number}
         if self.objects.lists_all:
@@ -469,7 +496,7 @@ class Sequence:
         if state.log_id and commit.log_id != state.log_id:
             self._check_marker(state)
         try:
-            return state.after(commit)
+            return self._noted(commit, state.after(commit))
         except ValueError as error:
             path = f"{self.location}/{commit_key(commit.number)}"
             reason = f"cannot follow the commits before: {error}"
@@ -553,9 +580,9 @@ class Sequence:
         marker = self.objects.get(MARKER)
         if marker is None:
             # First what a log without its marker has: there may be a million data objects.  Those
-            # alone are of a job that has outlived an earlier log, and a sweep removes them.
+            # and proposals may be of a job that has outlived an earlier log; a sweep removes them.
             keys = chain(self.objects.list("segmentlog/"), self.objects.list(""))
-            others = (key for key, *_ in keys if not is_clock_key(key) and not is_data_key(key))
+            others = (key for key, *_ in keys if not _may_be_late(key))
             other = next(others, None)
             # Asked again: another writer may have made the log, and written to it, since.
             if other is not None and self.marker() is None:
@@ -603,10 +630,10 @@ class Sequence:
 
     def refuse_ended(self, state: State, job: str, begun_ms: int) -> None:
         """Refuse a commit of a job after a state in which it has ended; or `LogDirectoryError`."""
-        if job in state.ended or time.time() * 1000 - begun_ms > _LONGEST_MS:
+        if job in state.ended or time.time() * 1000 - begun_ms > LONGEST_JOB_MS:
             reason = (
                 "the job has ended: it has committed, a sweep has ended it, or it has taken more "
-                f"than {_LONGEST_MS // 86_400_000} days; run it again"
+                f"than {LONGEST_JOB_MS // 86_400_000} days; run it again"
             )
             raise LogDirectoryError(str(self.location), reason)
 
@@ -620,22 +647,24 @@ class Sequence:
             )
             raise LogDirectoryError(str(self.location), reason)
 
-    def append(self, make: "Callable[[State], Commit | None]") -> State:
+    def append(
+        self, make: "Callable[[State], Commit | None]", begun_ms: int | None = None
+    ) -> State:
         """Append a commit.
 
         Returns a state that has it, or the newest one if `make` has returned None.
 
         `make`: the commit that follows a state, with the next number; it is called again with a
         later state if another writer was quicker.  None ends the attempt: nothing is to be done.
-        Errors that it raises end it, too.  Raises `CommitInDoubtError` if the store does not say
-        whether the commit took place; `StorageError` if it certainly did not.
+        Errors that it raises end it, too.  `begun_ms`: when the job of the commit began, if other
+        writers may take the commit along, and it has the same token after each state.  Raises
+        `CommitInDoubtError` if the store does not say whether the commit took place;
+        `StorageError` if it certainly did not.
         """
-        # What this process knows may be old.  Then the number is taken, and nothing is lost.
-        is_looked_at = self._state and time.monotonic() - self._looked < _LOOK_SECONDS
-        state, n_lost = self.known if is_looked_at else self.refresh(trusts_lists=True), 0
+        if begun_ms is not None:
+            return self._writes.append(make, begun_ms)
+        state, n_lost = self.looked_at(), 0
         while True:
-            if self._why_replaced:
-                raise self._changed(self._why_replaced)
             commit, refusal = None, None
             try:
                 commit = make(state)
@@ -649,34 +678,125 @@ class Sequence:
                 if refusal is not None:
                     raise refusal
                 return state
-            log_id = commit.log_id or state.log_id  # that of an upgrade, or the log's
-            if log_id:
-                commit = replace(commit, log_id=log_id, previous=state.token)
-            data = commit.encode()
-            self._check(state, commit, data)
             begun = time.monotonic()
-            first, e_tag = self._create(commit, data)
-            with self._turn:
-                if self._state is state:  # no other thread has seen it before
-                    self._state, self._e_tag = self._after(state, first), e_tag
-                if first.token == commit.token:
-                    self._seen = begun
-                    break
+            if self.attempt(state, self.checked(state, commit)):
+                break
             n_lost += 1
-            # Who has lost most waits least.  With 16 writers and 20 ms for a create, a commit took
-            # 2.1 s at the most, and 4.0 tries (3.4 s and 6.0 with pauses that grow).
-            turns = _TURNS / n_lost * secrets.randbelow(1000) / 1000
-            time.sleep(turns * min(time.monotonic() - begun, _MOST_TURN_SECONDS))
+            self.pause(n_lost, time.monotonic() - begun)
             state = self.refresh()
-        if commit.number % _EVERY == 0:
-            self._write_checkpoint(commit.number)
+        self.write_checkpoint(commit.number)
         return self.known
 
-    def _check(self, state: State, commit: Commit, data: bytes) -> None:
-        """Refuse a commit that readers could not follow: once it is there, it stays for ever.
+    def looked_at(self) -> State:
+        """The newest state, which was looked at a moment ago.
+
+        It may be old even so.  Then the number of the next commit is taken, and nothing is lost.
+        """
+        if self._state is not None and self.has_looked:
+            return self._state
+        return self.refresh(trusts_lists=True)
+
+    @property
+    def has_looked(self) -> bool:
+        """Whether this process has seen the log a moment ago."""
+        if self._why_replaced:
+            raise self._changed(self._why_replaced)
+        return time.monotonic() - self._looked < _LOOK_SECONDS
+
+    def pause(self, n_lost: int, seconds: float) -> None:
+        """Wait after a number was lost; `seconds`: that the attempt took."""
+        # Who has lost most waits least.  With 16 writers and 20 ms for a create, a commit took
+        # 2.1 s at the most, and 4.0 tries (3.4 s and 6.0 with pauses that grow).
+        turns = _TURNS / n_lost * secrets.randbelow(1000) / 1000
+        time.sleep(turns * min(seconds, _MOST_TURN_SECONDS))
+
+    def attempt(self, state: State, made: Made) -> bool:
+        """Append a commit to a state; whether it is there.
+
+        If it is not, the one that has taken its number was read.  Raises the errors of `append`.
+        """
+        commit = made.commit
+        begun = time.monotonic()
+        first, e_tag = self._create(commit, made.data)
+        is_mine = first.token == commit.token
+        with self._turn:
+            if self._state is state:  # no other thread has seen it before
+                after = made.after if is_mine else self._after(state, first)
+                self._state, self._e_tag = self._noted(first, after), e_tag
+            if is_mine:
+                self._seen = begun
+        return is_mine
+
+    def follow(self) -> bool:
+        """Ask for the next commit, by one request; whether there is one.
+
+        A commit that has followed since shows as well as a list that the log is still the same.
+        """
+        state, begun = self.known, time.monotonic()
+        key = commit_key(state.number + 1)
+        data = self.objects.get(key)
+        if data is None:
+            return False
+        commit = self._decoded(key, data)
+        with self._turn:
+            if self._state is state:
+                self._state, self._e_tag = self._after(state, commit), ""
+                if commit.log_id == state.log_id:
+                    self._looked = begun
+        return True
+
+    def token_of(self, number: int) -> str | None:
+        """The token of a commit that this process has read; None if it has not."""
+        state = self.known
+        if number == state.number:
+            return state.token
+        tokens = self._tokens.get(number)
+        return tokens[0] if tokens else None
+
+    def has_named(self, token: str, first: int, last: int) -> bool:
+        """Whether one of some commits has a write; those that this process has not read are read.
+
+        Raises `StorageError`, or `CorruptCheckpointError` if one is missing or cannot be read.
+        """
+        for number in range(first, last + 1):
+            tokens = self._tokens.get(number)
+            if tokens is None:  # a checkpoint was nearer
+                key = commit_key(number)
+                data = self.objects.get(key)
+                if data is None:
+                    reason, remedy = "the commit is missing", "restore the object"
+                    raise CorruptCheckpointError(f"{self.location}/{key}", 1, reason, remedy)
+                commit = self._decoded(key, data)
+                is_ours = commit.log_id == self.known.log_id
+                tokens = commit.tokens if is_ours else ()
+            if token in tokens:
+                return True
+        return False
+
+    def tokens_after(self, number: int) -> set[str]:
+        """Tokens of the writes that commits after a number have, as far as they were read."""
+        return {
+            token for each, tokens in [*self._tokens.items()] if each > number for token in tokens
+        }
+
+    def _noted(self, commit: Commit, state: State) -> State:
+        """The state after a commit, which is remembered for `has_named`."""
+        is_ours = commit.log_id == state.log_id
+        self._tokens[commit.number] = commit.tokens if is_ours else (commit.token,)
+        if len(self._tokens) > 2 * _REMEMBERED:
+            for number in sorted(self._tokens)[:-_REMEMBERED]:
+                del self._tokens[number]
+        return state
+
+    def checked(self, state: State, commit: Commit) -> Made:
+        """A commit that follows a state; one that readers could not follow would stay for ever.
 
         Raises `LogDirectoryError`.
         """
+        log_id = commit.log_id or state.log_id  # that of an upgrade, or the log's
+        if log_id:
+            commit = replace(commit, log_id=log_id, previous=state.token)
+        data = commit.encode()
         if len(data) > MOST_WHOLE_BYTES:
             reason = (
                 f"the commit would have {len(data)} bytes, and readers take at the most "
@@ -686,7 +806,8 @@ class Sequence:
         if not commit.log_id:
             self.refuse_features(state, commit.features)
         try:
-            state.after(Commit.decode(data, f"{self.location}/{commit_key(commit.number)}"))
+            path = f"{self.location}/{commit_key(commit.number)}"
+            return Made(commit, data, state.after(Commit.decode(data, path)))
         except (ValueError, CorruptCheckpointError) as error:
             why = error.reason if isinstance(error, CorruptCheckpointError) else error
             reason = f"nothing was changed: readers could not follow this commit: {why}"
@@ -732,8 +853,13 @@ class Sequence:
             time.sleep(pause * (0.5 + secrets.randbelow(100) / 100))
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
-    def _write_checkpoint(self, number: int) -> None:
-        """Write a checkpoint and the hint; a failure costs later readers time, nothing else."""
+    def write_checkpoint(self, number: int) -> None:
+        """Write a checkpoint and the hint, if they are due after a commit.
+
+        A failure costs later readers time, nothing else.
+        """
+        if number % _EVERY:
+            return
         state = self.known
         if state.number != number or number % interval(state):
             return  # another thread has gone on, or the next one is far

@@ -13,7 +13,7 @@ import contextlib
 import os
 import secrets
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from segmentlog.bucket.commits import SETTINGS, Commit, PartitionLog, State
 from segmentlog.bucket.marker import NEWEST_LAYOUT, Marker, new_log_id
 from segmentlog.bucket.objects import CLOCK, DATA, MARKER, Found, is_clock_key, is_data_key
 from segmentlog.bucket.places import forget
+from segmentlog.bucket.proposals import INBOX, MOST_COMMITS, Proposal, parsed_key
 from segmentlog.bucket.sequence import (
     CHECKPOINTS,
     N_KEPT_CHECKPOINTS,
@@ -264,8 +265,9 @@ def sweep_objects(
         if each.key != _NOW and each.modified_ms <= oldest_ms
     ]
     old_checkpoints = _old_checkpoints(sequence, store_now_ms - longest_read_ms)
-    gone = [*gone, *of_doctors, *old_checkpoints]
-    found |= looked_at | old_checkpoints
+    dead_proposals = _dead_proposals(sequence, state, ended)
+    gone = [*gone, *of_doctors, *old_checkpoints, *dead_proposals]
+    found |= looked_at | old_checkpoints | dead_proposals
     if not dry_run:
         sequence.objects.delete(gone)
     kept = sorted((found.keys() & state.left.keys()) - used - {*gone})
@@ -307,6 +309,20 @@ def _old_checkpoints(sequence: Sequence, oldest_ms: float) -> dict[str, Found]:
         each.key: each
         for each in sorted(found)[:-N_KEPT_CHECKPOINTS]
         if each.modified_ms <= oldest_ms and each.key != hinted
+    }
+
+
+def _dead_proposals(sequence: Sequence, state: State, ended: Set[str]) -> dict[str, Found]:
+    """The proposals that no commit can name any more."""
+    keys = ((parsed_key(each.key), each) for each in sequence.objects.list(INBOX))
+    return {
+        each.key: each
+        for key, each in keys
+        if key is not None
+        and (
+            key.made_at + MOST_COMMITS <= state.number
+            or ((proposal := Proposal.decode(key, b"")) and proposal.commit.job in ended)
+        )
     }
 
 

@@ -134,7 +134,9 @@ class BucketJob(WriteJob):
         attempt = _Attempt(self, staged, batch, secrets.token_hex(16), ends)
         sequence = self._sequence
         sequence.check(self.mark)
-        sequence.append(attempt.commit_after)
+        # What rests on offsets of the log cannot follow others.
+        is_free = not (self.config.use_offsets or self.request.overwrite or ends)
+        sequence.append(attempt.commit_after, self.begun_ms if is_free else None)
         return Committed(is_new=not attempt.was_done)
 
     def abort(self) -> None:

@@ -202,7 +202,8 @@ class _Processes:
         return [*found[:at], *found[at + 1 : -1], "put", found[-1]]
 
 
-def test_who_was_slower_reads_what_has_come_meanwhile() -> None:
+def test_who_was_slower_reads_what_has_come_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sequence, "HOT_SECONDS", 0.0)  # others have not come a moment ago
     found = _Processes()
     assert found.flush(["b"]) == ["list", "put", "create"]
     for value in "cdefg":
