@@ -166,7 +166,8 @@ def test_random_operations_for_long(moto: Moto, say: Callable[[str], None]) -> N
         counts += _play_world(moto, seed)
         seed += 1
     say(f"{seed - 1_000_000 * _SEED:,} worlds: {dict(sorted(counts.items()))}")
-    assert all(counts[f"{name}: done"] for name in ("write", "numbered", "sweep", "mirror up"))
+    names = ("write", "numbered", "sweep", "mirror up", "join", "compact", "erase")
+    assert all(counts[f"{name}: done"] for name in names)
 
 
 def _write(url: str) -> None:
