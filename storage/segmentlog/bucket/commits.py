@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from segmentlog.bucket.growing import Growing
@@ -755,20 +756,18 @@ class State:
             ],
             "versions": encode_versions(self.versions),
             "streams": encode_streams(self.streams),
-            "ended": [[job, time_ms] for job, (_, time_ms) in self.ended.items()],
-            "left": [[key, time_ms] for key, (_, time_ms) in self.left.items()],
             "deleted": [[topic, *each] for topic, each in self.deleted.items()],
         }
         if self.log_id:
             about |= {"token": self.token, "log": self.log_id, "since": self.since}
             about["features"] = [*self.features]
             about["settings"] = self.settings.fields()
-        table = pa.table(columns).replace_schema_metadata({"segmentlog": json.dumps(about)})
-        sink = pa.BufferOutputStream()
-        options = pa.ipc.IpcWriteOptions(compression="zstd")
-        with pa.ipc.new_file(sink, table.schema, options=options) as writer:
-            writer.write_table(table)
-        found: bytes = sink.getvalue().to_pybytes()
+        metadata = {
+            _ABOUT: json.dumps(about).encode(),
+            _ENDED: _file_of(_columns_of(self.ended)),
+            _LEFT: _file_of(_columns_of(self.left)),
+        }
+        found = _file_of(pa.table(columns).replace_schema_metadata(metadata))
         return sealed(found) if self.log_id else found
 
     @classmethod
@@ -782,11 +781,12 @@ class State:
         try:
             data = data[:-_SEAL_BYTES] if is_sealed(data) else data
             table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
-            metadata = (table.schema.metadata or {})[b"segmentlog"]
-            about = from_json(metadata, path, CHECKPOINT_FORMATS)
+            metadata = table.schema.metadata or {}
+            about = from_json(metadata[_ABOUT], path, CHECKPOINT_FORMATS)
             check_features(about.get("features", []), path)
             _check_checkpoint(about, table)
-            return cls._of(about, table)
+            ended, left = (_rows_of(metadata[name]) for name in (_ENDED, _LEFT))
+            return cls._of(about, table, ended, left)
         except (
             pa.ArrowException, KeyError, TypeError, ValueError, IndexError, AttributeError,
             OSError, OverflowError, MemoryError,
@@ -796,16 +796,23 @@ class State:
             raise CorruptCheckpointError(path, 1, f"cannot be read: {error!r}", REMEDY) from None
 
     @classmethod
-    def _of(cls, about: Mapping[str, Any], table: "pa.Table") -> "State":
+    def _of(
+        cls,
+        about: Mapping[str, Any],
+        table: "pa.Table",
+        ended: dict[str, tuple[str, int]],
+        left: dict[str, tuple[str, int]],
+    ) -> "State":
         import numpy as np
 
         table = table.combine_chunks()
         logs: dict[TopicPartition, PartitionLog] = {}
         counts = np.bincount(table["log"].to_numpy(), minlength=len(about["logs"]))
         ends = np.cumsum(counts).tolist()
-        keys = table["object"].to_pylist() if table.num_rows else []
-        known: dict[str, str] = {}
-        keys = [known.setdefault(key, key) for key in keys]
+        keys = list[str]()
+        for chunk in table["object"].chunks:  # each text once
+            texts = chunk.dictionary.to_pylist()
+            keys += [texts[i] for i in chunk.indices.to_pylist()]
         numbers = {name: table[name].to_numpy() for name in ("shift", *_ALL_NUMBERS)}
         begin = 0
         for (topic, partition, start, end, epochs, snapshot, *more), stop in zip(
@@ -830,8 +837,8 @@ class State:
             logs,
             Growing(decode_versions(about["versions"])),
             decode_streams(about["streams"]),
-            Growing({job: ("", time_ms) for job, time_ms in about["ended"]}),
-            Growing({key: ("", time_ms) for key, time_ms in about["left"]}),
+            Growing(ended),
+            Growing(left),
             Growing({topic: (token, time_ms) for topic, token, time_ms in about["deleted"]}),
             about.get("token", ""),
             about.get("log", ""),
@@ -839,6 +846,44 @@ class State:
             tuple(about.get("features", [])),
             SettingsFile(**about["settings"]) if "settings" in about else SettingsFile(),
         )
+
+
+#: Metadata of a checkpoint: what it is about, as JSON; and files of Arrow with the jobs that have
+#: ended, and the objects that extents have left, each with the time.
+_ABOUT, _ENDED, _LEFT = b"segmentlog", b"segmentlog ended", b"segmentlog left"
+
+
+def _file_of(table: "pa.Table") -> bytes:
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_file(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
+
+
+def _columns_of(rows: Growing[str, tuple[str, int]]) -> "pa.Table":
+    """Texts with times, as columns: a million of them in JSON would take seconds."""
+    import pyarrow as pa
+
+    found = rows.items()
+    times = pa.array([time_ms for _, (_, time_ms) in found], pa.int64())
+    return pa.table({"key": pa.array([key for key, _ in found], pa.string()), "time_ms": times})
+
+
+def _rows_of(data: bytes) -> dict[str, tuple[str, int]]:
+    """The inverse; raises `TypeError`, `ValueError` or an error of Arrow."""
+    import pyarrow as pa
+
+    table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
+    table.validate(full=True)
+    keys, times = table["key"], table["time_ms"]
+    if (keys.type, times.type) != (pa.string(), pa.int64()) or keys.null_count or times.null_count:
+        raise TypeError(f"expected texts and integers, found {keys.type} and {times.type}")
+    texts = keys.to_pylist()
+    return dict(zip(texts, zip(repeat(""), times.to_pylist()), strict=True))
 
 
 #: The end of a checkpoint: a digest of what is before it, as Arrow has no checksums.
@@ -867,8 +912,10 @@ def _check_checkpoint(about: Mapping[str, Any], table: "pa.Table") -> None:
         column = table[name]
         if column.type != pa.int64() or column.null_count:
             raise TypeError(f"expected integers in column {name}, found {column.type}")
-    keys = table["object"].unique()
-    keys = (keys.dictionary_decode() if pa.types.is_dictionary(keys.type) else keys).to_pylist()
+    objects = table["object"]
+    if objects.type != pa.dictionary(pa.int32(), pa.string()) or objects.null_count:
+        raise TypeError(f"expected texts in column object, found {objects.type}")
+    keys = [key for chunk in objects.chunks for key in chunk.dictionary.to_pylist()]
     snapshots = [each[5] for each in about["logs"] if each[5] is not None]
     for key in (*keys, *(each[1] for each in snapshots)):
         if not is_data_key(key):
@@ -892,8 +939,6 @@ def _check_checkpoint(about: Mapping[str, Any], table: "pa.Table") -> None:
         _numbers([partition, start, end])
         _numbers(cleaned, -1, end)
         _numbers([number for each in epochs for number in each])
-    for key, time_ms in (*about["ended"], *about["left"]):
-        check_types((key, time_ms), (str, int))
     for topic, token, time_ms in about["deleted"]:
         check_types((topic, token, time_ms), (str, str, int))
     log, base, end = (table[name].to_numpy() for name in ("log", "base_offset", "end_offset"))

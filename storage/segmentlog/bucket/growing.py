@@ -5,7 +5,7 @@ commit would make a commit the slower the more of them there were: after 100,000
 took longer than the commit itself.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping
 from math import isqrt
 from typing import TypeVar
 
@@ -44,6 +44,10 @@ class Growing(Mapping[_Key, _Found]):
     def __iter__(self) -> Iterator[_Key]:
         yield from self._old
         yield from (key for key in self._new if key not in self._old)
+
+    def items(self) -> ItemsView[_Key, _Found]:
+        """All rows; one at a time, a million of them would take seconds."""
+        return {**self._old, **self._new}.items()
 
     def __len__(self) -> int:
         return len(self._old) + sum(key not in self._old for key in self._new)

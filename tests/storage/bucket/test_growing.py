@@ -21,6 +21,7 @@ def test_it_has_what_a_dict_has() -> None:
             assert before == copy
             assert table == model
             assert len(table) == len(model)
+            assert [*table.items()] == [*model.items()]
             assert [*table] == [*model]
     assert -1 not in table
     assert table.get(-1) is None

@@ -129,7 +129,10 @@ _CHECKPOINTS: dict[str, tuple[str, list[object]]] = {
     "a float": ("size", [1.5]),
     "an end before the base": ("end_offset", [0]),
     "a negative start": ("start", [-(2**62)]),
+    "a text that is missing": ("object", [None]),
     "a snapshot that is none": ("", [5, "/etc/hostname", 0, 10]),
+    "jobs that are numbers": ("segmentlog ended", [5]),
+    "a job without a name": ("segmentlog ended", [None]),
 }
 
 
@@ -146,17 +149,26 @@ def test_a_hostile_checkpoint_is_passed_over(name: str, tmp_path: Path) -> None:
     data = objects.get(checkpoint_key(32))
     table = pa.ipc.open_file(pa.BufferReader(data[: -commits._SEAL_BYTES])).read_all()
     column, values = _CHECKPOINTS[name]
-    if column:
+    metadata = dict(table.schema.metadata)
+    if column == "segmentlog ended":
+        rows = pa.table({"key": values, "time_ms": [1] * len(values)})
+        table = table.replace_schema_metadata(metadata | {column.encode(): commits._file_of(rows)})
+    elif column:
         at, old = table.schema.get_field_index(column), table[column].to_pylist()
-        table = table.set_column(at, column, pa.array([*values, *old[1:]]))
+        found = pa.array([*values, *old[1:]])
+        found = found.dictionary_encode() if column == "object" else found
+        table = table.set_column(at, column, found)
     else:
-        about = json.loads(table.schema.metadata[b"segmentlog"])
+        about = json.loads(metadata[b"segmentlog"])
         about["logs"][0][5] = values
-        table = table.replace_schema_metadata({"segmentlog": json.dumps(about)})
+        more = {b"segmentlog": json.dumps(about).encode()}
+        table = table.replace_schema_metadata(metadata | more)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
     hostile = sink.getvalue().to_pybytes()
+    with pytest.raises(CorruptCheckpointError):
+        commits.State.decode(hostile, "")
     objects.put(checkpoint_key(32), [hostile])
     hint = {"checkpoint": 32, "digest": sequence._digest(hostile)}
     objects.put("segmentlog/newest.json", [json.dumps(hint).encode()])
