@@ -7,8 +7,9 @@ because a log begins with its first segment.  The checkpoints at the top are mad
 after a commit, and so is the file of our own state: its inode is the number of that commit, so a
 reader notices a change.
 
-A file keeps its name and its bytes as long as its records are in the log.  So a path that was
-planned by one process is read by another, which may know a later commit.
+A path that was planned by one process is read by another, which may know a later commit.  A file
+keeps its name and its bytes until its records leave the log, or a commit exchanges extents.  Then
+another one may have its name, with another inode.
 """
 
 import contextlib

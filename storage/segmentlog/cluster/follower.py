@@ -457,8 +457,9 @@ class Follower:
             names.append(name)
         try:
             now = status_of(segment.path, follow=True)
-            # The batches of an extent and its indexes are never replaced.
-            is_same = is_bucket(segment.path) or now.inode == inode_of(log)
+            # Of a store, the copy comes from an extent that has the number of the segment.
+            mine = segment.inode if is_bucket(segment.path) else inode_of(log)
+            is_same = now.inode == mine
         except FileNotFoundError:
             is_same = False
         if is_same and is_active:

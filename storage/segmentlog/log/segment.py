@@ -10,6 +10,7 @@ torn tail.  It stays in the range to read, and the read fails there.
 """
 
 import contextlib
+import errno
 import logging
 import zlib
 from array import array
@@ -33,6 +34,7 @@ from segmentlog.log.damage import first_offset, good_batch_after, is_newer_forma
 from segmentlog.log.indexes import OffsetIndex, OffsetPosition, TimeIndex
 from segmentlog.log.listing import SegmentFiles
 from segmentlog.model import TimestampAndOffset
+from segmentlog.store.paths import is_bucket
 from segmentlog.store.readable import (
     Closing,
     ReadableFile,
@@ -181,6 +183,18 @@ class Segment:
         """The segment, for several look-ups that share open files."""
         return OpenSegment(self)
 
+    def opened_file(self) -> ReadableFile:
+        """Its file, opened.
+
+        Raises `FileNotFoundError` if it is gone, or if a commit in an object store has given its
+        name to another one, in which the positions of its indexes mean nothing.
+        """
+        file = open_file(self.path)
+        if is_bucket(self.path) and self.inode not in (0, file.status().inode):
+            file.close()
+            raise FileNotFoundError(errno.ENOENT, "another file has taken its place", self.path)
+        return file
+
     def headers(self, position: int, end: int | None = None) -> Iterator[PlacedHeader]:
         """`OpenSegment.headers`, with the file open meanwhile."""
         with self.opened() as opened:
@@ -250,7 +264,7 @@ class OpenSegment(Closing):
     def file(self) -> ReadableFile:
         """The ``.log`` file."""
         if self._file is None:
-            self._file = open_file(self.segment.path)
+            self._file = self.segment.opened_file()
         return self._file
 
     @property

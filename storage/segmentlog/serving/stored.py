@@ -186,7 +186,7 @@ def _opened(segment: Segment, max_bytes: int) -> OpenSegment:
     if not is_url(segment.path):
         return segment.opened()
     window = min(max(max_bytes, _LEAST_HELD_BYTES), _MOST_HELD_BYTES)
-    return OpenSegment(segment, _Window(open_file(segment.path), window))
+    return OpenSegment(segment, _Window(segment.opened_file(), window))
 
 
 class _Walked:

@@ -202,6 +202,30 @@ def test_a_reader_in_the_middle_finds_its_place_or_says_why_not(by_key: bool) ->
     assert segmentlog.open_log_dir(reader.root).log("orders", 0).cleaned_to == 14
 
 
+def test_a_segment_is_never_looked_up_in_another_ones_bytes() -> None:
+    location = _process(MemoryStore())
+    _write(location.root, 3)
+    segments = segmentlog.open_log_dir(location.root).log("orders", 0).segments
+    assert next(segments[1].headers(0)).header.base_offset == 2
+    segmentlog.compact(location.root)
+    segmentlog.open_log_dir(location.root)
+    for each in segments[:3]:  # the first name is that of the new segment, too
+        with pytest.raises(FileNotFoundError):
+            next(each.headers(0))
+
+
+def test_a_mirror_follows_what_was_joined_and_compacted(tmp_path: Path) -> None:
+    location = _process(MemoryStore())
+    for n, settings in enumerate([None, None, _COMPACT]):
+        _write(location.root, 2, n)
+        segmentlog.mirror(location.root, to=tmp_path / "copy")
+        segmentlog.compact(location.root, settings=settings)
+        segmentlog.mirror(location.root, to=tmp_path / "copy")
+        found = segmentlog.compare(location.root, tmp_path / "copy")
+        assert {each.comparison for each in found} == {"equal"}
+    assert _rows(str(tmp_path / "copy")) == _rows(location.root)
+
+
 def test_keys_are_compacted_as_in_a_directory(tmp_path: Path) -> None:
     root = _process(MemoryStore()).root
     for i in range(3):
