@@ -42,6 +42,7 @@ from segmentlog.bucket.sequence import sequence_at
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import Bytes, Int64s
 from segmentlog.format.records.decoder import BatchScanner
+from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.index_builder import IndexBuilder
 from segmentlog.log.indexes import AbortedTransaction, encode_transactions
 from segmentlog.log.windows import BatchWindows
@@ -68,16 +69,26 @@ def is_rewritable(log: PartitionLog) -> bool:
     return not (log.epochs or log.snapshot)
 
 
-def small_runs(at: TopicPartition, log: PartitionLog) -> list[tuple[PlacedExtent, ...]]:
-    """Runs of small extents, each of which becomes one extent."""
+def small_runs(
+    at: TopicPartition, log: PartitionLog, config: TopicConfig
+) -> list[tuple[PlacedExtent, ...]]:
+    """Runs of small extents, each of which becomes one extent.
+
+    Retention removes an extent once its newest record has expired.  So those of one run have their
+    newest records in the same span of ``segment.ms``: no record stays longer because of a later
+    one than in the segments of a broker.
+    """
     if not is_rewritable(log):
         return []
-    runs, n_bytes = list[list[PlacedExtent]]([[]]), 0
+    most_bytes = min(MOST_EXTENT_BYTES, config.segment_bytes)
+    runs, n_bytes, span = list[list[PlacedExtent]]([[]]), 0, -1
     for each in log.placed(at):
         run = runs[-1]
+        mine = each.max_timestamp // config.segment_ms if each.max_timestamp >= 0 else span
         fits = (
-            n_bytes + each.size <= MOST_EXTENT_BYTES
+            n_bytes + each.size <= most_bytes
             and each.end_offset - (run or [each])[0].base_offset < layout.SEGMENT_OFFSETS
+            and mine == span
         )
         if each.size >= SMALL_BYTES or not fits:
             run, n_bytes = [], 0
@@ -85,6 +96,7 @@ def small_runs(at: TopicPartition, log: PartitionLog) -> list[tuple[PlacedExtent
         if each.size < SMALL_BYTES:
             run.append(each)
             n_bytes += each.size
+        span = mine
     return [tuple(run) for run in runs if len(run) > 1]
 
 

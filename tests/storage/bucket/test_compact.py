@@ -202,6 +202,19 @@ def test_a_reader_in_the_middle_finds_its_place_or_says_why_not(by_key: bool) ->
     assert segmentlog.open_log_dir(reader.root).log("orders", 0).cleaned_to == 14
 
 
+def test_no_record_outlives_its_retention_because_it_was_joined_to_later_ones() -> None:
+    location, day_ms = _process(MemoryStore()), 24 * 3600 * 1000
+    config = segmentlog.ProducerConfig(use_timestamps=True)
+    for day in range(12):
+        with segmentlog.open_writer(location.root, "orders", config=config) as writer:
+            times = pa.array([day * day_ms, -1], pa.int64()).cast(pa.timestamp("ms", "UTC"))
+            writer.append(pa.table({"value": ["a", "b"], "timestamp": times}))
+        segmentlog.compact(location.root, settings={"segment.ms": str(5 * day_ms)})
+    assert _extents(location) == 3
+    (first, *_) = segmentlog.open_log_dir(location.root).log("orders", 0).segments[1:]
+    assert first.base_offset == 10
+
+
 def test_a_segment_is_never_looked_up_in_another_ones_bytes() -> None:
     location = _process(MemoryStore())
     _write(location.root, 3)

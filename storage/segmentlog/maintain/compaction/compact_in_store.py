@@ -164,7 +164,11 @@ class _Compaction:
     def merged(self) -> Iterator[CompactedPartition]:
         """Join small extents."""
         state = self._sequence.refresh()
-        found = {at: small_runs(at, state.logs[at]) for at in self._partitions if at in state.logs}
+        found = {
+            at: small_runs(at, state.logs[at], self._known.config(at.topic))
+            for at in self._partitions
+            if at in state.logs
+        }
         tasks = [
             RewriteTask(self._root, "", 0, at, tuple(runs), self._cleaner)
             for at, runs in found.items()
