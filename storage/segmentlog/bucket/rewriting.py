@@ -273,6 +273,7 @@ class Replacement:
         self._is_whole = is_whole
         self._begun_ms = int(time.time() * 1000)
         self.done: set[TopicPartition] = set()  # the others have changed meanwhile
+        self.has_changed = False  # whether there are others
 
     def commit(self) -> set[TopicPartition]:
         """Exchange the extents; the partitions in which that was done.
@@ -297,8 +298,9 @@ class Replacement:
             for at, (old, new) in self._snapshots.items()
             if at in state.logs and state.logs[at].snapshot == old
         }
-        has_changed = len(replaced) < len(self._exchanges) or len(snapshots) < len(self._snapshots)
-        if self._is_whole and has_changed:
+        n_found = len(replaced) + len(snapshots)
+        self.has_changed = n_found < len(self._exchanges) + len(self._snapshots)
+        if self._is_whole and self.has_changed:
             replaced, snapshots = {}, {}
         self.done = {*replaced}
         cleaned = {at: offset for at, offset in self._cleaned.items() if at in replaced}

@@ -30,7 +30,7 @@ from segmentlog.format.kernels.transactions import (
 )
 from segmentlog.format.records.header import ScannedBatches, batch_error
 from segmentlog.log.damage import position_of
-from segmentlog.log.segment import Segment, from_offset
+from segmentlog.log.segment import Segment, file_of, from_offset
 from segmentlog.model import LARGEST_LONG
 from segmentlog.store.readable import ReadableFile
 
@@ -75,7 +75,7 @@ def walk_batches(
         if segment.base_offset < start_offset:
             with segment.opened() as opened:
                 position = position_of(opened, start_offset, passes_damage=passes_damage)
-        with segment.opened_file() as file:
+        with file_of(segment) as file:
             at = position
             for walked in walk_file(
                 segment.path, file, position, segment.size, start_offset, headers

@@ -183,18 +183,6 @@ class Segment:
         """The segment, for several look-ups that share open files."""
         return OpenSegment(self)
 
-    def opened_file(self) -> ReadableFile:
-        """Its file, opened.
-
-        Raises `FileNotFoundError` if it is gone, or if a commit in an object store has given its
-        name to another one, in which the positions of its indexes mean nothing.
-        """
-        file = open_file(self.path)
-        if is_bucket(self.path) and self.inode not in (0, file.status().inode):
-            file.close()
-            raise FileNotFoundError(errno.ENOENT, "another file has taken its place", self.path)
-        return file
-
     def headers(self, position: int, end: int | None = None) -> Iterator[PlacedHeader]:
         """`OpenSegment.headers`, with the file open meanwhile."""
         with self.opened() as opened:
@@ -236,6 +224,19 @@ class Segment:
         return largest if largest >= 0 else status_of(self.path).modified_ns // 10**6
 
 
+def file_of(segment: Segment) -> ReadableFile:
+    """The ``.log`` file of a segment, opened.
+
+    Raises `FileNotFoundError` if it is gone, or if a commit in an object store has given its name
+    to another one, in which the positions of its indexes mean nothing.
+    """
+    file = open_file(segment.path)
+    if is_bucket(segment.path) and segment.inode not in (0, file.status().inode):
+        file.close()
+        raise FileNotFoundError(errno.ENOENT, "another file has taken its place", segment.path)
+    return file
+
+
 def from_offset(segments: Sequence[Segment], offset: int) -> Sequence[Segment]:
     """The segments from the one that may hold `offset` on; all if none begins at or below it."""
     first = bisect_right(segments, offset, key=lambda each: each.base_offset) - 1
@@ -264,7 +265,7 @@ class OpenSegment(Closing):
     def file(self) -> ReadableFile:
         """The ``.log`` file."""
         if self._file is None:
-            self._file = self.segment.opened_file()
+            self._file = file_of(self.segment)
         return self._file
 
     @property

@@ -24,7 +24,7 @@ from segmentlog.format.kernels import layout
 from segmentlog.format.records.header import ScannedBatches
 from segmentlog.log.batches import walk_file
 from segmentlog.log.damage import sound_headers
-from segmentlog.log.segment import OpenSegment, PlacedHeader, Segment, from_offset
+from segmentlog.log.segment import OpenSegment, PlacedHeader, Segment, file_of, from_offset
 from segmentlog.log.walk import Verdict, walk
 from segmentlog.log.windows import BatchWindows
 from segmentlog.model import OnCorruptBatch
@@ -186,7 +186,7 @@ def _opened(segment: Segment, max_bytes: int) -> OpenSegment:
     if not is_url(segment.path):
         return segment.opened()
     window = min(max(max_bytes, _LEAST_HELD_BYTES), _MOST_HELD_BYTES)
-    return OpenSegment(segment, _Window(segment.opened_file(), window))
+    return OpenSegment(segment, _Window(file_of(segment), window))
 
 
 class _Walked:

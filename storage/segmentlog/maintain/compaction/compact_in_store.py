@@ -19,14 +19,13 @@ from secrets import token_hex
 from typing import Any, NamedTuple, TypeAlias
 
 from segmentlog.bucket.clients import objects_at
-from segmentlog.bucket.commits import COMPACTION, PartitionLog, PlacedExtent, State
+from segmentlog.bucket.commits import COMPACTION, PartitionLog, PlacedExtent
 from segmentlog.bucket.data_objects import MOST_EXTENT_BYTES
 from segmentlog.bucket.disk import bucket_disk, inode_of
 from segmentlog.bucket.rewriting import (
     Exchange,
     ExtentWriter,
     Replacement,
-    exchanged,
     is_rewritable,
     merge_runs,
     small_runs,
@@ -258,20 +257,20 @@ def rewrite_task(task: RewriteTask, on_phase: Callable[[str], object] = lambda _
     """Write what is to take the place of extents of a partition; errors are the outcome, too."""
     location, _ = parse_bucket(task.root)
     sequence = sequence_at(location)
+    before = sequence.refresh().logs.get(task.at)
     try:
         with storage_errors(task.root):
-            sequence.refresh()
             return _merge(location, task, on_phase) if task.runs else _clean(task, on_phase)
     except SegmentLogError as error:
-        return error if _is_unchanged(sequence.refresh(), task) else None
+        return error if _has_all(sequence.refresh().logs.get(task.at), before) else None
 
 
-def _is_unchanged(state: State, task: RewriteTask) -> bool:
-    """Whether a task's error is about extents that the log still has."""
-    log = state.logs.get(task.at)
-    if task.log is not None:
-        return log is not None and log.start == task.log.log_start
-    return exchanged(task.at, log, [Exchange(run, ()) for run in task.runs]) is not None
+def _has_all(log: PartitionLog | None, before: PartitionLog | None) -> bool:
+    """Whether a partition still has all its extents: an error is about them."""
+    if log is None or before is None:
+        return False
+    n, starts = before.n_extents, log.extents.columns["start"]
+    return log.objects[:n] == before.objects and starts[:n] == before.column("start")
 
 
 def _merge(

@@ -144,10 +144,10 @@ class _Erasure:
 
     def carry_out(self, state: State) -> bool:
         """Exchange the extents by one commit; whether no other commit was in the way."""
-        extents = {
-            at: [_by_inode(state, at)[each.inode] for each in segments]
-            for at, segments in self._segments.items()
-        }
+        extents = dict[TopicPartition, list[PlacedExtent]]()
+        for at, segments in self._segments.items():
+            by_inode = _by_inode(state, at)
+            extents[at] = [by_inode[each.inode] for each in segments]
         erased = [each for old in extents.values() for each in old]
         if not (leaving := self._leaving(state, erased)):
             return True
@@ -186,7 +186,8 @@ class _Erasure:
             if log.snapshot and at in upload.snapshots
         }
         replacement = Replacement(self._location, job, in_order, {}, snapshots, is_whole=True)
-        return replacement.commit() == in_order.keys()
+        replacement.commit()
+        return not replacement.has_changed
 
     def remaining(self, state: State) -> RemainingCopy | None:
         """The objects outside of the log, which are not searched; None if there are none."""
