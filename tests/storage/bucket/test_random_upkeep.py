@@ -63,7 +63,8 @@ class _World:
 
     def act(self, client: FaultyClient) -> None:
         """One operation; repeated by nobody."""
-        root, begun = client_at(client).root, next(self.clock)
+        location, begun = client_at(client), next(self.clock)
+        root = location.root
         name = self.random.choice(["write"] * 4 + ["join", "join", "compact", "erase", "sweep"])
         key, ending = f"k{self.random.randrange(_KEYS)}", "done"
         new = {}
@@ -74,6 +75,8 @@ class _World:
             self.rows |= {each: _Row(*at, begun, math.inf) for each, at in new.items()}
         try:
             if name == "write":
+                if self.random.random() < 0.3:  # as a writer does that has lost a number
+                    sequence_at(location)._writes.heat()
                 with segmentlog.open_writer(root, "t", num_partitions=2) as writer:
                     columns = {
                         "value": [*new],
