@@ -118,9 +118,10 @@ def walk_file(
                 return
             wanted = 2 * wanted  # a control batch is larger than the window: read on
             continue
-        first = int(np.searchsorted(scanned.headers[:, layout.LAST_OFFSET], start_offset))
-        if first < n_batches:
-            found = scanned.only(slice(first, None))
+        # No search: offsets rise in a sound log only, and a damaged one must hide no other batch.
+        reaching = np.flatnonzero(scanned.headers[:, layout.LAST_OFFSET] >= start_offset)
+        if len(reaching):
+            found = scanned.only(slice(int(reaching[0]), None))
             yield WalkedBatches(found, markers_among(found), found.next_offset)
         position += after
         is_large = after > n_batches * _LARGE_BATCH_BYTES

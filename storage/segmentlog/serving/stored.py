@@ -34,6 +34,7 @@ from segmentlog.serving.wire import Held, Records, Stored
 from segmentlog.store.readable import FileStatus, ReadableFile, is_url, open_file
 
 _CHECKED_WINDOW_BYTES = 1 << 20
+_ANY = -1 << 63  # no batch is left out by its offset, which may be damaged
 _SMALL_BYTES = 32 << 10  # that are read at once rather than sent from their file
 _LEAST_HELD_BYTES = 64 << 10
 _MOST_HELD_BYTES = 4 << 20  # of an answer from a disk whose files the system cannot send
@@ -224,7 +225,7 @@ class _Walked:
             stop = min(begin + self._left, size)
             if is_url(path):
                 stop = min(stop, begin + max(_MOST_HELD_BYTES, first.header.size_in_bytes))
-            batches = (each.scanned for each in walk_file(path, file, begin, stop, 0))
+            batches = (each.scanned for each in walk_file(path, file, begin, stop, _ANY))
         try:
             for each in batches:
                 if not self._take(each):
@@ -253,7 +254,7 @@ class _Walked:
 
     def _take(self, batches: ScannedBatches) -> bool:
         """Add batches to the answer, as far as they belong to it; whether all of them do."""
-        headers, size = batches.headers, self._opened.segment.size
+        headers = batches.headers
         ends = np.cumsum(headers[:, layout.SIZE])
         bases, lasts = headers[:, layout.BASE_OFFSET], headers[:, layout.LAST_OFFSET]
         begins = np.concatenate(([self._offset if self._ranges else -1], lasts[:-1] + 1))
@@ -264,10 +265,8 @@ class _Walked:
         if (wrong := bases < begins).any():  # it, or the one before it
             n_taken = min(n_taken, max(int(wrong.argmax()) - 1, 0))
         if n_taken == n_all and (self._ranges or n_taken > 1):
-            # Nothing has shown yet that the last one is in its place: only the end of the segment.
-            is_last = batches.position_of(-1) + int(headers[-1, layout.SIZE]) == size
-            if not is_last or lasts[-1] >= self._limit >= begins[-1]:
-                n_taken -= 1
+            end = batches.position_of(-1) + int(headers[-1, layout.SIZE])
+            n_taken -= not self._is_in_its_place(end, int(begins[-1]), int(lasts[-1]))
         if not n_taken:
             return False
         taken = batches.only(slice(0, n_taken))
@@ -281,6 +280,19 @@ class _Walked:
             begin = self._ranges.pop()[0]
         self._ranges.append((begin, self.end))
         return n_taken == n_all
+
+    def _is_in_its_place(self, end: int, least: int, last_offset: int) -> bool:
+        """Whether what follows a batch that ends at a byte shows that its offsets are right."""
+        segment = self._opened.segment
+        if end == segment.size:
+            return not last_offset >= self._limit >= least
+        if is_url(segment.path):  # the next header is another request
+            return False
+        try:
+            following = next(self._opened.headers(end), None)
+        except (CorruptLogError, UnsupportedFormatError):
+            return False  # the next fetch meets it
+        return following is not None and following.header.base_offset > last_offset
 
     def _add_aborted(self, batches: ScannedBatches, committed: CommittedBatches) -> None:
         """Note where aborted transactions begin here: a client drops them up to their markers."""

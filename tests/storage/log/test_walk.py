@@ -8,7 +8,7 @@ import pytest
 
 from segmentlog.errors import TruncatedBatchError, UnsupportedFormatError
 from segmentlog.format.kernels import layout
-from segmentlog.log.batches import walk_batches
+from segmentlog.log.batches import walk_batches, walk_file
 from segmentlog.log.listing import SegmentFiles
 from segmentlog.log.segment import Segment
 from segmentlog.log.walk import Verdict, find_good_end, walk
@@ -137,3 +137,17 @@ def test_headers_that_do_not_end_with_their_segment_are_damage(
     with pytest.raises(TruncatedBatchError) as caught:
         list(walk_batches([damaged], 0, is_whole=True))
     assert caught.value.position in {4 * SIZE, ALL - 8}
+
+
+@pytest.mark.parametrize("number", [1, 4, 5, 9])
+def test_a_damaged_offset_hides_no_other_batch(tmp_path: Path, number: int) -> None:
+    """A search among offsets that do not rise left out what came before a negative one."""
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(changed(number, 0, b"\x80"))
+    with open_file(str(path)) as file:
+        found = [
+            walked.scanned.position_of(row) // SIZE
+            for walked in walk_file(str(path), file, 0, ALL, 0)
+            for row in range(len(walked.scanned.headers))
+        ]
+    assert [*range(10)] == found
