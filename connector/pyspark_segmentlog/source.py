@@ -72,8 +72,10 @@ class SegmentLogDataSource(DataSource):
         from pyspark_segmentlog.reads.reader import PushableReader, SegmentLogReader
         from pyspark_segmentlog.reads.table import TableOptions, reads_table
         from pyspark_segmentlog.sail import ArrowReader, refuse_stream, spark_schema
+        from pyspark_segmentlog.spark_versions import refuse_no_columns
 
         columns = spark_schema(schema)
+        refuse_no_columns(columns)
         given = options_of_query(self.options, columns)
         reader: DataSourceReader
         if reads_table(given):
@@ -111,9 +113,11 @@ class SegmentLogDataSource(DataSource):
         from pyspark_segmentlog.options.option import Query
         from pyspark_segmentlog.reads.reader import SegmentLogReader
         from pyspark_segmentlog.reads.stream import RefusedStream, SegmentLogStreamReader
+        from pyspark_segmentlog.spark_versions import refuse_no_columns
         from segmentlog.errors import SegmentLogError
 
         try:
+            refuse_no_columns(schema)
             given = options_of_query(self.options, schema)
             return SegmentLogStreamReader(SegmentLogReader.of_query(given, schema, Query.STREAM))
         except SegmentLogError as error:

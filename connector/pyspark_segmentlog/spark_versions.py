@@ -11,12 +11,13 @@ before  Spark has no                                    instead
         the trigger                                     ``availableNow`` or ``once``
 4.1     writers of streams that take Arrow batches      writers of this class for batches,
                                                         which Spark asks for in streams, too
+4.1     rows without columns: it counts none            a schema without columns is refused
 ======  ==============================================  ======================================
 """
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -173,7 +174,21 @@ else:
     StreamReader = PlacedStream
 
 
-if TYPE_CHECKING or hasattr(datasource, "DataSourceStreamArrowWriter"):
+#: Whether this is Spark 4.1 or later, by the interface that it has brought.
+IS_41 = hasattr(datasource, "DataSourceStreamArrowWriter")
+
+
+def refuse_no_columns(columns: Sized) -> None:
+    """Raise `OptionError` for a schema without columns if Spark would count no rows of it."""
+    if not columns and not IS_41:
+        accepted = (
+            "this version of Spark loses rows that have no columns: name one in the schema, such "
+            "as 'offset bigint', or leave the schema out"
+        )
+        raise OptionError("schema", "", accepted)
+
+
+if TYPE_CHECKING or IS_41:
     StreamWriter = datasource.DataSourceStreamArrowWriter
 else:
 

@@ -15,6 +15,7 @@ from pyspark.sql.types import LongType, StructType
 
 import segmentlog
 from pyspark_segmentlog.source import SegmentLogDataSource
+from pyspark_segmentlog.spark_versions import IS_41
 from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.testing.reference import Record, encode_batch
 
@@ -109,7 +110,11 @@ def test_a_users_schema_selects_columns(spark: SparkSession, example_data: str) 
 
 
 def test_a_schema_without_columns_has_rows(spark: SparkSession, example_data: str) -> None:
-    """The rows can be counted."""
+    """The rows can be counted; Spark 4.0 would lose them."""
+    if not IS_41:
+        with pytest.raises(PySparkException, match="name one in the schema"):
+            spark.read.schema(StructType()).format("segmentlog").load(example_data).count()
+        return
     assert 1062 == spark.read.schema(StructType()).format("segmentlog").load(example_data).count()
 
 
@@ -364,6 +369,9 @@ def test_a_data_frame_keeps_the_ends_of_its_first_query(
     assert 10 == frame.count()
     write(tmp_path, 5)
     twice = frame.select("offset").union(frame.select("offset"))
+    if not IS_41:  # it plans each query
+        assert [15, 30, 15] == [frame.count(), twice.count(), spark.table("kept").count()]
+        return
     assert [10, 20, 10] == [frame.count(), twice.count(), spark.table("kept").count()]
     assert 15 == load(spark, str(tmp_path)).count()
 
