@@ -114,7 +114,9 @@ def serve(
     if access_log:
         _show_requests()
     _open_many_files()
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    ended: list[int] = []
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with segmentlog.serve(
             *(paths or ()), bind=bind, advertise=advertise, topic=topic or (), internal=internal,
@@ -122,6 +124,9 @@ def serve(
             on_corrupt_batch=on_corrupt_batch, offsets=offsets, tls_certificate=tls_certificate,
             tls_key=tls_key, users=users, **tier._asdict(),
         ) as server:  # fmt: skip
+            # What a handler raises is lost if Python was about to run a finalizer.
+            for each in before:
+                signal.signal(each, lambda number, _: ended.append(number))
             topics = server.topics
             n = counted(topics=len(topics), partitions=sum(map(len, topics.values())))
             where = ", ".join([*(paths or ()), *filter(None, [tier.remote_storage])])
@@ -133,12 +138,13 @@ def serve(
             sys.stdout.flush()
             if offsets is None:
                 complain("offsets that groups commit end with this command; --offsets keeps them")
-            while True:
+            while not ended:
                 time.sleep(_SLEEP_SECONDS)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # before it served
         pass
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _show_requests() -> None:

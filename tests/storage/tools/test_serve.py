@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,10 @@ def test_it_names_its_address_and_ends_at_a_signal(
 
     def read_and_end() -> None:
         try:
-            wait_for(lambda: servers, lambda: "nobody listens", pause=0.02)
+            wait_for(
+                lambda: servers and signal.getsignal(number) is not signal.default_int_handler,
+                lambda: "nobody listens", pause=0.02,
+            )  # fmt: skip
             with RawClient(servers[0].address) as client:
                 found.extend(each.value for each in consume(client, "orders", 0))
         finally:
@@ -56,6 +60,28 @@ def test_it_names_its_address_and_ends_at_a_signal(
     assert "--offsets keeps them" in done.stderr
     with pytest.raises(ConnectionError):
         RawClient(address)
+
+
+def test_a_signal_that_comes_in_a_finalizer_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python lets no exception out of a finalizer: one from a handler would be gone."""
+    made = KafkaLog(tmp_path / "kafka")
+    n_sleeps = 0
+
+    class Collected:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGTERM)
+
+    def sleep(_: float) -> None:
+        nonlocal n_sleeps
+        n_sleeps += 1
+        assert 1 == n_sleeps, "the signal is lost"
+        Collected()
+
+    monkeypatch.setattr(time, "sleep", sleep)
+
+    assert 0 == CliRunner().invoke(app, ["serve", str(made.path)]).exit_code
 
 
 def test_a_user_is_hashed(tmp_path: Path) -> None:
