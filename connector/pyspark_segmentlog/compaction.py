@@ -90,7 +90,7 @@ def compact(
 def _run(spark: "SparkSession", tasks: Sequence[CompactionTask]) -> dict[int, _Outcome]:
     """The outcome of each task, by its number; the largest partitions begin first."""
     by_size = sorted(tasks, key=lambda each: -each.log.n_bytes)
-    outcomes = _mapped(spark, by_size, _clean_as_json)
+    outcomes = _mapped(spark, by_size, lambda task: _as_json(_outcome(task)))
     return {task.number: _from_json(text) for task, text in zip(by_size, outcomes, strict=True)}
 
 
@@ -122,10 +122,6 @@ def _mapped(spark: "SparkSession", tasks: Sequence[_T], work: Callable[[_T], str
     rows = places.mapInArrow(run, _OUTCOMES).collect()
     found = {row.number: row.outcome for row in rows}
     return [found[place] for place in range(len(tasks))]
-
-
-def _clean_as_json(task: CompactionTask) -> str:
-    return _as_json(_outcome(task))
 
 
 def _rewrite_as_json(task: RewriteTask) -> str:
