@@ -17,10 +17,11 @@ the section ``Parameters`` of its docstring, and its `Declared` only what is bes
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from enum import StrEnum
+from functools import cache
 from typing import Any, NamedTuple, TypeVar, cast, get_args, get_origin
 
 from segmentlog.model import LARGEST_LONG
@@ -29,6 +30,9 @@ _Options = TypeVar("_Options")
 
 #: Places that take words, beside functions (``read``) and commands (``segmentlog cat``).
 SPARK_READ, SPARK_WRITE = "a read", "a write"
+
+
+_VALUE, _NAME = re.compile("`([^`]*)`"), re.compile("{([a-z0-9_]+)}")
 
 
 class Words(NamedTuple):
@@ -57,13 +61,14 @@ class Declared(NamedTuple):
     accepts: str = ""  # what it accepts as text, if its type does not say so
     flags: str = ""  # its words on the command line; "" for the same word, as flags are spelled
     metavar: str = ""  # what stands after its flag
+    help: str = ""  # of its flag, if other words are better there; "" for its first sentence
     words: Words | None = None
     #: a value that changes something, for tests and examples; "" if its type shows one
     example: Any = ""
     # Of the field:
     name: str = ""
-    #: an enumeration of words, `bool` or `int`; `datetime` for a time, `os.PathLike` for a path;
-    #: `object` for all else
+    #: an enumeration of words, `bool`, `int`, `float`; `datetime` for a time, `os.PathLike` for a
+    #: path; `list` for several texts, and `dict` for names with values; `object` for all else
     kind: type = object
     annotation: Any = None  # its type, as Python's signatures show it
 
@@ -84,8 +89,8 @@ class Declared(NamedTuple):
 
     def said(self, name: Callable[[str], str], value: Callable[[str], str]) -> str:
         """Its sentence, with other options as `name` makes them, and values as `value` does."""
-        text = re.sub("`([^`]*)`", lambda found: value(found[1]), self.sentence)
-        return re.sub("{([a-z0-9_]+)}", lambda found: name(found[1]), text)
+        text = _VALUE.sub(lambda found: value(found[1]), self.sentence)
+        return _NAME.sub(lambda found: name(found[1]), text)
 
 
 def declared(options: Callable[..., object], **defaults: object) -> dict[str, Declared]:
@@ -108,10 +113,23 @@ def declared(options: Callable[..., object], **defaults: object) -> dict[str, De
             name=name,
             kind=_kind(kind),
             annotation=kind,
-            sentence=option.sentence or sentences.get(name, ""),
-            default=defaults.get(name, option.default),
+            sentence=sentences.get(name, option.sentence),
+            default=defaults.get(name, _default(option, kind)),
         )
     return found
+
+
+def nothing(*_: object) -> None:
+    """Called where nobody is told of what is done."""
+
+
+def _default(option: Declared, hint: object) -> Any:  # noqa: ANN401 - each option has its type
+    """That of the declaration; without one, a switch is off, and a callable does nothing."""
+    if option.default is None and hint is bool:
+        return False
+    if option.default is None and get_origin(hint) is Callable:
+        return nothing
+    return option.default
 
 
 def _sentences(options: Callable[..., object]) -> dict[str, str]:
@@ -144,17 +162,23 @@ def those_of(options: type[_Options], given: Mapping[str, object]) -> _Options:
     return cast("_Options", {name: value for name, value in given.items() if name in names})
 
 
+@cache
 def _kind(hint: object) -> type:
-    """What the values of a type are: words, `bool`, `int`; or `object`, for all others."""
+    """What the values of a type are; see `Declared.kind`."""
     classes: list[Any] = [each for each in get_args(hint) or (hint,) if each is not type(None)]
     if datetime in classes:
         return datetime
-    if any(get_origin(each) is os.PathLike for each in classes):
+    origins: set[Any] = {*map(get_origin, classes)}
+    if origins & {Collection, Sequence}:
+        return list
+    if os.PathLike in origins:
         return os.PathLike
+    if Mapping in origins:
+        return dict
     for each in classes:
         if isinstance(each, type) and issubclass(each, StrEnum):
             return each
-    plain: type = classes[0] if classes in ([bool], [int]) else object
+    plain: type = classes[0] if classes in ([bool], [int], [float]) else object
     return plain
 
 

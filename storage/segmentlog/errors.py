@@ -49,8 +49,9 @@ never changes, even when classes are renamed or split.  Only `masking` is below 
 import dataclasses
 import errno as codes
 import threading
+from collections.abc import Callable
 from enum import StrEnum
-from typing import ClassVar, Self, dataclass_transform
+from typing import ClassVar, Self, TypeAlias, dataclass_transform
 
 from segmentlog.masking import masked, with_plain_buckets
 
@@ -838,3 +839,7 @@ class InvalidTxnStateError(_ProducerError):
         " outside its transaction, which is open since offset {first_offset}: end the transaction "
         "with a broker first, or take another producer id"
     )
+
+
+#: Is told of each thing that failed, by its name (``orders-0``), and why.
+OnFailure: TypeAlias = Callable[[str, SegmentLogError], object]

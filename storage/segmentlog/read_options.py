@@ -36,6 +36,7 @@ class SinceOptions(TypedDict, total=False):
             "(`2026-01-31T10:00:00Z`), a date, epoch milliseconds, a datetime with its time zone; "
             "or a duration before now (`2h`, a timedelta). Records after that one may be older",
             idea="records at or after a time",
+            help="Only records at or after this time.",
             spark="startingTimestamp",
             is_row_of_spark=False,
             words=Words(
@@ -61,6 +62,7 @@ class EndOptions(TypedDict, total=False):
             "where each partition ends: before its first record of this time or later. A time has "
             "the forms of {since}. Records after that one may be older",
             idea="records before a time",
+            help="Only records before this time.",
             spark="endingTimestamp",
             is_row_of_spark=False,
             words=Words(
@@ -98,6 +100,7 @@ class EndOptions(TypedDict, total=False):
             "offsets",
             OnCorruptBatch.FAIL,
             idea="corrupt batches",
+            help="skip leaves out damaged batches, and logs their offsets on standard error.",
         ),
     ]
     read_up_to: Annotated[
@@ -107,6 +110,9 @@ class EndOptions(TypedDict, total=False):
             "the log end if there is no checkpoint; `logEnd` is the end of the last whole batch",
             ReadUpTo.HIGH_WATERMARK,
             idea="the meaning of *latest*",
+            help="Where to stop reading: a crashed broker's high watermark is up to five seconds "
+            "old, so acknowledged records may lie after it. A warning names the records that are "
+            "left out.",
         ),
     ]
 
@@ -121,6 +127,7 @@ class BoundsOptions(SinceOptions, EndOptions, total=False):
             "with {since}, at the later of the two offsets",
             least=1,
             idea="the last records of each partition",
+            help="Only the last N offsets of each log.",
             spark="lastRecords",
             is_row_of_spark=False,
             words=Words(
@@ -244,8 +251,8 @@ class OffsetsOptions(TypedDict, total=False):
     ]
 
 
-class SourceOptions(TypedDict, total=False):
-    """What the paths of a read are."""
+class CopiesOptions(TypedDict, total=False):
+    """What several directories are."""
 
     replicas: Annotated[
         Replicas | str,
@@ -265,8 +272,14 @@ class SourceOptions(TypedDict, total=False):
             "left out, with a warning",
             default=False,
             idea="topics that the cluster has deleted",
+            help="Also topics that the cluster has deleted, of which a broker still has logs.",
         ),
     ]
+
+
+class TierOptions(TypedDict, total=False):
+    """The tier of a directory."""
+
     remote_storage: Annotated[
         str | os.PathLike[str] | None,
         Declared(
@@ -300,6 +313,10 @@ class SourceOptions(TypedDict, total=False):
             example="/k",
         ),
     ]
+
+
+class SourceOptions(CopiesOptions, TierOptions, total=False):
+    """What the paths of a read are."""
 
 
 class DatasetOptions(OffsetsOptions, ScanOptions, SourceOptions, total=False):

@@ -7,21 +7,23 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from functools import cache, partial
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple, Unpack
 
 from segmentlog.analysis import report
 from segmentlog.analysis.findings import findings_of
 from segmentlog.analysis.retention import Forecast
-from segmentlog.arguments import one_dialect, one_of, topic_names
+from segmentlog.arguments import one_of, takes, topic_names
+from segmentlog.declared import Declared, those_of
 from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.kafka_tables.open_table import table
 from segmentlog.model import (
     INTERNAL_TOPICS,
     METADATA_TOPIC,
     ReadUpTo,
-    RemoteStorageLayout,
     TopicPartition,
 )
+from segmentlog.operation_options import BytesOptions, ClusterOptions, settings_of
+from segmentlog.read_options import READ_OPTIONS, TierOptions
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.store.paths import tiered_paths
@@ -36,21 +38,44 @@ _MOST_KEY_BYTES = 256  #: of a key that is shown
 _Path = str | os.PathLike[str]
 
 
-@one_dialect()
+class AnalysisOptions(ClusterOptions, total=False):
+    """How partitions are analyzed.
+
+    Parameters
+    ----------
+    settings : of all these topics, by Kafka's names (``retention.ms``); they come before those of
+        the directory.  They decide what retention will remove.
+    show_keys : whether the heaviest keys are read again, and their bytes shown.  Otherwise the
+        result has no byte of a key or a value.
+    """
+
+    settings: Annotated[Mapping[str, str] | None, settings_of("retention.ms")]
+    read_up_to: Annotated[ReadUpTo | str, READ_OPTIONS["read_up_to"]]
+    show_keys: Annotated[
+        bool,
+        Declared(
+            help="Show the heaviest keys, and not only their hashes. Nothing else of a record is "
+            "ever shown, except the names of headers."
+        ),
+    ]
+
+
+class PlanOptions(AnalysisOptions, TierOptions, total=False):
+    """Those of `plan_analysis`."""
+
+
+class AnalyzeOptions(PlanOptions, BytesOptions, total=False):
+    """Those of `segmentlog.analyze`."""
+
+    use_threads: Annotated[bool, Declared("whether several threads read", default=True)]
+
+
+@takes(AnalyzeOptions)
 def analyze(
     path: _Path | LogDirectory | None = None,
     *more: _Path,
     topics: str | Collection[str] = (),
-    settings: Mapping[str, str] | None = None,
-    metadata: _Path | None = None,
-    server_properties: _Path | None = None,
-    read_up_to: ReadUpTo | str = ReadUpTo.HIGH_WATERMARK,
-    show_keys: bool = False,
-    use_threads: bool = True,
-    remote_storage: _Path | None = None,
-    remote_storage_layout: RemoteStorageLayout | str | None = None,
-    remote_storage_key_file: _Path | None = None,
-    on_bytes: Callable[[int], object] = lambda _: None,
+    **options: Unpack[AnalyzeOptions],
 ) -> report.Analysis:
     """Find out what is in topics: sizes, codecs, keys, formats, clocks, gaps, and what to change.
 
@@ -68,15 +93,7 @@ def analyze(
     ----------
     path, more : as `open_log_dir` takes them, or one `LogDirectory`; None for a tier alone.
     topics : one name or several; by default all but brokers' own.
-    settings : of all these topics, by Kafka's names (``retention.ms``); they come before those of
-        the directory.  They decide what retention will remove.
-    metadata, server_properties : see `segmentlog.topic_settings`.
-    read_up_to : where the newest data ends.  A finding names the records after it.
-    show_keys : whether the heaviest keys are read again, and their bytes shown.  Otherwise the
-        result has no byte of a key or a value.
-    use_threads : whether several threads read.
-    remote_storage, remote_storage_layout, remote_storage_key_file : a tier; see `open_log_dir`.
-    on_bytes : called with the bytes of ``.log`` files done since the last call.
+    **options : those of `AnalyzeOptions`.
 
     Returns
     -------
@@ -93,13 +110,8 @@ def analyze(
     LogDirectoryError, CorruptCheckpointError, StorageError
         If a path is not a log directory, or cannot be listed.
     """
-    plan = plan_analysis(
-        path, *more, topics=topics, settings=settings, metadata=metadata,
-        server_properties=server_properties, read_up_to=read_up_to, show_keys=show_keys,
-        remote_storage=remote_storage, remote_storage_layout=remote_storage_layout,
-        remote_storage_key_file=remote_storage_key_file,
-    )  # fmt: skip
-    return analyze_plan(plan, on_bytes=on_bytes, use_threads=use_threads)
+    plan = plan_analysis(path, *more, topics=topics, **those_of(PlanOptions, options))
+    return analyze_plan(plan, on_bytes=options["on_bytes"], use_threads=options["use_threads"])
 
 
 class Request(NamedTuple):
@@ -148,38 +160,35 @@ def _size_of(directory: LogDirectory, each: TopicPartition) -> int:
         return 0
 
 
+@takes(PlanOptions)
 def plan_analysis(
     path: _Path | LogDirectory | None = None,
     *more: _Path,
     topics: str | Collection[str] = (),
-    settings: Mapping[str, str] | None = None,
-    metadata: _Path | None = None,
-    server_properties: _Path | None = None,
-    read_up_to: ReadUpTo | str = ReadUpTo.HIGH_WATERMARK,
-    show_keys: bool = False,
-    remote_storage: _Path | None = None,
-    remote_storage_layout: RemoteStorageLayout | str | None = None,
-    remote_storage_key_file: _Path | None = None,
+    **options: Unpack[PlanOptions],
 ) -> AnalysisPlan:
     """Choose the partitions; see `analyze` for arguments and errors."""
     names = topic_names("topics", topics)
     request = Request(
-        settings or {},
-        None if metadata is None else os.fsdecode(metadata),
-        None if server_properties is None else os.fsdecode(server_properties),
-        one_of("read_up_to", read_up_to, ReadUpTo),
+        options["settings"] or {},
+        None if options["metadata"] is None else os.fsdecode(options["metadata"]),
+        None
+        if options["server_properties"] is None
+        else os.fsdecode(options["server_properties"]),
+        one_of("read_up_to", options["read_up_to"], ReadUpTo),
         time.time_ns() // 10**6,
     )
     request.forecast()  # refuses wrong settings
     if isinstance(path, LogDirectory):
-        if more or remote_storage is not None:
+        if more or options["remote_storage"] is not None:
             accepted = "give a LogDirectory alone; pass all paths to open_log_dir"
             raise OptionError("path", ", ".join(map(str, more)), accepted)
         directory = path
     else:
         given = tiered_paths(
-            () if path is None else (path, *more), remote_storage, remote_storage_layout,
-            remote_storage_key_file, fail_on_data_loss=False,
+            () if path is None else (path, *more), options["remote_storage"],
+            options["remote_storage_layout"], options["remote_storage_key_file"],
+            fail_on_data_loss=False,
         )  # fmt: skip
         directory = open_log_dir(*given)
     missing = missing_of(directory, names)
@@ -188,7 +197,7 @@ def plan_analysis(
         if names or each.topic not in INTERNAL_TOPICS | {METADATA_TOPIC}:
             chosen.setdefault(each.topic, []).append(each)
     problems = tuple(f"{each.topic_partition}: {each.reason}" for each in missing)
-    return AnalysisPlan(directory, chosen, problems, show_keys, request)
+    return AnalysisPlan(directory, chosen, problems, options["show_keys"], request)
 
 
 def analyze_plan(

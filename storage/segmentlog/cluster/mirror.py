@@ -13,8 +13,15 @@ import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
+from typing import Annotated, Unpack
 
-from segmentlog.arguments import LARGEST_INT, instance_of, one_dialect, topic_names, whole_number
+from segmentlog.arguments import (
+    LARGEST_INT,
+    instance_of,
+    takes,
+    topic_names,
+    whole_number,
+)
 from segmentlog.cluster.follower import (
     Follower,
     MirroredPartition,
@@ -36,7 +43,15 @@ from segmentlog.format.names import (
 )
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.checkpoint import known_topic_id, read_meta_properties, read_offsets
-from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
+from segmentlog.model import TopicPartition
+from segmentlog.operation_options import (
+    BytesOptions,
+    DeletedTopicsOptions,
+    FailureOptions,
+    PhaseOptions,
+    WaitOptions,
+    dry_run_of,
+)
 from segmentlog.reads.choose import missing_of, only_in_a_tier, partitions_of
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
@@ -45,7 +60,7 @@ from segmentlog.store.durable import make_directory, sync_ancestors
 from segmentlog.store.partitions import refuse_partition
 from segmentlog.store.paths import is_bucket, parse_bucket, refuse_overlap, writable_path
 from segmentlog.store.readable import exists, is_directory, is_url, status_of
-from segmentlog.store.system_errors import Failures, OnFailure, storage_errors
+from segmentlog.store.system_errors import Failures, storage_errors
 from segmentlog.txn.change import Change, HeldDirectory, hold
 from segmentlog.txn.effects import Follow, Followed
 from segmentlog.txn.guard import list_guards
@@ -57,7 +72,26 @@ logger = logging.getLogger(__name__)
 _MOST_NAMED = 20  #: partitions that a warning names
 
 
-@one_dialect()
+class MirrorOptions(
+    DeletedTopicsOptions, WaitOptions, FailureOptions, BytesOptions, PhaseOptions, total=False
+):
+    """Those of `segmentlog.mirror`.
+
+    Parameters
+    ----------
+    assigned : whether only partitions are copied that the cluster's metadata assigns to the broker
+        of the destination.  `to` is then a log directory of that broker, by its
+        ``meta.properties``.  So each broker of a dead cluster gets its replicas again, all of the
+        same log.
+    on_partition : called with each result, once all partitions are copied.
+    """
+
+    assigned: bool
+    dry_run: Annotated[bool, dry_run_of("copied and cut")]
+    on_partition: Callable[[MirroredPartition], object]
+
+
+@takes(MirrorOptions)
 @storage_errors()
 def mirror(
     path: str | os.PathLike[str],
@@ -65,14 +99,7 @@ def mirror(
     to: str | os.PathLike[str],
     topics: str | Collection[str] = (),
     partitions: Collection[int] = (),
-    assigned: bool = False,
-    include_deleted_topics: bool = False,
-    dry_run: bool = False,
-    on_partition: Callable[[MirroredPartition], object] = lambda _: None,
-    on_bytes: Callable[[int], object] = lambda _: None,
-    on_phase: Callable[[str], object] = lambda _: None,
-    lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
-    on_failure: OnFailure | None = None,
+    **options: Unpack[MirrorOptions],
 ) -> list[MirroredPartition]:
     """Copy partitions byte by byte into another log directory; a killed mirror can be repeated.
 
@@ -88,19 +115,7 @@ def mirror(
     to : a log directory; it is made if it does not exist.  Or the URL of a log in an object store,
         which gets the records below the high watermarks (``storage/docs/bucket.md``).
     topics, partitions : names and numbers; all by default, brokers' own topics, too.
-    assigned : whether only partitions are copied that the cluster's metadata assigns to the broker
-        of the destination.  `to` is then a log directory of that broker, by its
-        ``meta.properties``.  So each broker of a dead cluster gets its replicas again, all of the
-        same log.
-    include_deleted_topics : as of `open_replicas`.
-    dry_run : whether nothing is changed, and the result shows the work of a run.
-    on_partition : called with each result, once all partitions are copied.
-    on_bytes : called with the number of bytes of each piece of a ``.log`` file that is copied.
-    on_phase : called with a log and with what is done to it, such as ``orders-0: copies``.
-    lock_timeout_seconds : how long to wait for a writer at the destination.
-    on_failure : called with the name of each partition that cannot be copied, and its error; the
-        others are copied, and it stays as it was.  Without it, the first of these errors is raised
-        at the end.
+    **options : those of `MirrorOptions`.
 
     Returns
     -------
@@ -133,8 +148,8 @@ def mirror(
     names = topic_names("topics", topics)
     instance_of("partitions", partitions, Collection, "give numbers of partitions")
     numbers = [whole_number("partitions", each, most=LARGEST_INT) for each in partitions]
-    failures = Failures(on_failure)
-    source = open_replicas(path, *more, include_deleted_topics=include_deleted_topics)
+    failures = Failures(options["on_failure"])
+    source = open_replicas(path, *more, include_deleted_topics=options["include_deleted_topics"])
     missing = missing_of(source, names, numbers)
     chosen = partitions_of(source, names, numbers, missing)
     for lost in missing:
@@ -150,34 +165,39 @@ def mirror(
     if is_bucket(directory):
         from segmentlog.cluster.mirror_up import mirror_up  # the compiled kernels load here
 
-        if assigned:
+        if options["assigned"]:
             accepted = "a log in an object store is no log directory of a broker: leave it out"
             raise OptionError("assigned", "True", accepted)
         found = mirror_up(
-            parse_bucket(directory)[0], source, chosen, dry_run=dry_run, on_bytes=on_bytes,
-            on_phase=on_phase, failures=failures,
+            parse_bucket(directory)[0], source, chosen, dry_run=options["dry_run"],
+            on_bytes=options["on_bytes"], on_phase=options["on_phase"], failures=failures,
         )  # fmt: skip
-        return _told(found, on_partition, failures)
+        return _told(found, options["on_partition"], failures)
     _refuse_destination(directory, source.paths)
-    if assigned:
+    if options["assigned"]:
         chosen = _assigned_of(directory, source, chosen, names, numbers)
     # A leader deletes the remote segments below its log start.
     starts = {each: in_tiers[each].start_offset for each in chosen if each in in_tiers}
     is_there = exists(directory)
-    if not is_there and not dry_run:
+    if not is_there and not options["dry_run"]:
         make_directory(directory)
         sync_ancestors(directory)
     with contextlib.ExitStack() as stack:
         held = HeldDirectory(directory, dry_run=True)
-        if is_there or not dry_run:
+        if is_there or not options["dry_run"]:
             held = stack.enter_context(
-                hold(directory, lock_timeout_seconds, lambda _: TopicConfig(), dry_run=dry_run)
+                hold(
+                    directory,
+                    options["lock_timeout_seconds"],
+                    lambda _: TopicConfig(),
+                    dry_run=options["dry_run"],
+                )
             )
-        work = _Mirror(held, source, chosen, on_bytes, failures, on_phase)
-        if not dry_run:
+        work = _Mirror(held, source, chosen, options["on_bytes"], failures, options["on_phase"])
+        if not options["dry_run"]:
             held.remove_due({each.topic for each in chosen})
-        found = work.look() if dry_run else work.follow(starts)
-    return _told(found, on_partition, failures)
+        found = work.look() if options["dry_run"] else work.follow(starts)
+    return _told(found, options["on_partition"], failures)
 
 
 def _told(

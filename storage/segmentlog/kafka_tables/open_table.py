@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 from segmentlog.arguments import nearest, one_dialect, one_of
-from segmentlog.errors import OptionError
+from segmentlog.errors import OnFailure, OptionError
 from segmentlog.format.messages.records import look_at
 from segmentlog.format.newer import noting
 from segmentlog.kafka_tables.cluster_metadata import (
@@ -52,7 +52,7 @@ from segmentlog.model import METADATA_TOPIC, OnCorruptBatch
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.metadata_log import metadata_path
-from segmentlog.store.system_errors import Failures, OnFailure
+from segmentlog.store.system_errors import Failures
 from segmentlog.tiered.metadata import REMOTE_LOG_METADATA
 
 

@@ -21,9 +21,9 @@ import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, TypedDict, Unpack
 
-from segmentlog.arguments import instance_of, one_dialect, refused, whole_number
+from segmentlog.arguments import instance_of, refused, takes, whole_number
 from segmentlog.bucket.upkeep import (
     Swept,
     move_starts,
@@ -32,6 +32,7 @@ from segmentlog.bucket.upkeep import (
     sweep_objects,
 )
 from segmentlog.cluster.directory_settings import DirectorySettings, log_directory
+from segmentlog.declared import Declared
 from segmentlog.errors import (
     CorruptLogError,
     LogDirectoryError,
@@ -43,7 +44,8 @@ from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.checkpoint import read_offsets
 from segmentlog.log.listing import list_segments
 from segmentlog.maintain.retain import removed_below
-from segmentlog.model import LEAST_LONG, LOCK_TIMEOUT_SECONDS, TopicPartition
+from segmentlog.model import LEAST_LONG, TopicPartition
+from segmentlog.operation_options import PurgeOptions, WaitOptions, dry_run_of
 from segmentlog.reads.log import Log, find_offset
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.store.paths import readable_path
@@ -74,19 +76,30 @@ class DeletedRecords(NamedTuple):
     n_bytes: int
 
 
-@one_dialect()
+class DeleteRecordsOptions(PurgeOptions, WaitOptions, total=False):
+    """Those of `segmentlog.delete_records`.
+
+    Parameters
+    ----------
+    offset : the first offset to keep; -1 is the high watermark.
+    before : instead, a time, as `Log.scan` takes it: the first record at or after that time, and
+        all later ones, stay.
+    settings : of the topic, by Kafka's names; only ``file.delete.delay.ms`` matters.
+    """
+
+    offset: Annotated[int | None, Declared(least=LEAST_LONG)]
+    before: Annotated[Time | None, Declared(help="Delete the records before this time.")]
+    settings: Mapping[str, str] | None
+    dry_run: Annotated[bool, dry_run_of("deleted")]
+
+
+@takes(DeleteRecordsOptions)
 @storage_errors()
 def delete_records(
     path: str | os.PathLike[str],
     topic: str,
     partition: int,
-    *,
-    offset: int | None = None,
-    before: Time | None = None,
-    settings: Mapping[str, str] | None = None,
-    purge: bool = False,
-    dry_run: bool = False,
-    lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
+    **options: Unpack[DeleteRecordsOptions],
 ) -> DeletedRecords:
     """Delete the records of a partition below an offset, or before a time.
 
@@ -94,13 +107,7 @@ def delete_records(
     ----------
     path : a log directory on which no broker is running.
     topic, partition : whose records.
-    offset : the first offset that stays; -1 for the high watermark, as in Kafka's request.
-    before : instead, a time, as `Log.scan` takes it: the first record at or after that time, and
-        all later ones, stay.
-    settings : of the topic, by Kafka's names; only ``file.delete.delay.ms`` matters.
-    purge : see `segmentlog.retain`.
-    dry_run : whether nothing is changed, and the result is what would be deleted.
-    lock_timeout_seconds : how long to wait for a writer.
+    **options : those of `DeleteRecordsOptions`.
 
     Raises
     ------
@@ -123,38 +130,42 @@ def delete_records(
     from segmentlog.maintain.move_log_starts import LogStartMove, first_kept
     from segmentlog.writes.prepare import check_ready
 
-    if (offset is None) == (before is None):
-        given = "" if offset is None else "given together with before"
+    if (options["offset"] is None) == (options["before"] is None):
+        given = "" if options["offset"] is None else "given together with before"
         raise OptionError("offset", given, "give the first offset that stays, or a time")
-    before_ms = None if before is None else epoch_milliseconds("before", before)
+    before_ms = (
+        None if options["before"] is None else epoch_milliseconds("before", options["before"])
+    )
     instance_of("topic", topic, str, "give the name of a topic")
     location = place_in_store(path)
     if location is not None:
         log = open_log_dir(path).log(topic, partition)
-        new_start = _new_start(log, offset, before_ms)
+        new_start = _new_start(log, options["offset"], before_ms)
         found = _deleted(log, new_start)
-        if not dry_run:
+        if not options["dry_run"]:
             at = log.topic_partition
             move_starts(location, {at: new_start}, {at: log.known_topic_id})
         return found
     directory = log_directory(path)
-    TopicConfig.parse(settings or {})
+    TopicConfig.parse(options["settings"] or {})
 
     # Called under the lock: another process may change settings while this one waits.
     known = cache(partial(
-        DirectorySettings.read, directory, settings,
-        is_optional=True, topics=topic, purge=purge, needs=(),
+        DirectorySettings.read, directory, options["settings"],
+        is_optional=True, topics=topic, purge=options["purge"], needs=(),
     ))  # fmt: skip
 
     def planned() -> int:
-        start = _new_start(open_log_dir(directory).log(topic, partition), offset, before_ms)
+        start = _new_start(
+            open_log_dir(directory).log(topic, partition), options["offset"], before_ms
+        )
         return first_kept(directory, TopicPartition(topic, partition), start)
 
     with hold(
         directory,
-        lock_timeout_seconds,
+        options["lock_timeout_seconds"],
         lambda topic: known().config(topic),
-        dry_run=dry_run,
+        dry_run=options["dry_run"],
         make_room=lambda held: held.remove_due([topic]),
         effects=lambda: [PutAside([(topic, partition, planned())])],
     ) as held:
@@ -164,7 +175,7 @@ def delete_records(
         else:
             move = LogStartMove(held, [log.topic_partition])
             log = open_log_dir(directory).log(topic, partition)
-        new_start = _new_start(log, offset, before_ms)
+        new_start = _new_start(log, options["offset"], before_ms)
         found = _deleted(log, new_start)
         if held.may_write and (found.segments or new_start > found.old_start):
             move.commit({log.topic_partition: new_start})
@@ -211,14 +222,18 @@ class DeletedTopic(NamedTuple):
     n_bytes: int
 
 
-@one_dialect()
+class DeleteTopicOptions(WaitOptions, total=False):
+    """Those of `segmentlog.delete_topic`."""
+
+    dry_run: Annotated[bool, dry_run_of("deleted")]
+
+
+@takes(DeleteTopicOptions)
 @storage_errors()
 def delete_topic(
     path: str | os.PathLike[str],
     topic: str,
-    *,
-    dry_run: bool = False,
-    lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
+    **options: Unpack[DeleteTopicOptions],
 ) -> DeletedTopic:
     """Delete a topic from a log directory on which no broker is running.
 
@@ -230,8 +245,7 @@ def delete_topic(
     path : the log directory.
     topic : its name.  If somebody has removed its directories by hand, its entries in checkpoints
         and settings are removed.
-    dry_run : whether nothing is changed, and the result is what would be deleted.
-    lock_timeout_seconds : how long to wait for a writer.
+    **options : those of `DeleteTopicOptions`.
 
     Raises
     ------
@@ -256,7 +270,7 @@ def delete_topic(
         if not partitions:
             log_dir.log(topic, -1)  # raises, and names the nearest topic
         found = _counted(topic, [log_dir.log(*each).path for each in partitions])
-        if not dry_run:
+        if not options["dry_run"]:
             remove_topic(location, topic, log_dir.log(*partitions[0]).known_topic_id)
         return found
     directory = log_directory(path)
@@ -267,8 +281,8 @@ def delete_topic(
             held.remove_due([topic])
 
     with hold(
-        directory, lock_timeout_seconds, dry_run=dry_run, make_room=make_room,
-        effects=lambda: [TakeOut(topic)],
+        directory, options["lock_timeout_seconds"], dry_run=options["dry_run"],
+        make_room=make_room, effects=lambda: [TakeOut(topic)],
     ) as held:  # fmt: skip
         found = _found(directory, topic)
         if held.may_write and is_known(directory, topic):
@@ -304,14 +318,27 @@ def _counted(topic: str, paths: Sequence[str]) -> DeletedTopic:
 _DAY_MS = 24 * 3600 * 1000
 
 
-@one_dialect()
+class SweepOptions(TypedDict, total=False):
+    """Those of `segmentlog.sweep`.
+
+    Parameters
+    ----------
+    longest_job_days : a job that has not committed after these days is ended, by its youngest
+        object: its commit fails if it still lives.
+    longest_read_days : days for which objects of deleted records stay, for reads that were planned
+        before.
+    """
+
+    longest_job_days: Annotated[float, Declared(default=7.0)]
+    longest_read_days: Annotated[float, Declared(default=1.0)]
+    dry_run: Annotated[bool, dry_run_of("removed")]
+
+
+@takes(SweepOptions)
 @storage_errors()
 def sweep(
     path: str | os.PathLike[str],
-    *,
-    longest_job_days: float = 7,
-    longest_read_days: float = 1,
-    dry_run: bool = False,
+    **options: Unpack[SweepOptions],
 ) -> Swept:
     """Remove the objects of a log in an object store that have none of its records.
 
@@ -321,11 +348,7 @@ def sweep(
     Parameters
     ----------
     path : the URL of the log.
-    longest_job_days : a job that has not committed, and whose youngest object is older, is ended:
-        its commit fails if it still lives.
-    longest_read_days : objects of records that left the log less than these days ago stay, for
-        reads that were planned before.
-    dry_run : whether nothing is changed, and the result is what would be removed.
+    **options : those of `SweepOptions`.
 
     Returns
     -------
@@ -342,8 +365,8 @@ def sweep(
         If the store fails, or this user lacks a right.
     """
     days: dict[str, object] = {
-        "longest_job_days": longest_job_days,
-        "longest_read_days": longest_read_days,
+        "longest_job_days": options["longest_job_days"],
+        "longest_read_days": options["longest_read_days"],
     }
     for name, value in days.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
@@ -352,5 +375,5 @@ def sweep(
     if location is None:
         reason = "is no log in an object store: only such a log has objects to sweep"
         raise LogDirectoryError(without_options(readable_path(path)), reason)
-    job_ms, read_ms = longest_job_days * _DAY_MS, longest_read_days * _DAY_MS
-    return sweep_objects(location, job_ms, read_ms, dry_run=dry_run)
+    job_ms, read_ms = options["longest_job_days"] * _DAY_MS, options["longest_read_days"] * _DAY_MS
+    return sweep_objects(location, job_ms, read_ms, dry_run=options["dry_run"])

@@ -6,9 +6,10 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, Unpack
 
-from segmentlog.arguments import LARGEST_INT, one_dialect, one_of, whole_number
+from segmentlog.arguments import LARGEST_INT, one_of, takes, whole_number
+from segmentlog.declared import Declared
 from segmentlog.errors import LogDirectoryError, SegmentLogError
 from segmentlog.format.names import (
     parse_partition_directory,
@@ -17,7 +18,14 @@ from segmentlog.log.listing import list_segments
 from segmentlog.log.segment import Segment, find_log_end
 from segmentlog.log.swaps import has_swaps
 from segmentlog.maintain.health.mend import RecoveryStep
-from segmentlog.model import INDEX_INTERVAL_BYTES, LOCK_TIMEOUT_SECONDS, RecoverAt, TopicPartition
+from segmentlog.model import RecoverAt, TopicPartition
+from segmentlog.operation_options import (
+    OPERATION_OPTIONS,
+    IndexOptions,
+    LogOptions,
+    WaitOptions,
+    dry_run_of,
+)
 from segmentlog.store.other_systems import refuse_other_systems
 from segmentlog.store.partitions import list_partitions
 from segmentlog.store.paths import local_path, why_not_there
@@ -28,18 +36,37 @@ from segmentlog.txn.guard import list_guards
 from segmentlog.txn.state import OF_LOG_DIRECTORIES
 
 
-@one_dialect()
+class RecoverOptions(IndexOptions, WaitOptions, LogOptions, total=False):
+    """Those of `segmentlog.recover`.
+
+    Parameters
+    ----------
+    metadata : the log directory that holds ``__cluster_metadata-0``, if it is another directory:
+        a damaged ``partition.metadata`` gets its topic id from there.
+    on_corrupt_batch : ``skip`` reads all logs from their beginnings, and keeps the good batches
+        after a bad one: the bad bytes alone go to ``.broken`` files, and their offsets are missing
+        in the log, as after a compaction.
+    on_step : called with each step once it is done: a recovery may take hours, or fail.
+    """
+
+    metadata: Annotated[str | os.PathLike[str] | None, OPERATION_OPTIONS["metadata"]]
+    dry_run: Annotated[bool, dry_run_of("done")]
+    on_corrupt_batch: Annotated[
+        RecoverAt | str,
+        Declared(
+            default=RecoverAt.CUT,
+            help="cut: end a log at its first bad batch, as a broker does. skip: read all logs "
+            "from their beginnings, leave out bad bytes alone, and keep the batches after them.",
+        ),
+    ]
+    on_step: Callable[[RecoveryStep], object]
+
+
+@takes(RecoverOptions)
 @storage_errors()
 def recover(
     path: str | os.PathLike[str],
-    *,
-    index_interval_bytes: int = INDEX_INTERVAL_BYTES,
-    metadata: str | os.PathLike[str] | None = None,
-    dry_run: bool = False,
-    on_corrupt_batch: RecoverAt | str = RecoverAt.CUT,
-    lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
-    on_step: Callable[[RecoveryStep], object] = lambda _: None,
-    on_log: Callable[[str], object] = lambda _: None,
+    **options: Unpack[RecoverOptions],
 ) -> list[RecoveryStep]:
     """Bring a directory that was not cleanly stopped to the state after a clean stop.
 
@@ -57,16 +84,7 @@ def recover(
     Parameters
     ----------
     path : a log directory on which no broker is running.
-    index_interval_bytes : bytes of log between two index entries (``index.interval.bytes``).
-    metadata : the log directory that holds ``__cluster_metadata-0``, if it is another directory:
-        a damaged ``partition.metadata`` gets its topic id from there.
-    dry_run : whether nothing is changed, and the steps are those that would be taken.
-    on_corrupt_batch : ``skip`` reads all logs from their beginnings, and keeps the good batches
-        after a bad one: the bad bytes alone go to ``.broken`` files, and their offsets are missing
-        in the log, as after a compaction.
-    lock_timeout_seconds : how long to wait for a writer.
-    on_step : called with each step once it is done: a recovery may take hours, or fail.
-    on_log : called with the name of each log's directory before the log is read.
+    **options : those of `RecoverOptions`.
 
     Returns
     -------
@@ -89,18 +107,19 @@ def recover(
     """
     from segmentlog.maintain.recover_directory import DirectoryRecovery  # the kernels load here
 
-    whole_number("index_interval_bytes", index_interval_bytes, most=LARGEST_INT)
-    salvages = one_of("on_corrupt_batch", on_corrupt_batch, RecoverAt) == RecoverAt.SKIP
+    whole_number("index_interval_bytes", options["index_interval_bytes"], most=LARGEST_INT)
+    salvages = one_of("on_corrupt_batch", options["on_corrupt_batch"], RecoverAt) == RecoverAt.SKIP
     directory = local_path(path)
     _refuse_other(directory)
     steps: list[RecoveryStep] = []
-    with take(directory, lock_timeout_seconds, dry_run=dry_run) as held:
-        metadata = None if metadata is None else local_path(metadata)
+    with take(directory, options["lock_timeout_seconds"], dry_run=options["dry_run"]) as held:
+        holder = options["metadata"]
         for step in DirectoryRecovery(
-            held, index_interval_bytes, on_log, metadata, salvages=salvages
-        ).run():
+            held, options["index_interval_bytes"], options["on_log"],
+            None if holder is None else local_path(holder), salvages=salvages,
+        ).run():  # fmt: skip
             steps.append(step)
-            on_step(step)
+            options["on_step"](step)
     return steps
 
 
@@ -153,15 +172,23 @@ class _Wanted(NamedTuple):
         return os.path.dirname(self.path) if is_partition else self.path
 
 
-@one_dialect()
+class ReindexOptions(IndexOptions, WaitOptions, LogOptions, total=False):
+    """Those of `segmentlog.reindex`.
+
+    Parameters
+    ----------
+    on_segment : called with each result once its files are on the disk.
+    """
+
+    on_segment: Callable[[IndexedSegment], object]
+
+
+@takes(ReindexOptions)
 @storage_errors()
 def reindex(
     path: str | os.PathLike[str],
     *more: str | os.PathLike[str],
-    index_interval_bytes: int = INDEX_INTERVAL_BYTES,
-    lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
-    on_segment: Callable[[IndexedSegment], object] = lambda _: None,
-    on_log: Callable[[str], object] = lambda _: None,
+    **options: Unpack[ReindexOptions],
 ) -> list[IndexedSegment]:
     """Build the index files of segments again, as a broker's recovery would.
 
@@ -174,11 +201,7 @@ def reindex(
     ----------
     path, more : log directories on which no broker is running, partition directories or ``.log``
         files.
-    index_interval_bytes : bytes of log between two index entries (``index.interval.bytes``), which
-        the log does not contain.
-    lock_timeout_seconds : how long to wait for a writer.
-    on_segment : called with each result once its files are on the disk.
-    on_log : called with the name of each partition's directory before its log is read.
+    **options : those of `ReindexOptions`.
 
     Returns
     -------
@@ -196,17 +219,19 @@ def reindex(
     SyncFailedError, StorageError
         If the disk is full or fails, or if this user lacks a permission.
     """
-    whole_number("index_interval_bytes", index_interval_bytes, most=LARGEST_INT)
+    whole_number("index_interval_bytes", options["index_interval_bytes"], most=LARGEST_INT)
     wanted = [found for each in (path, *more) for found in _wanted(local_path(each))]
     done = []
     with ExitStack() as locks:
         for directory in sorted({each.log_directory for each in wanted}):
-            locks.enter_context(take(directory, lock_timeout_seconds)).refuse_unfinished()
+            locks.enter_context(
+                take(directory, options["lock_timeout_seconds"])
+            ).refuse_unfinished()
         for each in wanted:
-            on_log(os.path.basename(each.path))
-            for result in _reindex(each, index_interval_bytes):
+            options["on_log"](os.path.basename(each.path))
+            for result in _reindex(each, options["index_interval_bytes"]):
                 done.append(result)
-                on_segment(result)
+                options["on_segment"](result)
     return done
 
 

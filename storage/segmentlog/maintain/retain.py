@@ -23,9 +23,9 @@ from dataclasses import replace
 from enum import StrEnum
 from functools import cache, partial
 from itertools import pairwise, takewhile
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, Unpack
 
-from segmentlog.arguments import one_dialect, topic_names
+from segmentlog.arguments import takes, topic_names
 from segmentlog.bucket.upkeep import move_starts, newest_times, place_in_store
 from segmentlog.cluster.directory_settings import (
     OF_RETENTION,
@@ -37,11 +37,19 @@ from segmentlog.cluster.directory_settings import (
 from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.segment import Segment
-from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
+from segmentlog.model import TopicPartition
+from segmentlog.operation_options import (
+    ClusterOptions,
+    FailureOptions,
+    PurgeOptions,
+    WaitOptions,
+    dry_run_of,
+    settings_of,
+)
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.store.readable import is_url
-from segmentlog.store.system_errors import Failures, OnFailure, storage_errors
+from segmentlog.store.system_errors import Failures, storage_errors
 from segmentlog.times import iso_time, likely_unit
 from segmentlog.txn.change import hold
 from segmentlog.txn.effects import PutAside
@@ -164,21 +172,29 @@ class _Plan(NamedTuple):
     kept: KeptSegment | None = None
 
 
-@one_dialect()
+class RetainOptions(ClusterOptions, PurgeOptions, WaitOptions, FailureOptions, total=False):
+    """Those of `segmentlog.retain`.
+
+    Parameters
+    ----------
+    kafka_defaults : whether to use Kafka's defaults for limits that are not set: one week, and no
+        limit in bytes.  With `server_properties`, these defaults always apply.
+    on_kept : called at the end for each partition that keeps segments, with the oldest of them,
+        and the reason for which it stays.
+    """
+
+    settings: Annotated[Mapping[str, str] | None, settings_of("retention.ms")]
+    dry_run: Annotated[bool, dry_run_of("removed")]
+    kafka_defaults: bool
+    on_kept: Callable[[KeptSegment], object] | None
+
+
+@takes(RetainOptions)
 @storage_errors()
 def retain(
     path: str | os.PathLike[str],
     topics: str | Collection[str] = (),
-    *,
-    settings: Mapping[str, str] | None = None,
-    dry_run: bool = False,
-    lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
-    metadata: str | os.PathLike[str] | None = None,
-    server_properties: str | os.PathLike[str] | None = None,
-    kafka_defaults: bool = False,
-    purge: bool = False,
-    on_kept: Callable[[KeptSegment], object] | None = None,
-    on_failure: OnFailure | None = None,
+    **options: Unpack[RetainOptions],
 ) -> list[RemovedSegment]:
     """Remove expired segments from a log directory on which no broker is running.
 
@@ -190,19 +206,7 @@ def retain(
     path : the log directory, or the URL of a log in an object store.
     topics : one name or several; all topics if empty, but none of brokers' own if `settings` are
         given.
-    settings : of all these topics, by Kafka's names (``retention.ms``); they override the settings
-        of the directory.
-    dry_run : whether nothing is changed, and the result is what would be removed.
-    lock_timeout_seconds : how long to wait for a writer.
-    metadata, server_properties : see `segmentlog.topic_settings`.
-    kafka_defaults : whether Kafka's defaults apply to limits that are not set: records then expire
-        after a week.  With `server_properties`, these defaults always apply.
-    purge : whether deleted files of these topics are removed at once, and not
-        ``file.delete.delay.ms`` later.  A reader that needs one fails with `LogChangedError`.
-    on_kept : called at the end for each partition that keeps segments, with the oldest of them,
-        and the reason for which it stays.
-    on_failure : called with the name of each log that is damaged or cannot be read, and its error;
-        the other logs are treated.  Without it, the first of these errors is raised at the end.
+    **options : those of `RetainOptions`.
 
     Returns
     -------
@@ -228,26 +232,29 @@ def retain(
     """
     from segmentlog.maintain.move_log_starts import LogStartMove  # the compiled kernels load here
 
-    failures = Failures(on_failure)
+    failures = Failures(options["on_failure"])
     topics = topic_names("topics", topics)
-    TopicConfig.parse(settings or {})
+    TopicConfig.parse(options["settings"] or {})
     location = place_in_store(path)
     directory = log_directory(path) if location is None else location.root
 
     # Called under the lock: another process may change settings while this one waits.
     known = cache(partial(
-        DirectorySettings.read, directory, settings, metadata, server_properties,
-        kafka_defaults=kafka_defaults, topics=topics, purge=purge, needs=OF_RETENTION,
+        DirectorySettings.read, directory, options["settings"], options["metadata"],
+        options["server_properties"], kafka_defaults=options["kafka_defaults"], topics=topics,
+        purge=options["purge"], needs=OF_RETENTION,
     ))  # fmt: skip
 
     def planned(
         failures: Failures, partitions: Iterable[TopicPartition] | None = None
     ) -> list[_Plan]:
         if partitions is None:
-            partitions = partitions_for_upkeep(directory, topics, has_settings=bool(settings))
+            partitions = partitions_for_upkeep(
+                directory, topics, has_settings=bool(options["settings"])
+            )
         newest = None if location is None else partial(newest_times, location)
         return _plans(
-            directory, partitions, known(), failures, explains=on_kept is not None,
+            directory, partitions, known(), failures, explains=options["on_kept"] is not None,
             newest_of=newest,
         )  # fmt: skip
 
@@ -261,15 +268,15 @@ def retain(
         plans = planned(failures)
         kept = {each.topic_partition: each.kept for each in plans}
         starts = {each.topic_partition: each.new_start for each in plans if each.expired}
-        if starts and not dry_run:
+        if starts and not options["dry_run"]:
             opened = open_log_dir(directory)
             move_starts(location, starts, {at: opened.log(*at).known_topic_id for at in starts})
     else:
         with hold(
             directory,
-            lock_timeout_seconds,
+            options["lock_timeout_seconds"],
             lambda topic: known().config(topic),
-            dry_run=dry_run,
+            dry_run=options["dry_run"],
             make_room=lambda held: held.remove_due(topics or None),
             effects=lambda: [room()],
         ) as held:
@@ -297,9 +304,9 @@ def retain(
                     each for each in plans if str(each.topic_partition) not in failures.errors
                 ]
                 kept = {each.topic_partition: each.kept for each in plans}
-    if on_kept is not None:
+    if options["on_kept"] is not None:
         for each in filter(None, kept.values()):
-            on_kept(each)
+            options["on_kept"](each)
     failures.end()
     return [each for plan in plans for each in _removed(plan, known())]
 

@@ -15,13 +15,13 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeAlias
 
 from segmentlog.errors import (
     CommitInDoubtError,
     LogLockedError,
+    OnFailure,
     OptionError,
     SegmentLogError,
     StorageError,
@@ -143,9 +143,6 @@ def naming(descriptor: int) -> Iterator[None]:
             error.filename = os.readlink(f"/proc/self/fd/{descriptor}")
         raise
 
-
-#: Is told of each thing that failed, by its name (``orders-0``), and why.
-OnFailure: TypeAlias = Callable[[str, SegmentLogError], object]
 
 _OF_ALL = (LogLockedError, CommitInDoubtError, OptionError, SyncFailedError)
 _ERRNOS_OF_ALL = FULL | {errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}

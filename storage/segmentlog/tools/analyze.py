@@ -4,11 +4,11 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from segmentlog.analysis.analyze import analyze_plan, plan_analysis
+from segmentlog.analysis.analyze import AnalysisOptions, analyze_plan, plan_analysis
 from segmentlog.analysis.report import Analysis, TopicFigures, TopicReport
 from segmentlog.model import ReadUpTo
 from segmentlog.store.durable import OutputFile
@@ -39,6 +39,10 @@ _MOST_SHOWN = 20  #: partitions of a topic, and findings
     "segmentlog analyze /var/lib/kafka --json | jq '.topics[] | {topic, figures: .figures.keys}'",
 )
 @arguments.tiered
+@arguments.flags(
+    AnalysisOptions, "show_keys", "read_up_to", "settings", "metadata", "server_properties",
+    read_up_to=ReadUpTo.LOG_END,
+)  # fmt: skip
 def analyze(
     paths: Annotated[
         list[str] | None,
@@ -61,20 +65,9 @@ def analyze(
     partitions: Annotated[
         bool, typer.Option("--partitions", help="Also list the partitions of each topic.")
     ] = False,
-    show_keys: Annotated[
-        bool,
-        typer.Option(
-            "--show-keys",
-            help="Show the heaviest keys, and not only their hashes. Nothing else of a record is "
-            "ever shown, except the names of headers.",
-        ),
-    ] = False,
-    read_up_to: arguments.Ends = ReadUpTo.LOG_END,
-    setting: arguments.Settings = None,
-    metadata: arguments.Metadata = None,
-    server_properties: arguments.ServerProperties = None,
-    json: Annotated[bool, arguments.json_option("Print one JSON object.")] = False,
     *,
+    given: dict[str, Any],
+    json: Annotated[bool, arguments.json_option("Print one JSON object.")] = False,
     tier: arguments.Tier,
 ) -> None:
     """Find out what is in topics: sizes, codecs, keys, formats, clocks, gaps; what to change.
@@ -86,10 +79,8 @@ def analyze(
     """
     directories, topics = _directories_and_topics(paths or (), topic or ())
     plan = plan_analysis(
-        *tier.beside(directories, fail_on_data_loss=False), topics=topics,
-        settings=arguments.parse_settings(setting), metadata=metadata,
-        server_properties=server_properties, read_up_to=read_up_to, show_keys=show_keys,
-    )  # fmt: skip
+        *tier.beside(directories, fail_on_data_loss=False), topics=topics, **given
+    )
     n_partitions = sum(map(len, plan.topics.values()))
     with progress("analyze", plan.n_bytes) as bar:
         found = analyze_plan(plan, on_bytes=bar.advance, on_topic=bar.name)

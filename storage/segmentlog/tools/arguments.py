@@ -13,10 +13,10 @@ import typer
 from typer.core import TyperCommand
 
 import segmentlog
-from segmentlog.arguments import LARGEST_INT, nearest, right_word
+from segmentlog.arguments import nearest, right_word
 from segmentlog.declared import Declared, declared
 from segmentlog.errors import OptionError, SegmentLogError
-from segmentlog.model import LARGEST_LONG, OnCorruptBatch, ReadUpTo, RemoteStorageLayout
+from segmentlog.model import LARGEST_LONG, OnCorruptBatch, RemoteStorageLayout
 from segmentlog.read_options import SourceOptions
 from segmentlog.store.paths import readable_path, tiered_paths
 from segmentlog.store.readable import exists, is_directory
@@ -164,13 +164,24 @@ Run: TypeAlias = Callable[..., None]
 def flags(options: Callable[..., object], *names: str, **defaults: object) -> Callable[[Run], Run]:
     """Give a command flags of an operation's options, in place of its argument `given`.
 
-    The operation is a function, or the class of its options; the help of a flag is the first
-    sentence of the option.  `given` gets their values by name.  `defaults`: of this command, where
-    it has others.
+    The operation is a function, or the class of its options; the help of a flag is that of the
+    option, or its first sentence.  `given` gets their values by name.  `defaults`: of this
+    command, where it has others.
     """
     known = declared(options, **defaults)
     chosen = [known[name] for name in names]
-    return _with_flags("given", chosen, lambda given: dict(zip(names, given, strict=True)))
+
+    def by_name(given: Sequence[Any]) -> dict[str, Any]:
+        return {each.name: _value(each, value) for each, value in zip(chosen, given, strict=True)}
+
+    return _with_flags("given", chosen, by_name)
+
+
+def _value(option: Declared, given: Any) -> Any:  # noqa: ANN401 - each option has its type
+    """What a function takes for the value of a flag."""
+    if option.kind is dict:
+        return parse_settings(given)
+    return (given or option.default) if option.kind is list else given
 
 
 def tiered(run: Run) -> Run:
@@ -211,8 +222,9 @@ def _with_flags(
 def _flag(option: Declared) -> Any:  # noqa: ANN401 - what typer takes for an option
     """An option of a command, with the first sentence of its declaration as help."""
     text = option.said(lambda name: f"--{name.replace('_', '-')}", str).partition(". ")[0]
-    text = text.removeprefix("whether ")
-    help_text = f"{text if option.sentence[:1] == '`' else text[:1].upper() + text[1:]}."
+    text = text.removeprefix("whether ").removeprefix("to ")
+    text = f"{text if option.sentence[:1] == '`' else text[:1].upper() + text[1:]}."
+    help_text = option.help or text
     names = option.flags.split() or [f"--{option.name.replace('_', '-')}"]
     if option.kind is datetime:
         return Annotated[int | None, time_option(help_text)]
@@ -223,8 +235,12 @@ def _flag(option: Declared) -> Any:  # noqa: ANN401 - what typer takes for an op
         "show_default": default,
     }
     kind: Any = str if is_path or option.kind is object else option.kind
-    if kind is int:
-        shown |= {"min": option.least} if option.least else {}
+    if kind in {list, dict}:
+        return Annotated[
+            list[str] | None, typer.Option(*names, help=help_text, metavar=option.metavar or None)
+        ]
+    if kind is float or (kind is int and (option.least > 0 or option.most < LARGEST_LONG)):
+        shown |= {"min": option.least}
         shown |= {"max": option.most} if option.most < LARGEST_LONG else {}
     if kind is bool:
         shown = {}
@@ -238,13 +254,6 @@ Topics = Annotated[
     list[str] | None,
     typer.Option(
         "--topic", help="Only this topic; may be repeated.", autocompletion=complete_topic
-    ),
-]
-IncludeDeletedTopics = Annotated[
-    bool,
-    typer.Option(
-        "--include-deleted-topics",
-        help="Also topics that the cluster has deleted, of which a broker still has logs.",
     ),
 ]
 Topic = Annotated[
@@ -273,15 +282,6 @@ def time_option(what: str) -> Any:  # noqa: ANN401 - what typer takes for an opt
     return typer.Option(help=f"{what} {forms}", parser=_time, metavar="TIME")
 
 
-Since = Annotated[int | None, time_option("Only records at or after this time.")]
-Until = Annotated[int | None, time_option("Only records before this time.")]
-
-
-def dry_run(done: str) -> Any:  # noqa: ANN401 - the same
-    """An option of a command that changes something, by what it would do."""
-    return typer.Option("--dry-run", help=f"Show what would be {done}, and change nothing.")
-
-
 def json_option(what: str) -> Any:  # noqa: ANN401 - the same
     """The option for programs, which shows `what`."""
     return typer.Option("--json", help=what)
@@ -290,52 +290,12 @@ def json_option(what: str) -> Any:  # noqa: ANN401 - the same
 JsonLines = Annotated[bool, json_option("Print one JSON object per line.")]
 AsJson = Annotated[bool, json_option("One JSON object per line; the last object is the summary.")]
 
-Ends = Annotated[
-    ReadUpTo,
-    typer.Option(
-        help="Where to stop reading: a crashed broker's high watermark is up to five seconds old, "
-        "so acknowledged records may lie after it. A warning names the records that are left out."
-    ),
-]
-OnCorrupt = Annotated[
-    OnCorruptBatch,
-    typer.Option(
-        "--on-corrupt-batch",
-        help="skip leaves out damaged batches, and logs their offsets on standard error.",
-    ),
-]
 OnDamage = Annotated[
     OnCorruptBatch,
     typer.Option(
         "--on-corrupt-batch",
         help="What becomes of a partition with damage: fail shows nothing of it, skip shows what "
         "its other batches say, which may be out of date. The exit status is 1 in both cases.",
-    ),
-]
-IndexInterval = Annotated[
-    int,
-    typer.Option(
-        "--index-interval-bytes",
-        help="Bytes of log between two index entries: the topic's index.interval.bytes.",
-        min=0,
-        max=LARGEST_INT,
-    ),
-]
-Metadata = Annotated[
-    str | None,
-    typer.Option(
-        "--metadata",
-        metavar="DIR",
-        help="The broker's log directory that holds __cluster_metadata-0, if it is another "
-        "directory.",
-    ),
-]
-ServerProperties = Annotated[
-    str | None,
-    typer.Option(
-        "--server-properties",
-        metavar="FILE",
-        help="The file with the broker's static settings, if there is one.",
     ),
 ]
 Settings = Annotated[
@@ -346,13 +306,6 @@ Settings = Annotated[
 ]
 Yes = Annotated[
     bool, typer.Option("--yes", "-y", help="Delete records without asking on a terminal.")
-]
-Purge = Annotated[
-    bool,
-    typer.Option(
-        "--purge",
-        help="Remove files of deleted segments at once, without waiting for file.delete.delay.ms.",
-    ),
 ]
 
 

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import pyarrow as pa
 import typer
@@ -11,7 +11,8 @@ import typer
 import segmentlog
 from segmentlog.audits.audit import FAULTS, FINDINGS, Audit, AuditedPartition, FoundOffsets
 from segmentlog.errors import OptionError
-from segmentlog.model import IsolationLevel, OnCorruptBatch, ReadUpTo
+from segmentlog.model import IsolationLevel, ReadUpTo
+from segmentlog.read_options import AuditOptions
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.reads.stream_checkpoint import checkpoint_offsets, offsets_of_json
 from segmentlog.store.paths import readable_path
@@ -59,6 +60,10 @@ def _offsets_option(what: str) -> typer.models.OptionInfo:
     "segmentlog audit /disk1 /disk2 orders --table s3://lake/orders --missing missing.parquet",
 )
 @arguments.tiered
+@arguments.flags(
+    AuditOptions, "since", "until", "read_up_to", "on_corrupt_batch",
+    read_up_to=ReadUpTo.LOG_END,
+)  # fmt: skip
 def audit(
     paths: Annotated[
         list[str],
@@ -104,16 +109,14 @@ def audit(
             "the table.",
         ),
     ] = "",
-    since: arguments.Since = None,
-    until: arguments.Until = None,
+    *,
+    given: dict[str, Any],
     starting_offsets: Annotated[str | None, _offsets_option("The first offsets")] = None,
     ending_offsets: Annotated[str | None, _offsets_option("The ends")] = None,
-    read_up_to: arguments.Ends = ReadUpTo.LOG_END,
     isolation_level: Annotated[
         IsolationLevel,
         typer.Option(help="read_uncommitted: the table has records of aborted transactions, too."),
     ] = IsolationLevel.READ_COMMITTED,
-    on_corrupt_batch: arguments.OnCorrupt = OnCorruptBatch.FAIL,
     most_ranges: Annotated[
         int, typer.Option(help="Ranges of offsets to show of each finding.", min=0)
     ] = 10,
@@ -165,16 +168,15 @@ def audit(
         found = segmentlog.audit(
             open_log_dir(*located), topic, table, partitions=partition or (),
             partition_column=partition_column, offset_column=offset_column,
-            topic_column=topic_column, columns=columns or (), since=since, until=until,
+            topic_column=topic_column, columns=columns or (),
             starting_offsets=_offsets(
                 "--starting-offsets", starting_offsets, topic, is_end=False
             ),
             ending_offsets=_offsets(
                 "--ending-offsets", ending_offsets, topic, is_end=True
             ),
-            read_up_to=read_up_to, isolation_level=isolation_level,
-            on_corrupt_batch=on_corrupt_batch, most_ranges=most_ranges,
-            spill_directory=spill_directory, on_partition=show, on_rows=bar.advance,
+            isolation_level=isolation_level, most_ranges=most_ranges,
+            spill_directory=spill_directory, on_partition=show, on_rows=bar.advance, **given,
         )  # fmt: skip
     # The result first: it would be lost with a file that cannot be written.
     if as_json:

@@ -5,7 +5,7 @@ import select
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +24,7 @@ from segmentlog.model import (
     ScanPolicy,
     TopicPartition,
 )
+from segmentlog.read_options import ScanOptions
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log import Log, find_bounds
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
@@ -109,6 +110,7 @@ def _time(text: str) -> int:
     "segmentlog cat /var/lib/kafka orders -o end --follow",
 )
 @arguments.tiered
+@arguments.flags(ScanOptions, "read_up_to", read_up_to=ReadUpTo.LOG_END)
 def cat(
     paths: Annotated[
         list[str],
@@ -202,8 +204,8 @@ def cat(
         IsolationLevel,
         typer.Option(help="read_committed, as in kcat, leaves out aborted records."),
     ] = IsolationLevel.READ_COMMITTED,
-    read_up_to: arguments.Ends = ReadUpTo.LOG_END,
     *,
+    given: dict[str, Any],
     tier: arguments.Tier,
 ) -> None:
     """Write the records of a topic, with the options and the output of kcat.
@@ -240,7 +242,7 @@ def cat(
         written = TextFormat.delimited(key, unescaped(delimiter), shows_null=shows_null)
     written.packs = Pack.of(deserialize or ())
     read = _Read(
-        written, isolation_level, read_up_to, count, bounds.until_ms, by_record=unbuffered
+        written, isolation_level, given["read_up_to"], count, bounds.until_ms, by_record=unbuffered
     )
     chosen = _topic_of(opened, topic), partition or ()
     read.all(opened, chosen, bounds)

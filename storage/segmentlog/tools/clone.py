@@ -42,7 +42,7 @@ _IDS = "OLD=NEW"
 @arguments.flags(
     CloneSettings, "to", "num_partitions", "order", "null_keys", "keep_offsets", "since", "until",
     "read_up_to", "open_transactions", "on_corrupt_batch", "overwrite", "show_keys", "offset_map",
-    read_up_to=ReadUpTo.LOG_END,
+    "settings", "dry_run", read_up_to=ReadUpTo.LOG_END,
 )  # fmt: skip
 def clone(
     paths: Annotated[
@@ -88,7 +88,6 @@ def clone(
             show_default="that of the source",
         ),
     ] = None,
-    setting: arguments.Settings = None,
     offsets: Annotated[
         str | None,
         typer.Option(
@@ -96,7 +95,6 @@ def clone(
             help="Write the places of groups in the clone, for kafka-consumer-groups.sh.",
         ),
     ] = None,
-    dry_run: Annotated[bool, arguments.dry_run("cloned")] = False,
     as_json: arguments.JsonLines = False,
 ) -> None:
     """Clone a topic: under another name, with other partitions, another codec, or masked.
@@ -112,6 +110,7 @@ def clone(
         raise typer.BadParameter(message, param_hint="DIR... TOPIC NEW")
     topic, new_topic = paths[-2:]
     arguments.refuse_one_file(offsets, given["offset_map"])
+    dry_run = given["dry_run"]
     is_one = len(located) == 1
     source = segmentlog.open_log_dir(*located) if is_one else segmentlog.open_replicas(*located)
     with contextlib.ExitStack() as stack:
@@ -123,7 +122,6 @@ def clone(
             schema_ids=_ids("--schema-id", schema_id),
             key_schema_ids=_ids("--key-schema-id", key_schema_id),
             codec=None if codec is None else Codec[codec.name],
-            settings=arguments.parse_settings(setting), dry_run=dry_run,
             on_records=bar.advance, on_phase=bar.name,
         )  # fmt: skip
         text, command_line = offsets_csv(found.offsets, offsets)

@@ -8,9 +8,10 @@ import typer
 
 import segmentlog
 from segmentlog.cluster.follower import MirroredPartition
+from segmentlog.cluster.mirror import MirrorOptions
 from segmentlog.cluster.replicated import Replica, ReplicatedPartition, open_replicas
 from segmentlog.maintain.verification.compare import ComparedPartition, Comparison
-from segmentlog.model import OnCorruptBatch
+from segmentlog.operation_options import CorruptOptions, DeletedTopicsOptions
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.times import iso_time
@@ -35,6 +36,7 @@ from segmentlog.tools.usage import write_not_in_use
     "segmentlog replicas /b1 /b2 /b3",
     "segmentlog replicas /b1 /b2 /b3 --topic orders --json",
 )
+@arguments.flags(DeletedTopicsOptions, "include_deleted_topics")
 def replicas(
     paths: Annotated[
         list[str],
@@ -42,7 +44,8 @@ def replicas(
     ],
     topic: arguments.Topics = None,
     partition: arguments.Partitions = None,
-    include_deleted_topics: arguments.IncludeDeletedTopics = False,
+    *,
+    given: dict[str, Any],
     as_json: arguments.JsonLines = False,
 ) -> None:
     """Show which copy of each partition is the log, and where the other copies differ.
@@ -54,7 +57,7 @@ def replicas(
     """
     found, failed = list[ReplicatedPartition](), Failed()
     with progress("replicas", None, is_bytes=False) as bar:
-        directory = open_replicas(*paths, include_deleted_topics=include_deleted_topics)
+        directory = open_replicas(*paths, **given)
         missing = missing_of(directory, topic or (), partition or ())
         for topic_partition in partitions_of(directory, topic or (), partition or (), missing):
             bar.begin(str(topic_partition))
@@ -113,11 +116,13 @@ def _role(partition: ReplicatedPartition, copy: Replica) -> str:
     "segmentlog compare /var/lib/kafka /backup/kafka",
     "segmentlog compare /var/lib/kafka /backup/kafka --topic orders --json",
 )
+@arguments.flags(CorruptOptions, "on_corrupt_batch")
 def compare(
     left: Annotated[str, typer.Argument(metavar="LEFT", help="A log directory.")],
     right: Annotated[str, typer.Argument(metavar="RIGHT", help="Another log directory.")],
     topic: arguments.Topics = None,
-    on_corrupt_batch: arguments.OnCorrupt = OnCorruptBatch.FAIL,
+    *,
+    given: dict[str, Any],
     as_json: arguments.JsonLines = False,
 ) -> None:
     """Compare the records of two log directories, such as a copy with its original.
@@ -141,9 +146,8 @@ def compare(
 
         sides = [open_log_dir(each) for each in (left, right)]
         found = segmentlog.compare(
-            *sides, topics=topic or (), on_corrupt_batch=on_corrupt_batch, on_partition=show,
-            on_bytes=bar.advance,
-        )  # fmt: skip
+            *sides, topics=topic or (), on_partition=show, on_bytes=bar.advance, **given
+        )
     for each in sides:
         write_not_in_use(each, topic or ())
     if not found and not as_json:
@@ -179,7 +183,7 @@ def _compared(found: ComparedPartition) -> str:
     "segmentlog mirror /b1 /b2 /b3 /backup/kafka --topic orders --json",
     "segmentlog mirror /var/lib/kafka s3://bucket/backup",
 )
-@arguments.flags(segmentlog.mirror, "assigned")
+@arguments.flags(MirrorOptions, "assigned", "include_deleted_topics", "dry_run")
 def mirror(
     paths: Annotated[
         list[str],
@@ -195,8 +199,6 @@ def mirror(
     partition: arguments.Partitions = None,
     *,
     given: dict[str, Any],
-    include_deleted_topics: arguments.IncludeDeletedTopics = False,
-    dry_run: Annotated[bool, arguments.dry_run("copied and cut")] = False,
     as_json: arguments.JsonLines = False,
 ) -> None:
     """Copy partitions byte by byte, and continue an interrupted copy.
@@ -215,16 +217,15 @@ def mirror(
 
         def show(found: MirroredPartition) -> None:
             bar.name(f"{found.topic}-{found.partition}")
-            line = _mirrored(found, paths, dry_run=dry_run)
+            line = _mirrored(found, paths, dry_run=given["dry_run"])
             bar.write(to_json(json_fields(found)) if as_json else line)
 
         found = segmentlog.mirror(
             *sources, to=destination, topics=topic or (), partitions=partition or (),
-            include_deleted_topics=include_deleted_topics, dry_run=dry_run,
             on_partition=show, on_bytes=bar.advance,
             on_phase=bar.name, on_failure=failed.add, **given,
         )  # fmt: skip
-    source = open_replicas(*sources, include_deleted_topics=include_deleted_topics)
+    source = open_replicas(*sources, include_deleted_topics=given["include_deleted_topics"])
     for lost in missing_of(source, topic or (), partition or ()):
         failed.add(lost.topic_partition)  # a warning has named it
     write_not_in_use(source, topic or ())

@@ -16,6 +16,7 @@ from segmentlog.format.records.header import BatchHeader
 from segmentlog.log.segment import Segment
 from segmentlog.maintain.verification.findings import unfinished_commits
 from segmentlog.model import LARGEST_LONG, TopicPartition
+from segmentlog.operation_options import ClusterOptions
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import open_log_dir
@@ -43,6 +44,7 @@ _FIRST_TO_GO = ("format", "codec", "batches", "from", "segments", "bytes", "to")
     "segmentlog describe /var/lib/kafka --settings --topic orders",
 )
 @arguments.tiered
+@arguments.flags(ClusterOptions, "metadata", "server_properties")
 def describe(
     paths: arguments.PathsOrTier = None,
     topic: arguments.Topics = None,
@@ -58,9 +60,8 @@ def describe(
         bool,
         typer.Option(help="Instead, list the settings of topics, and the source of each setting."),
     ] = False,
-    metadata: arguments.Metadata = None,
-    server_properties: arguments.ServerProperties = None,
     *,
+    given: dict[str, Any],
     tier: arguments.Tier,
 ) -> None:
     """List topics and partitions: offsets, segments, bytes, formats, codecs, times.
@@ -73,7 +74,7 @@ def describe(
     if settings and all_headers:
         raise typer.BadParameter("--settings reads no headers: leave out --all")
     if settings:
-        _write_settings(places, topic or (), metadata, server_properties, as_json=as_json)
+        _write_settings(places, topic or (), as_json=as_json, **given)
         return
     with progress("describe", None, is_bytes=False) as bar:
         rows = describe_paths(places, topic or (), all_headers=all_headers, begin=bar.begin)

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
-from typing import Annotated, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 import typer
@@ -49,6 +49,7 @@ from segmentlog.log.listing import SegmentFiles
 from segmentlog.log.producer_snapshot import ProducerSnapshot, read_snapshot
 from segmentlog.log.segment import Segment, find_log_end
 from segmentlog.model import METADATA_TOPIC, TopicPartition
+from segmentlog.read_options import ScanOptions
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
@@ -189,6 +190,7 @@ _PROGRESS_BYTES = 1 << 20  #: between two calls of `progress`
     "segmentlog dump /var/lib/kafka/replication-offset-checkpoint",
     "segmentlog dump /tmp/00000000000000000000.log --records --as __consumer_offsets",
 )
+@arguments.flags(ScanOptions, "since", "until", "last")
 def dump(
     paths: Annotated[
         list[str],
@@ -219,13 +221,10 @@ def dump(
     end_offset: Annotated[
         int | None, typer.Option(help="The offset to stop before.", min=0)
     ] = None,
-    since: arguments.Since = None,
-    until: arguments.Until = None,
+    *,
+    given: dict[str, Any],
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", help="Stop after N records or batches.", min=1)
-    ] = None,
-    last: Annotated[
-        int | None, typer.Option(help="Only the last N offsets of each log.", min=1)
     ] = None,
     key: Annotated[str | None, typer.Option(help="Only records with this key.")] = None,
     keys: Annotated[Encoding, typer.Option(help="How keys are written.")] = Encoding.TEXT,
@@ -267,8 +266,8 @@ def dump(
             "leave them out"
         )
     wanted_key = None if key is None else os.fsencode(key)
-    bounds = (start_offset, end_offset, since, until)
-    selection = Selection.of(*bounds)._replace(last=last, key=wanted_key)
+    bounds = (start_offset, end_offset, given["since"], given["until"])
+    selection = Selection.of(*bounds)._replace(last=given["last"], key=wanted_key)
     topics, partitions = topic or (), partition or ()
     failed = Failed()
     with ExitStack() as stack:
@@ -286,8 +285,8 @@ def dump(
                 with_records=records, as_topic=as_topic,
                 progress=bar.advance if bar else lambda _: None, failed=failed,
             )  # fmt: skip
-    for given in paths:
-        if is_directory(path := opened_path(given)):
+    for each in paths:
+        if is_directory(path := opened_path(each)):
             write_not_in_use(open_log_dir(path), topics)
     if output is not None:
         found = {"records": count.n_records} if records else {"batches": count.batches}

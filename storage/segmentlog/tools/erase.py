@@ -7,13 +7,18 @@ import os
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import segmentlog
 from segmentlog.errors import OptionError
-from segmentlog.maintain.compaction.erase import CopyKind, ErasedPartition, RemainingCopy
+from segmentlog.maintain.compaction.erase import (
+    CopyKind,
+    ErasedPartition,
+    EraseOptions,
+    RemainingCopy,
+)
 from segmentlog.store.paths import local_path
 from segmentlog.store.readable import read_whole
 from segmentlog.times import iso_time
@@ -57,6 +62,7 @@ _ABOUT = {
     "segmentlog erase /data/logs --key 0000002a --keys hex",
     "segmentlog erase /data/logs --key-file forgotten.txt --json",
 )
+@arguments.flags(EraseOptions, "dry_run", "metadata", "server_properties", "purge")
 def erase(
     directory: arguments.Directory,
     key: Annotated[
@@ -70,10 +76,8 @@ def erase(
     ] = Encoding.TEXT,
     topic: arguments.Topics = None,
     partition: arguments.Partitions = None,
-    dry_run: Annotated[bool, arguments.dry_run("removed")] = False,
-    metadata: arguments.Metadata = None,
-    server_properties: arguments.ServerProperties = None,
-    purge: arguments.Purge = False,
+    *,
+    given: dict[str, Any],
     yes: arguments.Yes = False,
     as_json: arguments.AsJson = False,
 ) -> None:
@@ -88,10 +92,8 @@ def erase(
     wanted = [_bytes_of(each, keys) for each in [*(key or ()), *_lines(key_file, keys)]]
     if not wanted:
         raise OptionError("key", "", "give at least one key, or a --key-file with keys")
-    erasing = partial(
-        segmentlog.erase, directory, wanted, topic or (), partition or (), purge=purge,
-        metadata=metadata, server_properties=server_properties,
-    )  # fmt: skip
+    dry_run = given.pop("dry_run")
+    erasing = partial(segmentlog.erase, directory, wanted, topic or (), partition or (), **given)
     write, ask = sys.stdout.write, None if dry_run else arguments.asking(yes=yes)
     if ask:
         planned = erasing(dry_run=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing
 from enum import StrEnum
 from functools import partial
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,7 @@ from segmentlog.model import (
     TimestampRange,
     TopicPartition,
 )
+from segmentlog.read_options import ScanOptions
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log import Log, find_bounds
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
@@ -66,6 +67,7 @@ class Color(StrEnum):
     "segmentlog grep -iF 'timed out' /backup --json | jq .value",
 )
 @arguments.tiered
+@arguments.flags(ScanOptions, "since", "until", "read_up_to", read_up_to=ReadUpTo.LOG_END)
 def grep(
     pattern: Annotated[
         str, typer.Argument(metavar="PATTERN", help="A regular expression, in RE2's syntax.")
@@ -73,8 +75,8 @@ def grep(
     paths: arguments.PathsOrTier = None,
     topic: arguments.Topics = None,
     partition: arguments.Partitions = None,
-    since: arguments.Since = None,
-    until: arguments.Until = None,
+    *,
+    given: dict[str, Any],
     key: Annotated[bool, typer.Option(help="Search keys.")] = False,
     value: Annotated[bool, typer.Option(help="Search values.")] = False,
     header: Annotated[bool, typer.Option(help="Search names and values of headers.")] = False,
@@ -92,8 +94,6 @@ def grep(
     ] = None,
     as_json: Annotated[bool, arguments.json_option("Print one JSON object per record.")] = False,
     color: Annotated[Color, typer.Option(help="auto: color only on a terminal.")] = Color.AUTO,
-    read_up_to: arguments.Ends = ReadUpTo.LOG_END,
-    *,
     tier: arguments.Tier,
 ) -> None:
     """Find records whose keys or values match a pattern, in all partitions, on all cores.
@@ -109,6 +109,7 @@ def grep(
     chosen = [name for name, is_chosen in (("key", key), ("value", value), ("headers", header))
               if is_chosen]  # fmt: skip
     search = Pattern(pattern, chosen or ["key", "value"], is_text=fixed, ignores_case=ignore_case)
+    since, until, read_up_to = given["since"], given["until"], given["read_up_to"]
     times = TimestampRange(_LEAST if since is None else since, _BEYOND if until is None else until)
     run = _Search(search, times, read_up_to, shows_rows=not count)
     directory = open_log_dir(*tier.beside(paths))

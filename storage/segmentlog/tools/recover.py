@@ -5,14 +5,13 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import Any
 
 import typer
 
 import segmentlog
 from segmentlog.maintain.health.mend import RecoveryKind, RecoveryStep
-from segmentlog.maintain.recover import IndexedSegment
-from segmentlog.model import INDEX_INTERVAL_BYTES, RecoverAt
+from segmentlog.maintain.recover import IndexedSegment, RecoverOptions, ReindexOptions
 from segmentlog.store.partitions import list_partitions
 from segmentlog.store.paths import local_path
 from segmentlog.store.readable import is_directory
@@ -39,18 +38,11 @@ _MOST_LOSSES = 20  #: lines for losses at the end; all of them have had their li
     "segmentlog recover /var/lib/kafka --dry-run",
     "segmentlog recover /var/lib/kafka",
 )
+@arguments.flags(RecoverOptions, "dry_run", "index_interval_bytes", "metadata", "on_corrupt_batch")
 def recover(
     directory: arguments.Directory,
-    dry_run: Annotated[bool, arguments.dry_run("done")] = False,
-    index_interval_bytes: arguments.IndexInterval = INDEX_INTERVAL_BYTES,
-    metadata: arguments.Metadata = None,
-    on_corrupt_batch: Annotated[
-        RecoverAt,
-        typer.Option(
-            help="cut: end a log at its first bad batch, as a broker does. skip: read all logs "
-            "from their beginnings, leave out bad bytes alone, and keep the batches after them."
-        ),
-    ] = RecoverAt.CUT,
+    *,
+    given: dict[str, Any],
     as_json: arguments.AsJson = False,
 ) -> None:
     """Bring a directory that was not cleanly stopped to the state after a clean stop.
@@ -79,10 +71,7 @@ def recover(
             elif step.kind not in _COUNTED:
                 bar.write(escape(step.message))
 
-        steps = segmentlog.recover(
-            directory, index_interval_bytes=index_interval_bytes, metadata=metadata,
-            dry_run=dry_run, on_corrupt_batch=on_corrupt_batch, on_step=write, on_log=bar.begin,
-        )  # fmt: skip
+        steps = segmentlog.recover(directory, on_step=write, on_log=bar.begin, **given)
     kinds = Counter(step.kind for step in steps)
     is_lost = any(step.has_lost_records for step in steps)
     if as_json:
@@ -97,7 +86,9 @@ def recover(
     elif not steps:
         sys.stdout.write(_NOTHING)
     else:
-        sys.stdout.writelines(f"{escape(line)}\n" for line in _summary(steps, dry_run=dry_run))
+        sys.stdout.writelines(
+            f"{escape(line)}\n" for line in _summary(steps, dry_run=given["dry_run"])
+        )
     if kinds[RecoveryKind.LOG_FAILED] or kinds[RecoveryKind.NOT_MARKED]:
         raise typer.Exit(arguments.PROBLEM)
     if is_lost:
@@ -188,9 +179,11 @@ def _losses(steps: Sequence[RecoveryStep]) -> tuple[list[str], int]:
     "segmentlog reindex /var/lib/kafka/orders-0",
     "segmentlog reindex /backup --index-interval-bytes 1024",
 )
+@arguments.flags(ReindexOptions, "index_interval_bytes")
 def reindex(
     paths: arguments.Paths,
-    index_interval_bytes: arguments.IndexInterval = INDEX_INTERVAL_BYTES,
+    *,
+    given: dict[str, Any],
     as_json: arguments.AsJson = False,
 ) -> None:
     """Build .index, .timeindex and .txnindex files again, as a broker's recovery would.
@@ -215,9 +208,7 @@ def reindex(
             for file in indexed.changed:
                 bar.write(f"built {escape(as_given(file, paths))} again")
 
-        found = segmentlog.reindex(
-            *paths, index_interval_bytes=index_interval_bytes, on_segment=write, on_log=bar.begin
-        )
+        found = segmentlog.reindex(*paths, on_segment=write, on_log=bar.begin, **given)
     n_failed = sum(each.error is not None for each in found)
     n_segments = len(found) - n_failed
     n_changed = sum(len(each.changed) for each in found)

@@ -13,16 +13,14 @@ import typer
 
 import segmentlog
 from segmentlog.format.names import is_renamed_directory
-from segmentlog.maintain.restoration import restore as restoring
 from segmentlog.maintain.restoration.plan import (
     Restoration,
     RestoredPartition,
     creation_commands,
     reassignment_json,
 )
-from segmentlog.maintain.restoration.restore import offsets_csv
-from segmentlog.maintain.restoration.undelete import renamed_in
-from segmentlog.model import OnCorruptBatch
+from segmentlog.maintain.restoration.restore import RestoreOptions, offsets_csv
+from segmentlog.maintain.restoration.undelete import UndeleteOptions, renamed_in
 from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.store.durable import OutputFile
 from segmentlog.tools import arguments
@@ -41,35 +39,17 @@ from segmentlog.tools.output import (
 )
 from segmentlog.tools.progress import progress
 
-TargetMetadata = Annotated[
-    str | None,
-    typer.Option(
-        "--target-metadata",
-        metavar="DIR",
-        help="The log directory that holds the target's __cluster_metadata-0.",
-    ),
-]
-LeaveOutReplicas = Annotated[
-    bool,
-    typer.Option(
-        "--leave-out-replicas",
-        help="Restore partitions even if directories of some of their brokers are missing.",
-    ),
-]
-LeaveOutPartitions = Annotated[
-    bool, typer.Option(help="Restore a topic even if some of its partitions are gone.")
-]
-OnlyPlan = Annotated[
-    bool, typer.Option("--dry-run", help="Show the plan and the problems, and change nothing.")
-]
-
 
 @arguments.command(
     "segmentlog restore /b1 /b2 /b3 /var/lib/kafka --dry-run",
     "segmentlog restore /b1 /b2 /b3 /var/lib/kafka --topic orders --offsets groups.csv",
     "segmentlog restore /b1 /b2 /b3 --to /new1 --to /new2 --to /new3 --offset-map map.parquet",
 )
-@arguments.flags(restoring.restore, "open_transactions", "offset_map")
+@arguments.flags(
+    RestoreOptions, "since", "until", "target_metadata", "server_properties", "open_transactions",
+    "offset_map", "leave_out_partitions", "leave_out_replicas", "include_deleted_topics",
+    "on_corrupt_batch", "dry_run",
+)  # fmt: skip
 def restore(
     paths: Annotated[
         list[str],
@@ -87,16 +67,8 @@ def restore(
         ),
     ] = None,
     topic: arguments.Topics = None,
-    since: arguments.Since = None,
-    until: arguments.Until = None,
-    target_metadata: TargetMetadata = None,
-    server_properties: arguments.ServerProperties = None,
     *,
     given: dict[str, Any],
-    leave_out_partitions: LeaveOutPartitions = False,
-    leave_out_replicas: LeaveOutReplicas = False,
-    include_deleted_topics: arguments.IncludeDeletedTopics = False,
-    on_corrupt_batch: arguments.OnCorrupt = OnCorruptBatch.FAIL,
     offsets: Annotated[
         str | None,
         typer.Option(
@@ -104,7 +76,6 @@ def restore(
             help="Write the committed offsets of groups, for kafka-consumer-groups.sh.",
         ),
     ] = None,
-    dry_run: OnlyPlan = False,
     as_json: arguments.JsonLines = False,
 ) -> None:
     """Restore topics of a lost cluster on the stopped brokers of another cluster.
@@ -128,13 +99,8 @@ def restore(
             file = stack.enter_context(OutputFile("offsets", offsets))
         bar = stack.enter_context(progress("records restored", None, is_bytes=False))
         found = segmentlog.restore(
-            *sources, to=targets, topics=topic or (),
-            since=since, until=until, target_metadata=target_metadata,
-            server_properties=server_properties,
-            leave_out_partitions=leave_out_partitions, leave_out_replicas=leave_out_replicas,
-            include_deleted_topics=include_deleted_topics, on_corrupt_batch=on_corrupt_batch,
-            **given, dry_run=dry_run, on_records=bar.advance, on_phase=bar.name,
-            on_failure=failed.add,
+            *sources, to=targets, topics=topic or (), on_records=bar.advance, on_phase=bar.name,
+            on_failure=failed.add, **given,
         )  # fmt: skip
         text, command_line = offsets_csv(found.offsets, offsets)
         is_done = bool(found.partitions) or not failed.names
@@ -143,6 +109,7 @@ def restore(
             file.finish()
             file.publish()
     hint = command_line if offsets is not None and is_done else ""
+    dry_run = given["dry_run"]
     _report(found, sources, targets, failed, dry_run=dry_run, as_json=as_json, hint=hint)
 
 
@@ -206,6 +173,10 @@ def _listed(directories: Sequence[str], targets: Sequence[str]) -> str:
     "segmentlog undelete /disk1 /disk2 orders --id pMMq3tq4Sg2TpHr5oiY9bw",
     "segmentlog undelete /data/logs orders --as orders-before --deleted-before 2026-01-31T10:00Z",
 )
+@arguments.flags(
+    UndeleteOptions, "to", "as_topic", "ids", "deleted_before", "leave_out_partitions",
+    "leave_out_replicas", "target_metadata", "server_properties", "on_corrupt_batch", "dry_run",
+)  # fmt: skip
 def undelete(
     paths: Annotated[
         list[str],
@@ -214,35 +185,8 @@ def undelete(
             help="The log directories that have renamed directories of the topic, and its name.",
         ),
     ],
-    to: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="DIR",
-            help="The log directory to restore into; by default DIR. May be repeated for "
-            "directories of brokers.",
-        ),
-    ] = None,
-    as_topic: Annotated[
-        str | None, typer.Option("--as", metavar="NAME", help="Another name for the topic.")
-    ] = None,
-    ids: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--id",
-            metavar="ID",
-            help="Only the topic with this id, or the directory with this id in its name; may be "
-            "repeated.",
-        ),
-    ] = None,
-    deleted_before: Annotated[
-        int | None, arguments.time_option("Only the last deletion before this time.")
-    ] = None,
-    leave_out_partitions: LeaveOutPartitions = False,
-    leave_out_replicas: LeaveOutReplicas = False,
-    target_metadata: TargetMetadata = None,
-    server_properties: arguments.ServerProperties = None,
-    on_corrupt_batch: arguments.OnCorrupt = OnCorruptBatch.FAIL,
-    dry_run: OnlyPlan = False,
+    *,
+    given: dict[str, Any],
     as_json: arguments.JsonLines = False,
 ) -> None:
     """Restore a deleted or stray topic from the directories that a broker has renamed.
@@ -260,13 +204,10 @@ def undelete(
     arguments.refuse_swapped("TOPIC", topic, sources[0], "segmentlog undelete DIR TOPIC")
     with progress("records restored", None, is_bytes=False) as bar:
         found = segmentlog.undelete(
-            sources, topic, to=to, as_topic=as_topic, ids=ids or (),
-            deleted_before=deleted_before, leave_out_partitions=leave_out_partitions,
-            leave_out_replicas=leave_out_replicas, target_metadata=target_metadata,
-            server_properties=server_properties, on_corrupt_batch=on_corrupt_batch,
-            dry_run=dry_run, on_records=bar.advance, on_phase=bar.name,
-        )  # fmt: skip
-    _report(found, sources, to or sources, Failed(), dry_run=dry_run, as_json=as_json)
+            sources, topic, on_records=bar.advance, on_phase=bar.name, **given
+        )
+    targets, dry_run = given["to"] or sources, given["dry_run"]
+    _report(found, sources, targets, Failed(), dry_run=dry_run, as_json=as_json)
 
 
 def write_renamed(directory: LogDirectory, topics: Collection[str], *, as_json: bool) -> None:

@@ -6,12 +6,13 @@ import resource
 import signal
 import sys
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import segmentlog
 from segmentlog.model import OnCorruptBatch, ReadUpTo
+from segmentlog.read_options import EndOptions
 from segmentlog.tools import arguments
 from segmentlog.tools.arguments import command
 from segmentlog.tools.output import complain, counted
@@ -29,6 +30,7 @@ _ENDS = {ReadUpTo.HIGH_WATERMARK: "their high watermarks", ReadUpTo.LOG_END: "th
     "segmentlog serve s3://bucket/logs --follow --topic 'orders*'",
 )
 @arguments.tiered
+@arguments.flags(EndOptions, "read_up_to")
 def serve(
     paths: Annotated[
         list[str] | None,
@@ -63,7 +65,8 @@ def serve(
     follow: Annotated[
         bool, typer.Option("--follow", help="Serve records that are written meanwhile, too.")
     ] = False,
-    read_up_to: arguments.Ends = ReadUpTo.HIGH_WATERMARK,
+    *,
+    given: dict[str, Any],
     on_corrupt_batch: Annotated[
         OnCorruptBatch | None,
         typer.Option(
@@ -96,7 +99,6 @@ def serve(
     access_log: Annotated[
         bool, typer.Option("--access-log", help="Name each request on standard error.")
     ] = False,
-    *,
     tier: arguments.Tier,
 ) -> None:
     """Serve logs to every Kafka client, only to read: no broker, no lock, no change.
@@ -120,7 +122,7 @@ def serve(
     try:
         with segmentlog.serve(
             *(paths or ()), bind=bind, advertise=advertise, topic=topic or (), internal=internal,
-            renamed=renamed, follow=follow, read_up_to=read_up_to,
+            renamed=renamed, follow=follow, read_up_to=given["read_up_to"],
             on_corrupt_batch=on_corrupt_batch, offsets=offsets, tls_certificate=tls_certificate,
             tls_key=tls_key, users=users, **tier._asdict(),
         ) as server:  # fmt: skip
@@ -133,7 +135,7 @@ def serve(
             if server.bootstrap_servers != server.address:
                 where += f" as {server.bootstrap_servers}"
             sys.stdout.write(
-                f"{server.address} serves {n} of {where}, up to {_ENDS[read_up_to]}\n"
+                f"{server.address} serves {n} of {where}, up to {_ENDS[given['read_up_to']]}\n"
             )
             sys.stdout.flush()
             if offsets is None:

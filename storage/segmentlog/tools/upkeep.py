@@ -31,8 +31,20 @@ from segmentlog.maintain.compaction.compact import (
     CompactionSettings,
     logs_to_clean,
 )
-from segmentlog.maintain.deletes import DeletedRecords, DeletedTopic
-from segmentlog.maintain.retain import KeptSegment, Reason, RemovedSegment, doubtful_time
+from segmentlog.maintain.deletes import (
+    DeletedRecords,
+    DeletedTopic,
+    DeleteRecordsOptions,
+    DeleteTopicOptions,
+    SweepOptions,
+)
+from segmentlog.maintain.retain import (
+    KeptSegment,
+    Reason,
+    RemovedSegment,
+    RetainOptions,
+    doubtful_time,
+)
 from segmentlog.model import TopicPartition
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.reads.metadata_log import is_of_a_broker
@@ -55,6 +67,7 @@ _SWEPT = "the objects stay until segmentlog sweep removes them\n"
     "segmentlog delete-topic /data/logs orders --dry-run",
     "segmentlog delete-topic /data/logs orders",
 )
+@arguments.flags(DeleteTopicOptions, "dry_run")
 def delete_topic(
     directory: arguments.Directory,
     topic: Annotated[
@@ -63,7 +76,8 @@ def delete_topic(
             metavar="TOPIC", help="The topic to delete.", autocompletion=arguments.complete_topic
         ),
     ],
-    dry_run: Annotated[bool, arguments.dry_run("deleted")] = False,
+    *,
+    given: dict[str, Any],
     yes: arguments.Yes = False,
     as_json: AsOneObject = False,
 ) -> None:
@@ -74,6 +88,7 @@ def delete_topic(
     topic there.
     """
     deleting = partial(segmentlog.delete_topic, directory, topic)
+    dry_run = given["dry_run"]
     ask = None if dry_run else arguments.asking(yes=yes)
     if ask:
         ask(f"delete topic {escape(topic)}: {_topic_size(deleting(dry_run=True))}?")
@@ -102,21 +117,15 @@ def _topic_size(done: DeletedTopic) -> str:
     "segmentlog retain /var/lib/kafka --server-properties /etc/kafka/server.properties",
     "segmentlog retain /data/logs -s retention.ms=86400000 -s retention.bytes=1073741824",
 )
+@arguments.flags(
+    RetainOptions, "dry_run", "settings", "metadata", "server_properties", "kafka_defaults",
+    "purge",
+)  # fmt: skip
 def retain(
     directory: arguments.Directory,
     topic: arguments.Topics = None,
-    dry_run: Annotated[bool, arguments.dry_run("removed")] = False,
-    setting: arguments.Settings = None,
-    metadata: arguments.Metadata = None,
-    server_properties: arguments.ServerProperties = None,
-    kafka_defaults: Annotated[
-        bool,
-        typer.Option(
-            help="Use Kafka's defaults for limits that are not set: one week, and no limit in "
-            "bytes."
-        ),
-    ] = False,
-    purge: arguments.Purge = False,
+    *,
+    given: dict[str, Any],
     explain: Annotated[
         bool,
         typer.Option(
@@ -136,12 +145,8 @@ def retain(
     another limit: name this file, or give --kafka-defaults. A time that looks like seconds,
     microseconds or nanoseconds is marked.
     """
-    settings, failed = arguments.parse_settings(setting), Failed()
-    retaining = partial(
-        segmentlog.retain, directory, topic or (), settings=settings, metadata=metadata,
-        server_properties=server_properties, kafka_defaults=kafka_defaults, purge=purge,
-        on_failure=failed.add,
-    )  # fmt: skip
+    failed, dry_run = Failed(), given.pop("dry_run")
+    retaining = partial(segmentlog.retain, directory, topic or (), on_failure=failed.add, **given)
     write, ask = sys.stdout.write, None if dry_run else arguments.asking(yes=yes)
     kept: list[KeptSegment] = []
     on_kept = kept.append if explain or (dry_run and not as_json) else None
@@ -178,8 +183,9 @@ def retain(
         write(_SWEPT if found else "")
     elif not dry_run:
         known = DirectorySettings.read(
-            log_directory(directory), settings, metadata, server_properties,
-            topics=topic or (), purge=purge, needs=OF_RETENTION,
+            log_directory(directory), given["settings"], given["metadata"],
+            given["server_properties"], topics=topic or (), purge=given["purge"],
+            needs=OF_RETENTION,
         )  # fmt: skip
         _write_when_freed({each.topic for each in found}, known, "retain or write")
     failed.end()
@@ -208,17 +214,15 @@ def _why(segment: RemovedSegment) -> str:
     "segmentlog compact /data/logs -s min.cleanable.dirty.ratio=0.1",
     "segmentlog compact /data/logs --roll --purge --yes",
 )
-@arguments.flags(CompactionSettings, "dedupe_buffer_bytes", "roll")
+@arguments.flags(
+    CompactionSettings, "dry_run", "settings", "dedupe_buffer_bytes", "roll", "metadata",
+    "server_properties", "purge",
+)  # fmt: skip
 def compact(
     directory: arguments.Directory,
     topic: arguments.Topics = None,
-    dry_run: Annotated[bool, arguments.dry_run("compacted")] = False,
-    setting: arguments.Settings = None,
     *,
     given: dict[str, Any],
-    metadata: arguments.Metadata = None,
-    server_properties: arguments.ServerProperties = None,
-    purge: arguments.Purge = False,
     yes: arguments.Yes = False,
     as_json: arguments.AsJson = False,
 ) -> None:
@@ -231,16 +235,14 @@ def compact(
     In a log in an object store, small segments of all topics are joined first. Writers and readers
     may be at work there.
     """
-    topics, settings, failed = topic or (), arguments.parse_settings(setting), Failed()
-    compacting = partial(
-        segmentlog.compact, directory, topics, settings=settings, metadata=metadata,
-        server_properties=server_properties, purge=purge, on_failure=failed.add, **given,
-    )  # fmt: skip
+    topics, failed, dry_run = topic or (), Failed(), given.pop("dry_run")
+    compacting = partial(segmentlog.compact, directory, topics, on_failure=failed.add, **given)
+    settings = given["settings"]
     location = place_in_store(directory)
     path = log_directory(directory) if location is None else location.root
     known = DirectorySettings.read(
-        path, settings, metadata, server_properties, topics=topics, purge=purge,
-        needs=OF_COMPACTION,
+        path, settings, given["metadata"], given["server_properties"], topics=topics,
+        purge=given["purge"], needs=OF_COMPACTION,
     )  # fmt: skip
     why_none = partial(_why_none, path, topics, known, has_settings=bool(settings))
     write, ask = sys.stdout.write, None if dry_run else arguments.asking(yes=yes)
@@ -337,20 +339,15 @@ def _gone(done: CompactedPartition) -> str:
     "segmentlog delete-records /data/logs --topic orders --partition 0 --offset 1500",
     "segmentlog delete-records /data/logs --topic orders --before 2026-03-01",
 )
+@arguments.flags(DeleteRecordsOptions, "offset", "before", "dry_run", "purge")
 def delete_records(
     directory: arguments.Directory,
     topic: Annotated[
         str, typer.Option(help="The topic.", autocompletion=arguments.complete_topic)
     ],
     partition: arguments.Partitions = None,
-    offset: Annotated[
-        int | None, typer.Option(help="The first offset to keep; -1 is the high watermark.")
-    ] = None,
-    before: Annotated[
-        int | None, arguments.time_option("Delete the records before this time.")
-    ] = None,
-    dry_run: Annotated[bool, arguments.dry_run("deleted")] = False,
-    purge: arguments.Purge = False,
+    *,
+    given: dict[str, Any],
     yes: arguments.Yes = False,
     as_json: Annotated[
         bool, arguments.json_option("Print one JSON object per partition.")
@@ -362,7 +359,8 @@ def delete_records(
     with later records are hidden until their segment is removed. No broker may be running on the
     directory.
     """
-    if offset is not None and len(partition or ()) != 1:
+    dry_run = given.pop("dry_run")
+    if given["offset"] is not None and len(partition or ()) != 1:
         raise OptionError(
             "partition", "", "an offset belongs to one partition: name that partition"
         )
@@ -372,9 +370,10 @@ def delete_records(
         with suppress(CorruptCheckpointError):  # named below
             opened.log(topic, number)  # refuse wrong names before the first is changed
     failed = Failed()
-    deleting = partial(
-        segmentlog.delete_records, directory, topic, offset=offset, before=before, purge=purge
-    )
+
+    def deleting(number: int, *, dry_run: bool = False) -> DeletedRecords:
+        return segmentlog.delete_records(directory, topic, number, dry_run=dry_run, **given)
+
     ask = None if dry_run else arguments.asking(yes=yes)
     if dry_run or ask:
         planned = []
@@ -399,8 +398,9 @@ def delete_records(
         sys.stdout.write(_SWEPT)
     elif n_segments and not as_json:
         known = DirectorySettings.read(
-            log_directory(directory), is_optional=True, topics=topic, purge=purge, needs=()
-        )
+            log_directory(directory), is_optional=True, topics=topic, purge=given["purge"],
+            needs=(),
+        )  # fmt: skip
         _write_when_freed([topic], known, "retain or write")
     failed.end()
 
@@ -426,15 +426,11 @@ def _write_deleted(done: DeletedRecords, *, dry_run: bool = False, as_json: bool
     "segmentlog sweep s3://bucket/logs --dry-run",
     "segmentlog sweep s3://bucket/logs --longest-job-days 2",
 )
+@arguments.flags(SweepOptions, "longest_job_days", "longest_read_days", "dry_run")
 def sweep(
     url: Annotated[str, typer.Argument(metavar="URL", help="A log in an object store.")],
-    longest_job_days: Annotated[
-        float, typer.Option(help="A job that has not committed after these days is ended.", min=0)
-    ] = 7.0,
-    longest_read_days: Annotated[
-        float, typer.Option(help="Days for which objects of deleted records stay.", min=0)
-    ] = 1.0,
-    dry_run: Annotated[bool, arguments.dry_run("removed")] = False,
+    *,
+    given: dict[str, Any],
     as_json: arguments.AsJson = False,
 ) -> None:
     """Remove the objects of a log in an object store that have none of its records.
@@ -442,10 +438,7 @@ def sweep(
     These are objects of failed jobs and lost attempts of tasks, and of records that were deleted.
     Writers and readers may be at work. All records of the log stay.
     """
-    done = segmentlog.sweep(
-        url, longest_job_days=longest_job_days, longest_read_days=longest_read_days,
-        dry_run=dry_run,
-    )  # fmt: skip
+    done, dry_run = segmentlog.sweep(url, **given), given["dry_run"]
     if as_json:
         row = {
             "keys": done.keys, "bytes": done.n_bytes, "retired": done.retired, "kept": done.kept,
@@ -462,7 +455,7 @@ def sweep(
         held = counted(objects=len(done.kept))
         sys.stdout.write(
             f"{held} with records that have left the log, erased ones too, stay for reads of the "
-            f"last {longest_read_days:g} days: sweep again then\n"
+            f"last {given['longest_read_days']:g} days: sweep again then\n"
         )
 
 

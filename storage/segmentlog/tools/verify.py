@@ -16,8 +16,9 @@ import segmentlog
 from segmentlog.errors import CorruptCheckpointError, SegmentLogError
 from segmentlog.log.segment import TORN_TAIL_LOGGER
 from segmentlog.maintain.health.faults import StartAction, StartStep, is_within
-from segmentlog.maintain.start.preflight import BrokerSettings
+from segmentlog.maintain.start.preflight import BrokerSettings, PreflightOptions
 from segmentlog.maintain.verification.findings import Finding, FindingKind, Severity
+from segmentlog.maintain.verification.verify import VerifyOptions
 from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
@@ -101,7 +102,7 @@ _PLACE = re.compile(r"^batch at byte \d+(?: \(base offset -?\d+\))?(:?) ")
     "segmentlog verify s3://bucket/logs --shallow",
 )
 @arguments.tiered
-@arguments.flags(segmentlog.verify, "records", "producers", "shallow")
+@arguments.flags(VerifyOptions, "records", "producers", "shallow")
 def verify(
     paths: arguments.PathsOrTier = None,
     topic: arguments.Topics = None,
@@ -219,6 +220,7 @@ def _line(finding: Finding) -> str:
     "segmentlog preflight --server-properties server.properties",
     "segmentlog preflight /disk2/kafka --metadata-dir /disk1/kafka --kafka-version 4.3 --json",
 )
+@arguments.flags(PreflightOptions, "metadata", "server_properties", "kafka_version")
 def preflight(
     directories: Annotated[
         list[str] | None,
@@ -228,20 +230,8 @@ def preflight(
         ),
     ] = None,
     topic: arguments.Topics = None,
-    metadata: Annotated[
-        str | None,
-        typer.Option(
-            "--metadata-dir",
-            "--metadata",
-            metavar="DIR",
-            help="The broker's log directory that holds __cluster_metadata-0, if it is another "
-            "directory.",
-        ),
-    ] = None,
-    server_properties: arguments.ServerProperties = None,
-    kafka_version: Annotated[
-        str | None, typer.Option(metavar="VERSION", help="The version of Kafka that will start.")
-    ] = None,
+    *,
+    given: dict[str, Any],
     as_json: arguments.AsJson = False,
 ) -> None:
     """Show what a starting broker would do with its log directories. Nothing is changed.
@@ -254,18 +244,17 @@ def preflight(
     would end, would not serve a log, or would lose offsets in a way that nobody has set, and if a
     log cannot be read.
     """
-    given = tuple(directories or ())
+    paths = tuple(directories or ())
 
     with progress("preflight", None, is_bytes=False) as bar:
 
         def show(step: StartStep) -> None:
             if as_json:
-                bar.write(to_json(json_fields(step._replace(path=as_given(step.path, given)))))
+                bar.write(to_json(json_fields(step._replace(path=as_given(step.path, paths)))))
 
         steps = segmentlog.preflight(
-            *given, topics=topic or (), metadata=metadata, server_properties=server_properties,
-            kafka_version=kafka_version, on_step=show, on_log=bar.begin,
-        )  # fmt: skip
+            *paths, topics=topic or (), on_step=show, on_log=bar.begin, **given
+        )
     harm = [
         step for step in steps
         if step.has_harm
@@ -278,12 +267,12 @@ def preflight(
         counts = Counter(step.action for step in steps)
         write_json({each: counts[each] for each in StartAction})
     else:
-        static = BrokerSettings.read(server_properties)
-        directories = [*given] or [*static.log_dirs]
+        static = BrokerSettings.read(given["server_properties"])
+        directories = [*paths] or [*static.log_dirs]
         holders = (each for each in directories if metadata_path(local_path(each)) is not None)
-        holder = metadata or next(holders, static.metadata_log_dir)
+        holder = given["metadata"] or next(holders, static.metadata_log_dir)
         verdict = _verdict(steps, harm, undecided, directories, holder)
-        lines = (*verdict, *_step_lines(steps, given))
+        lines = (*verdict, *_step_lines(steps, paths))
         sys.stdout.writelines(f"{escape(line)}\n" for line in lines)
     if harm or undecided:
         raise typer.Exit(arguments.PROBLEM)

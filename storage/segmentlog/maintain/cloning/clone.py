@@ -33,6 +33,7 @@ from segmentlog.format.names import check_topic_name
 from segmentlog.format.topic_config import check_stored
 from segmentlog.maintain.restoration.plan import TOPICS_OF_BROKERS, GroupOffset
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, Codec, OnCorruptBatch, ReadUpTo
+from segmentlog.operation_options import OPERATION_OPTIONS, dry_run_of, settings_of
 from segmentlog.read_options import READ_OPTIONS
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.store.durable import OutputFile
@@ -178,8 +179,6 @@ class CloneSettings:
         Aborted records are left out.
     overwrite : whether the clone replaces all records of an existing topic.
     show_keys : whether an error shows keys, and not only their places.
-    dry_run : whether nothing is written, and only the result is computed.
-    lock_timeout_seconds : how long to wait for another writer.
     offset_map : a Parquet file that gets the old and the new place of each record.  It gets its
         name after the commit; `segmentlog.maintain.offset_map` describes it.
     """
@@ -204,9 +203,11 @@ class CloneSettings:
     key_schema_ids: SchemaIds = field(default_factory=dict)
     keep_offsets: bool = False
     codec: Codec | None = None
-    settings: Mapping[str, str] | None = None
-    since: Annotated[Time | None, READ_OPTIONS["since"]] = None
-    until: Annotated[Time | None, READ_OPTIONS["until"]] = None
+    settings: Annotated[
+        Mapping[str, str] | None, settings_of("compression.type")._replace(sentence="")
+    ] = None
+    since: Annotated[Time | None, READ_OPTIONS["since"]._replace(help="")] = None
+    until: Annotated[Time | None, READ_OPTIONS["until"]._replace(help="")] = None
     read_up_to: Annotated[ReadUpTo | str, READ_OPTIONS["read_up_to"]] = ReadUpTo.HIGH_WATERMARK
     open_transactions: ClonedTransactions | str = ClonedTransactions.REFUSE
     on_corrupt_batch: Annotated[OnCorruptBatch | str, READ_OPTIONS["on_corrupt_batch"]] = (
@@ -214,8 +215,10 @@ class CloneSettings:
     )
     overwrite: bool = False
     show_keys: bool = False
-    dry_run: bool = False
-    lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS
+    dry_run: Annotated[bool, dry_run_of("cloned")] = False
+    lock_timeout_seconds: Annotated[float, OPERATION_OPTIONS["lock_timeout_seconds"]] = (
+        LOCK_TIMEOUT_SECONDS
+    )
     offset_map: Annotated[str | os.PathLike[str] | None, Declared(metavar="FILE.parquet")] = None
 
     def __post_init__(self) -> None:

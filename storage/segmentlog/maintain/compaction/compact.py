@@ -48,17 +48,18 @@ from segmentlog.cluster.directory_settings import (
     partitions_for_upkeep,
 )
 from segmentlog.declared import Declared
-from segmentlog.errors import LogDirectoryError, OptionError, SegmentLogError
+from segmentlog.errors import LogDirectoryError, OnFailure, OptionError, SegmentLogError
 from segmentlog.format.names import partition_path
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.segment import Segment
 from segmentlog.log.swaps import settle_swaps
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
+from segmentlog.operation_options import OPERATION_OPTIONS, dry_run_of, settings_of
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.store.lock import DirectoryLock, LockShare, TaskLock
 from segmentlog.store.partitions import remove_deleted
-from segmentlog.store.system_errors import Failures, OnFailure, storage_errors
+from segmentlog.store.system_errors import Failures, storage_errors
 from segmentlog.txn.change import HeldDirectory, hold
 from segmentlog.txn.topics import check_partition_path
 
@@ -111,22 +112,14 @@ class CompactionSettings:
     topics : one name or several; by default all whose ``cleanup.policy`` has ``compact``, but none
         of brokers' own if `settings` are given.  In a log in a store, the segments of the others
         are joined.
-    settings : of all these topics, by Kafka's names (``min.cleanable.dirty.ratio``); they override
-        the settings of the directory.
-    dry_run : whether nothing is changed, and the result is what would be compacted.  The records
-        are not read, so that damage among them is not noticed; `verify` finds it.
     dedupe_buffer_bytes : memory for the keys of a pass (``log.cleaner.dedupe.buffer.size``), 24
         bytes each; a log with more keys takes several passes.
     load_factor : share of this memory that is used (``log.cleaner.io.buffer.load.factor``).
     producer_expiration_ms : time after which an idle producer's last sequence is not kept any more
         (``producer.id.expiration.ms``).
     now_ms : the time by which ages are computed (epoch); by default now.
-    lock_timeout_seconds : how long to wait for a writer.
-    metadata, server_properties : see `segmentlog.topic_settings`.
     roll : whether active segments with records are closed first, because only closed segments are
         compacted.  A dry run closes none, and shows the logs as they are.
-    purge : whether deleted files of these logs are removed at once, and not
-        ``file.delete.delay.ms`` later. A reader that still needs one fails with `LogChangedError`.
     on_log : called with the name of each log's directory before the log is compacted, such as
         ``orders-0``; from Spark, before the job begins.
     on_phase : called with a log and with what is done to it, such as ``orders-0: writes segment 2
@@ -137,17 +130,27 @@ class CompactionSettings:
 
     topics: str | Collection[str] = ()
     _: KW_ONLY
-    settings: Mapping[str, str] | None = None
-    dry_run: bool = False
+    settings: Annotated[Mapping[str, str] | None, settings_of("min.cleanable.dirty.ratio")] = None
+    dry_run: Annotated[
+        bool,
+        dry_run_of(
+            "compacted. The records are not read, so that damage among them is not noticed; "
+            "`verify` finds it"
+        )._replace(help="Show what would be compacted, and change nothing."),
+    ] = False
     dedupe_buffer_bytes: Annotated[int, Declared(metavar="BYTES")] = 128 << 20
     load_factor: float = 0.9
     producer_expiration_ms: int = 24 * 3600 * 1000
     now_ms: int | None = None
-    lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS
-    metadata: str | os.PathLike[str] | None = None
-    server_properties: str | os.PathLike[str] | None = None
+    lock_timeout_seconds: Annotated[float, OPERATION_OPTIONS["lock_timeout_seconds"]] = (
+        LOCK_TIMEOUT_SECONDS
+    )
+    metadata: Annotated[str | os.PathLike[str] | None, OPERATION_OPTIONS["metadata"]] = None
+    server_properties: Annotated[
+        str | os.PathLike[str] | None, OPERATION_OPTIONS["server_properties"]
+    ] = None
     roll: bool = False
-    purge: bool = False
+    purge: Annotated[bool, OPERATION_OPTIONS["purge"]] = False
     on_log: Callable[[str], object] = lambda _: None
     on_phase: Callable[[str], object] = lambda _: None
     on_failure: OnFailure | None = None

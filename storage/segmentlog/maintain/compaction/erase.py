@@ -20,17 +20,17 @@ cannot be searched to their end, are named.
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cache, partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple, Unpack
 
 from segmentlog.arguments import (
     LARGEST_INT,
     instance_of,
-    one_dialect,
     refused,
+    takes,
     topic_names,
     whole_number,
 )
@@ -51,7 +51,14 @@ from segmentlog.log.indexes import read_transaction_index
 from segmentlog.log.listing import SegmentFiles
 from segmentlog.log.segment import Segment
 from segmentlog.log.swaps import swap_in
-from segmentlog.model import INTERNAL_TOPICS, LARGEST_LONG, LOCK_TIMEOUT_SECONDS, TopicPartition
+from segmentlog.model import INTERNAL_TOPICS, LARGEST_LONG, TopicPartition
+from segmentlog.operation_options import (
+    ClusterOptions,
+    LogOptions,
+    PurgeOptions,
+    WaitOptions,
+    dry_run_of,
+)
 from segmentlog.reads.choose import partitions_of
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
@@ -136,20 +143,20 @@ class ErasedPartition(NamedTuple):
     remaining: tuple[RemainingCopy, ...] = ()
 
 
-@one_dialect()
+class EraseOptions(ClusterOptions, PurgeOptions, WaitOptions, LogOptions, total=False):
+    """Those of `segmentlog.erase`."""
+
+    dry_run: Annotated[bool, dry_run_of("removed")]
+
+
+@takes(EraseOptions)
 @storage_errors()
 def erase(
     path: str | os.PathLike[str],
     keys: bytes | str | Collection[bytes | str],
     topics: str | Collection[str] = (),
     partitions: Collection[int] = (),
-    *,
-    dry_run: bool = False,
-    purge: bool = False,
-    metadata: str | os.PathLike[str] | None = None,
-    server_properties: str | os.PathLike[str] | None = None,
-    lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
-    on_log: Callable[[str], object] = lambda _: None,
+    **options: Unpack[EraseOptions],
 ) -> list[ErasedPartition]:
     """Remove every record whose key is one of some keys, from a directory without a broker.
 
@@ -178,14 +185,7 @@ def erase(
         none of them.
     topics : one name or several; by default all but brokers' own.
     partitions : of these topics; all by default.
-    dry_run : whether nothing is changed, and the result is what would be removed.
-    purge : whether the replaced files, and all others that left these logs, are removed at once,
-        and not ``file.delete.delay.ms`` later.  A reader that still needs one fails with
-        `LogChangedError`.  In a store, a sweep follows.
-    metadata, server_properties : see `segmentlog.topic_settings`.
-    lock_timeout_seconds : how long to wait for a writer.
-    on_log : called with the name of each log's directory before the log is read, such as
-        ``orders-0``.
+    **options : those of `EraseOptions`.
 
     Returns
     -------
@@ -222,19 +222,21 @@ def erase(
         from segmentlog.maintain.compaction.erase_in_store import erase_in_store
 
         return erase_in_store(
-            location, wanted, topics, numbers, dry_run=dry_run, purge=purge, on_log=on_log
-        )
+            location, wanted, topics, numbers, dry_run=options["dry_run"],
+            purge=options["purge"], on_log=options["on_log"],
+        )  # fmt: skip
     directory = log_directory(path)
 
     # Called under the lock: another process may change settings while this one waits.
     known = cache(partial(
-        DirectorySettings.read, directory, None, metadata, server_properties,
-        is_optional=True, topics=topics, purge=purge, needs=(),
+        DirectorySettings.read, directory, None, options["metadata"], options["server_properties"],
+        is_optional=True, topics=topics, purge=options["purge"], needs=(),
     ))  # fmt: skip
 
     with hold(
-        directory, lock_timeout_seconds, lambda topic: known().config(topic), dry_run=dry_run
-    ) as held:
+        directory, options["lock_timeout_seconds"], lambda topic: known().config(topic),
+        dry_run=options["dry_run"],
+    ) as held:  # fmt: skip
         opened = open_log_dir(directory)
         left_out = _left_out(directory, topics, numbers)
         chosen = _chosen(opened, topics, numbers, left_out)
@@ -253,7 +255,7 @@ def erase(
         # All logs are read before the first is changed.
         found, numbered = [], {}
         for each in chosen:
-            on_log(str(each))
+            options["on_log"](str(each))
             erased, numbered[each] = find_erased(
                 opened.log(*each), held.config_of(each.topic), wanted
             )
@@ -264,7 +266,9 @@ def erase(
             found = _carry_out(held, found, wanted)
         search = CopySearch(directory, wanted)
         copies = {
-            each: search.beside(each, held.delay_of(each.topic), by_inode, is_unchanged=dry_run)
+            each: search.beside(
+                each, held.delay_of(each.topic), by_inode, is_unchanged=options["dry_run"]
+            )
             for each, by_inode in numbered.items()
         }
         for each, copy in [*search.partitions(left_out), *search.in_tier(chosen)]:
@@ -273,7 +277,7 @@ def erase(
     erased_at = {TopicPartition(*each[:2]): each for each in found}
     for place, remaining in copies.items():
         if remaining:
-            none = ErasedPartition(*place, 0, 0, 0, -1, -1, (), 0, -1 if dry_run else 0)
+            none = ErasedPartition(*place, 0, 0, 0, -1, -1, (), 0, -1 if options["dry_run"] else 0)
             found_there = erased_at.get(place, none)
             erased_at[place] = found_there._replace(remaining=tuple(remaining))
     return [erased_at[place] for place in sorted(erased_at)]

@@ -27,14 +27,15 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 import numpy as np
 
-from segmentlog.arguments import one_dialect, one_of, topic_names
+from segmentlog.arguments import one_dialect, one_of, takes, topic_names
 from segmentlog.cluster.directory_settings import read_partition_counts
 from segmentlog.cluster.placement import TargetCluster, node_of
 from segmentlog.cluster.replicated import open_replicas
+from segmentlog.declared import Declared
 from segmentlog.errors import LogDirectoryError, OptionError, SegmentLogError
 from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT, partition_path
 from segmentlog.log.checkpoint import read_leader_epochs, write_leader_epochs
@@ -50,16 +51,16 @@ from segmentlog.maintain.restoration.plan import (
     lacks_of_room,
 )
 from segmentlog.model import (
-    LOCK_TIMEOUT_SECONDS,
     OnCorruptBatch,
     TopicPartition,
 )
+from segmentlog.operation_options import DeletedTopicsOptions, FailureOptions, ReplicaOptions
 from segmentlog.reads.choose import missing_of, only_in_a_tier, partitions_of
 from segmentlog.reads.cluster_image import ClusterMetadata
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.store.durable import OutputFile
 from segmentlog.store.paths import identity_of, local_path, refuse_overlap
-from segmentlog.store.system_errors import Failures, OnFailure, in_words, storage_errors
+from segmentlog.store.system_errors import Failures, in_words, storage_errors
 from segmentlog.times import Time
 from segmentlog.txn.change import HeldDirectory, hold, take
 from segmentlog.txn.topics import create_replica
@@ -73,28 +74,39 @@ logger = logging.getLogger(__name__)
 _MOST_NAMED = 100  #: partitions of a topic that an error names
 
 
-@one_dialect()
+class RestoreOptions(ReplicaOptions, DeletedTopicsOptions, FailureOptions, total=False):
+    """Those of `segmentlog.restore`.
+
+    Parameters
+    ----------
+    since, until : times, as `Log.scan` takes them: only records between them are restored, and
+        groups that stood before them stand at the first record.
+    server_properties : the file with the static settings of the target's brokers, such as
+        ``log.retention.ms``.  Without it, Kafka's defaults count.
+    open_transactions : the treatment of open transactions: ``refuse`` makes them a problem,
+        ``end`` aborts them, as their coordinator does after a timeout, and ``leave-out`` leaves
+        out all records from the beginning of the first one on, also those of other producers.
+    offset_map : a Parquet file that gets the old and the new offset of each record.  It gets its
+        name, and replaces the file of an earlier run, after the last commit; a run that fails
+        leaves the earlier file.  `segmentlog.maintain.offset_map` describes it.
+    on_failure : called with the name of each topic that cannot be restored, and its error; the
+        others are restored.  Without it, the first of these errors is raised at the end.
+    """
+
+    since: Annotated[Time | None, Declared(help="Only records at or after this time.")]
+    until: Annotated[Time | None, Declared(help="Only records before this time.")]
+    open_transactions: Annotated[OpenTransactions | str, Declared(default=OpenTransactions.REFUSE)]
+    offset_map: str | os.PathLike[str] | None
+
+
+@takes(RestoreOptions)
 @storage_errors()
 def restore(
     path: str | os.PathLike[str],
     *more: str | os.PathLike[str],
     to: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     topics: str | Collection[str] = (),
-    since: Time | None = None,
-    until: Time | None = None,
-    target_metadata: str | os.PathLike[str] | None = None,
-    server_properties: str | os.PathLike[str] | None = None,
-    open_transactions: OpenTransactions | str = OpenTransactions.REFUSE,
-    leave_out_partitions: bool = False,
-    leave_out_replicas: bool = False,
-    include_deleted_topics: bool = False,
-    on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
-    offset_map: str | os.PathLike[str] | None = None,
-    dry_run: bool = False,
-    on_records: Callable[[int], object] = lambda _: None,
-    on_phase: Callable[[str], object] = lambda _: None,
-    lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
-    on_failure: OnFailure | None = None,
+    **options: Unpack[RestoreOptions],
 ) -> Restoration:
     """Restore topics on the stopped brokers of another cluster.
 
@@ -110,32 +122,7 @@ def restore(
     to : log directories of the target's brokers, which are stopped.  Each replica is written into
         the directory that the target's metadata assigns to it.
     topics : one or several; all but brokers' own by default.
-    since, until : times, as `Log.scan` takes them: only records between them are restored, and
-        groups that stood before them stand at the first record.
-    target_metadata : the log directory that holds the target's ``__cluster_metadata-0``; by
-        default, the newest copy in `to`.
-    server_properties : the file with the static settings of the target's brokers, such as
-        ``log.retention.ms``.  Without it, Kafka's defaults count.
-    open_transactions : the treatment of open transactions: ``refuse`` makes them a problem,
-        ``end`` aborts them, as their coordinator does after a timeout, and ``leave-out`` leaves
-        out all records from the beginning of the first one on, also those of other producers.
-    leave_out_partitions : whether a topic is restored although some of its partitions are gone;
-        the target has them, empty.
-    leave_out_replicas : whether a partition is restored although the directory of one of its
-        replicas is not in `to`.  By default, that is a problem: the replica would be empty, and
-        its broker could become the leader.
-    include_deleted_topics : as of `open_replicas`.
-    on_corrupt_batch : ``skip`` leaves out corrupt batches of the sources, and logs their offsets;
-        all other records keep theirs.
-    offset_map : a Parquet file that gets the old and the new offset of each record.  It gets its
-        name, and replaces the file of an earlier run, after the last commit; a run that fails
-        leaves the earlier file.  `segmentlog.maintain.offset_map` describes it.
-    dry_run : whether nothing is changed, and the result has the problems.
-    on_records : called with the number of records of each piece once it is read.
-    on_phase : called with a log and with what is done to it, such as ``orders-0: copies``.
-    lock_timeout_seconds : how long to wait for a writer at the target.
-    on_failure : called with the name of each topic that cannot be restored, and its error; the
-        others are restored.  Without it, the first of these errors is raised at the end.
+    **options : those of `RestoreOptions`.
 
     Returns
     -------
@@ -162,15 +149,15 @@ def restore(
         If the disk is full or fails, or if this user lacks a permission.
     """
     names = topic_names("topics", topics)
-    on_corrupt = one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch)
-    treatment = one_of("open_transactions", open_transactions, OpenTransactions)
+    on_corrupt = one_of("on_corrupt_batch", options["on_corrupt_batch"], OnCorruptBatch)
+    treatment = one_of("open_transactions", options["open_transactions"], OpenTransactions)
     for name in names:
         if name in TOPICS_OF_BROKERS:
             accepted = "give topics of applications: brokers write their own topics by themselves"
             raise OptionError("topics", name, accepted)
-    failures = Failures(on_failure)
-    source = open_replicas(path, *more, include_deleted_topics=include_deleted_topics)
-    records = RestoredRecords(source, (since, until), treatment, on_corrupt)
+    failures = Failures(options["on_failure"])
+    source = open_replicas(path, *more, include_deleted_topics=options["include_deleted_topics"])
+    records = RestoredRecords(source, (options["since"], options["until"]), treatment, on_corrupt)
     directories = _targets(to, source)
     chosen = [each for each in partitions_of(source, names) if each.topic not in TOPICS_OF_BROKERS]
     for partition, offsets in only_in_a_tier(source, chosen).items():
@@ -179,11 +166,8 @@ def restore(
         )
     counts, registered = _counts(source, chosen)
     return restore_chosen(
-        source, chosen, directories, records, target_metadata=target_metadata,
-        server_properties=server_properties, leave_out_replicas=leave_out_replicas,
-        leave_out_partitions=leave_out_partitions, counts=counts, registered=registered,
-        offset_map=offset_map, dry_run=dry_run, on_records=on_records, on_phase=on_phase,
-        lock_timeout_seconds=lock_timeout_seconds, failures=failures,
+        source, chosen, directories, records, options, counts=counts, registered=registered,
+        offset_map=options["offset_map"], failures=failures,
     )  # fmt: skip
 
 
@@ -213,19 +197,12 @@ def restore_chosen(
     chosen: Sequence[TopicPartition],
     directories: Sequence[str],
     records: RestoredRecords,
+    options: ReplicaOptions,
     *,
-    target_metadata: str | os.PathLike[str] | None,
-    server_properties: str | os.PathLike[str] | None,
-    leave_out_replicas: bool,
-    leave_out_partitions: bool,
     counts: Mapping[str, int],
-    registered: Collection[str] = (),
-    offset_map: str | os.PathLike[str] | None,
-    dry_run: bool,
-    on_records: Callable[[int], object],
-    on_phase: Callable[[str], object],
-    lock_timeout_seconds: float,
     failures: Failures,
+    registered: Collection[str] = (),
+    offset_map: str | os.PathLike[str] | None = None,
 ) -> Restoration:
     """Restore partitions of a view of logs; the arguments are those of `restore`.
 
@@ -234,32 +211,36 @@ def restore_chosen(
     """
     with ExitStack() as stack:
         map_file = None
-        if offset_map is not None and not dry_run:
+        if offset_map is not None and not options["dry_run"]:
             map_file = stack.enter_context(OutputFile("offset_map", offset_map))
         # All processes take the locks in one order, so two restorations never wait for each other.
         held = {
             directory: stack.enter_context(
-                take(directory, lock_timeout_seconds, dry_run=True)
-                if dry_run
-                else hold(directory, lock_timeout_seconds)
+                take(directory, options["lock_timeout_seconds"], dry_run=True)
+                if options["dry_run"]
+                else hold(directory, options["lock_timeout_seconds"])
             )
             for directory in sorted(directories, key=os.path.realpath)
         }
-        holders = directories if target_metadata is None else [local_path(target_metadata)]
+        holder = options["target_metadata"]
+        holders = directories if holder is None else [local_path(holder)]
         cluster = TargetCluster(directories, holders)
         plan = Preflight(
-            source, cluster, metadata=target_metadata, server_properties=server_properties,
-            records=records, leaves_out_replicas=leave_out_replicas,
-            leaves_out_partitions=leave_out_partitions, counts=counts, registered=registered,
+            source, cluster, metadata=holder, server_properties=options["server_properties"],
+            records=records, leaves_out_replicas=options["leave_out_replicas"],
+            leaves_out_partitions=options["leave_out_partitions"], counts=counts,
+            registered=registered,
         ).plan(chosen, failures)  # fmt: skip
-        absent = {} if leave_out_partitions else absent_partitions(source, chosen, counts)
+        absent = (
+            {} if options["leave_out_partitions"] else absent_partitions(source, chosen, counts)
+        )
         committed = committed_offsets(source, records.on_corrupt_batch)
         plan = plan._replace(
             offsets=_group_offsets(committed.offsets, plan.partitions),
             problems=tuple(problem for found in absent.values() for problem in found),
             unread_groups=committed.unread,
         )
-        if dry_run:
+        if options["dry_run"]:
             failures.end()
             room = lacks_of_room(plan.partitions)
             return plan._replace(problems=(*room, *plan.problems))
@@ -282,7 +263,7 @@ def restore_chosen(
         # name of the map.  So a full disk is noticed before a record is visible, and a run that
         # fails leaves the map of an earlier run.  After a kill before the last step, the
         # restoration is repeated, and the map is written again.
-        work = _Work(records, cluster, held, on_records, on_phase)
+        work = _Work(records, cluster, held, options["on_records"], options["on_phase"])
         restored = work.restore(by_topic, map_file, failures)
         plan = plan._replace(partitions=tuple(restored), problems=())
         placed = _placed(plan)

@@ -21,14 +21,15 @@ Rules: ``LogManager.asyncDelete``, ``LogManager.deleteLogs``, ``LogManager.loadL
 import contextlib
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, Unpack
 
-from segmentlog.arguments import instance_of, one_dialect, one_of, texts
+from segmentlog.arguments import instance_of, one_dialect, one_of, takes, texts
 from segmentlog.cluster.directory_settings import (
     DirectorySettings,
     Source,
     log_directory,
 )
+from segmentlog.declared import Declared
 from segmentlog.errors import (
     CorruptCheckpointError,
     LogDirectoryError,
@@ -57,11 +58,11 @@ from segmentlog.maintain.restoration.restore import (
     writer_into,
 )
 from segmentlog.model import (
-    LOCK_TIMEOUT_SECONDS,
     OnCorruptBatch,
     ReadUpTo,
     TopicPartition,
 )
+from segmentlog.operation_options import ReplicaOptions
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.metadata_log import is_of_a_broker
@@ -250,25 +251,51 @@ class _Renamed(LogDirectory):
         return Log(topic_partition, path, is_file=False)
 
 
-@one_dialect()
+class UndeleteOptions(ReplicaOptions, total=False):
+    """Those of `segmentlog.undelete`.
+
+    Parameters
+    ----------
+    to : the log directories to restore into; by default, those of `path`.  In a broker's
+        directory, the topic must exist, be empty and have the same number of partitions: create it
+        with the broker, and stop the broker.  Elsewhere, the topic is created, in one directory,
+        which is made if it does not exist.
+    as_topic : another name for the topic.
+    ids : which of several topics of that name: ids of topics, or ids in the names of directories,
+        of which each partition may have one.  They also choose directories that are ``-future``.
+    deleted_before : only the last deletion before this time, in place of `ids`.
+    """
+
+    to: Annotated[
+        str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
+        Declared(
+            metavar="DIR",
+            help="The log directory to restore into; by default DIR. May be repeated for "
+            "directories of brokers.",
+        ),
+    ]
+    as_topic: Annotated[str | None, Declared(flags="--as", metavar="NAME")]
+    ids: Annotated[
+        str | Collection[str],
+        Declared(
+            default=(),
+            flags="--id",
+            metavar="ID",
+            help="Only the topic with this id, or the directory with this id in its name; may be "
+            "repeated.",
+        ),
+    ]
+    deleted_before: Annotated[
+        Time | None, Declared(help="Only the last deletion before this time.")
+    ]
+
+
+@takes(UndeleteOptions)
 @storage_errors()
 def undelete(
     path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     topic: str,
-    *,
-    to: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
-    as_topic: str | None = None,
-    ids: str | Collection[str] = (),
-    deleted_before: Time | None = None,
-    leave_out_partitions: bool = False,
-    leave_out_replicas: bool = False,
-    target_metadata: str | os.PathLike[str] | None = None,
-    server_properties: str | os.PathLike[str] | None = None,
-    on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
-    dry_run: bool = False,
-    on_records: Callable[[int], object] = lambda _: None,
-    on_phase: Callable[[str], object] = lambda _: None,
-    lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
+    **options: Unpack[UndeleteOptions],
 ) -> Restoration:
     """Restore a deleted or stray topic from the directories that a broker has renamed.
 
@@ -281,22 +308,7 @@ def undelete(
     path : a log directory with renamed directories of the topic (`renamed_partitions`), or
         several: the log directories of one broker, or of brokers that each have some partitions.
     topic : the name of the topic, as it was.
-    to : the log directories to restore into; by default, those of `path`.  In a broker's
-        directory, the topic must exist, be empty and have the same number of partitions: create it
-        with the broker, and stop the broker.  Elsewhere, the topic is created, in one directory,
-        which is made if it does not exist.
-    as_topic : another name for the restored topic.
-    ids : which of several topics of that name: ids of topics, or ids in the names of directories,
-        of which each partition may have one.  They also choose directories that are ``-future``.
-    deleted_before : in place of `ids`: the last deletion before this time.
-    leave_out_partitions : whether the topic is restored although some partitions are gone.
-    leave_out_replicas, target_metadata, server_properties : as of `restore`, for a broker's
-        directories.
-    on_corrupt_batch : ``skip`` leaves out corrupt batches, and logs their offsets.
-    dry_run : whether nothing is changed, and the result has the problems.
-    on_records : called with the number of records of each piece once it is read.
-    on_phase : called with a log and with what is done to it, such as ``orders-0: copies``.
-    lock_timeout_seconds : how long to wait for a writer at the target.
+    **options : those of `UndeleteOptions`.
 
     Returns
     -------
@@ -322,29 +334,31 @@ def undelete(
     """
     instance_of("topic", topic, str, "give the name of a topic")
     name = topic
-    if as_topic is not None:
-        instance_of("as_topic", as_topic, str, "give the name of a topic")
-        name = as_topic
+    if options["as_topic"] is not None:
+        instance_of("as_topic", options["as_topic"], str, "give the name of a topic")
+        name = options["as_topic"]
     check_topic_name(name)
-    wanted = texts("ids", ids, "give ids of topics, or ids in the names of directories")
+    wanted = texts("ids", options["ids"], "give ids of topics, or ids in the names of directories")
     before_ms = None
-    if deleted_before is not None:
-        before_ms = epoch_milliseconds("deleted_before", deleted_before)
+    if options["deleted_before"] is not None:
+        before_ms = epoch_milliseconds("deleted_before", options["deleted_before"])
         if wanted:
             raise OptionError(
-                "deleted_before", str(deleted_before), "give it, or ids, but not both"
+                "deleted_before", str(options["deleted_before"]), "give it, or ids, but not both"
             )
-    on_corrupt = one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch)
+    on_corrupt = one_of("on_corrupt_batch", options["on_corrupt_batch"], OnCorruptBatch)
     given = [path] if isinstance(path, str | os.PathLike) else [*path]
     if not given:
         raise OptionError("path", "", "give a log directory")
     sources = [log_directory(each) for each in given]
-    found = [each for one in sources for each in renamed_in(one, server_properties)]
+    found = [each for one in sources for each in renamed_in(one, options["server_properties"])]
     chosen = _chosen(found, topic, wanted, before_ms, sources)
-    if to is None:
+    if options["to"] is None:
         targets = sources
     else:
-        given = [to] if isinstance(to, str | os.PathLike) else [*to]
+        given = (
+            [options["to"]] if isinstance(options["to"], str | os.PathLike) else [*options["to"]]
+        )
         targets = [*map(local_path, given)]
         for target in targets:
             refuse_partition(target)
@@ -361,19 +375,16 @@ def undelete(
     records = RestoredRecords(source, (None, None), OpenTransactions.END, on_corrupt)
     if any(exists(each) and is_of_a_broker(each) for each in targets):
         return restore_chosen(
-            source, source.topic_partitions(), targets, records,
-            target_metadata=target_metadata, server_properties=server_properties,
-            leave_out_replicas=leave_out_replicas, leave_out_partitions=leave_out_partitions,
-            counts={}, offset_map=None, dry_run=dry_run, on_records=on_records, on_phase=on_phase,
-            lock_timeout_seconds=lock_timeout_seconds, failures=Failures(),
+            source, source.topic_partitions(), targets, records, options, counts={},
+            failures=Failures(),
         )  # fmt: skip
     if len(targets) != 1:
         accepted = "give one directory that belongs to no broker, or directories of brokers"
         raise OptionError("to", ", ".join(targets), accepted)
     return _into_own(
-        source, name, targets[0], records, leave_out_partitions=leave_out_partitions,
-        dry_run=dry_run, on_records=on_records, on_phase=on_phase,
-        lock_timeout_seconds=lock_timeout_seconds,
+        source, name, targets[0], records, leave_out_partitions=options["leave_out_partitions"],
+        dry_run=options["dry_run"], on_records=options["on_records"], on_phase=options["on_phase"],
+        lock_timeout_seconds=options["lock_timeout_seconds"],
     )  # fmt: skip
 
 

@@ -14,14 +14,15 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, Unpack
 
-from segmentlog.arguments import one_dialect, topic_names
+from segmentlog.arguments import takes, topic_names
 from segmentlog.cluster.directory_settings import (
     ClusterSettings,
     DirectorySettings,
     read_cluster_settings,
 )
+from segmentlog.declared import Declared
 from segmentlog.errors import (
     LogDirectoryError,
     OptionError,
@@ -41,6 +42,7 @@ from segmentlog.maintain.retain import plan_retention
 from segmentlog.maintain.start.directories import BrokerStart
 from segmentlog.maintain.start.loading import LoadingDirectory, LogStart
 from segmentlog.model import METADATA_TOPIC
+from segmentlog.operation_options import OPERATION_OPTIONS, LogOptions, StaticOptions
 from segmentlog.reads.listed import EmptiedSegment, LostSegments
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.metadata_log import is_of_a_broker
@@ -145,17 +147,38 @@ _BEYOND_THESE_DISKS = {
 }
 
 
-@one_dialect()
+class PreflightOptions(StaticOptions, LogOptions, total=False):
+    """Those of `segmentlog.preflight`.
+
+    Parameters
+    ----------
+    metadata : the log directory that holds ``__cluster_metadata-0``, if it is none of these; by
+        default, ``metadata.log.dir`` of `server_properties`.
+    server_properties : the file with the broker's static settings.  Its ``node.id`` is compared
+        with the directories, and retention follows its settings.
+    kafka_version : the version of Kafka that will start, such as ``4.3``; compared with the
+        features of the cluster.
+    on_step : called with each step once it is known.
+    on_log : called with topic and partition of a log before each look at it.
+    """
+
+    metadata: Annotated[
+        str | os.PathLike[str] | None,
+        OPERATION_OPTIONS["metadata"]._replace(flags="--metadata-dir --metadata"),
+    ]
+    kafka_version: Annotated[
+        str | None, Declared(metavar="VERSION", help="The version of Kafka that will start.")
+    ]
+    on_step: Callable[[StartStep], object]
+
+
+@takes(PreflightOptions)
 @storage_errors()
 def preflight(
     path: str | os.PathLike[str] | None = None,
     *more: str | os.PathLike[str],
     topics: str | Collection[str] = (),
-    metadata: str | os.PathLike[str] | None = None,
-    server_properties: str | os.PathLike[str] | None = None,
-    kafka_version: str | None = None,
-    on_step: Callable[[StartStep], object] = lambda _: None,
-    on_log: Callable[[str], object] = lambda _: None,
+    **options: Unpack[PreflightOptions],
 ) -> list[StartStep]:
     """Find out what a starting broker would do with its log directories.  Nothing is changed.
 
@@ -167,14 +190,7 @@ def preflight(
     path, more : all log directories of one broker; by default, those that `server_properties`
         names.
     topics : the topics whose logs are looked at; by default all.
-    metadata : the log directory that holds ``__cluster_metadata-0``, if it is none of these; by
-        default, ``metadata.log.dir`` of `server_properties`.
-    server_properties : the file with the broker's static settings.  Its ``node.id`` is compared
-        with the directories, and retention follows its settings.
-    kafka_version : of the broker that will start, such as ``"4.3"``; compared with the features
-        of the cluster.
-    on_step : called with each step once it is known.
-    on_log : called with topic and partition of a log before each look at it.
+    **options : those of `PreflightOptions`.
 
     Returns
     -------
@@ -192,8 +208,8 @@ def preflight(
         If `server_properties` or a directory cannot be read.
     """
     names = topic_names("topics", topics)
-    release = release_of("kafka_version", kafka_version)
-    static = BrokerSettings.read(server_properties)
+    release = release_of("kafka_version", options["kafka_version"])
+    static = BrokerSettings.read(options["server_properties"])
     directories = [local_path(each) for each in (path, *more) if each is not None]
     if directories and not any(map(is_directory, directories)):
         raise LogDirectoryError(directories[0], why_not_there(directories[0]))
@@ -203,7 +219,9 @@ def preflight(
     if not directories:
         accepted = "the log directories of a broker, or server_properties with log.dirs"
         raise OptionError("path", "", accepted)
-    place = static.metadata_log_dir if metadata is None else local_path(metadata)
+    place = (
+        static.metadata_log_dir if options["metadata"] is None else local_path(options["metadata"])
+    )
     start = BrokerStart(
         directories,
         metadata_directory=place,
@@ -229,14 +247,20 @@ def preflight(
                 open_log_dir(*there).log(name, -1)  # raises, and names the nearest topic
         yield from first
         yield from feature_faults(
-            str(start.metadata_directory or directories[0]), start.features, release, kafka_version
+            str(start.metadata_directory or directories[0]),
+            start.features,
+            release,
+            options["kafka_version"],
         )
         for each in there:
-            yield from map(start.settled, _log_faults(start.loading(each), names, on_log))
+            yield from map(
+                start.settled, _log_faults(start.loading(each), names, options["on_log"])
+            )
         cluster_at = cache(read_cluster_settings)  # once for all directories
         for each in there:
             yield from _retention(
-                each, names, start.metadata_directory, server_properties, cluster_at, on_log
+                each, names, start.metadata_directory, options["server_properties"], cluster_at,
+                options["on_log"]
             )  # fmt: skip
         if start.image is None:
             yield FaultKind.METADATA_UNREAD.at(
@@ -252,7 +276,7 @@ def preflight(
     found = []
     for fault in faults():
         found.append(step := fault.as_step())
-        on_step(step)
+        options["on_step"](step)
     return found
 
 

@@ -5,9 +5,9 @@ import itertools
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
-from typing import SupportsIndex
+from typing import SupportsIndex, Unpack
 
-from segmentlog.arguments import instance_of, one_dialect, topic_names, whole_number
+from segmentlog.arguments import instance_of, takes, topic_names, whole_number
 from segmentlog.cluster.replicated import ReplicatedDirectory
 from segmentlog.errors import (
     CorruptCheckpointError,
@@ -35,7 +35,9 @@ from segmentlog.maintain.verification.findings import (
     as_finding,
     unfinished_commits,
 )
-from segmentlog.model import RemoteStorageLayout, TopicPartition
+from segmentlog.model import TopicPartition
+from segmentlog.operation_options import BytesOptions
+from segmentlog.read_options import TierOptions
 from segmentlog.reads.choose import MissingPartition, missing_of, partitions_of
 from segmentlog.reads.diskless import diskless_partitions, elsewhere
 from segmentlog.reads.log import Log, log_start_beyond
@@ -62,21 +64,35 @@ _CUT_AT = {FindingKind.CORRUPT_BATCH, FindingKind.UNSUPPORTED_BATCH, FindingKind
 _OF_ONE_LOG = {errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.EIO}
 
 
-@one_dialect()
+class VerifyOptions(TierOptions, BytesOptions, total=False):
+    """Those of `segmentlog.verify`.
+
+    Parameters
+    ----------
+    records : whether records are also decompressed and parsed.
+    producers : whether the sequences of idempotent producers are also checked.
+    shallow : whether no batch is read: the commits of a log in an object store are, and its
+        objects are looked for.  Other logs have no shallow verification.
+    remote_storage, remote_storage_layout, remote_storage_key_file : see `open_log_dir`.  The tier
+        is also compared with the broker's list of its segments (``__remote_log_metadata``), if
+        the log directory has it, and with the local log where both have an offset.
+    on_finding : called with each finding once it is found.
+    """
+
+    records: bool
+    producers: bool
+    shallow: bool
+    on_finding: Callable[[Finding], object]
+
+
+@takes(VerifyOptions)
 @storage_errors()
 def verify(
     path: str | os.PathLike[str] | LogDirectory | None = None,
     *more: str | os.PathLike[str],
     topics: str | Collection[str] = (),
     partitions: int | Collection[int] = (),
-    records: bool = False,
-    producers: bool = False,
-    shallow: bool = False,
-    remote_storage: str | os.PathLike[str] | None = None,
-    remote_storage_layout: RemoteStorageLayout | str | None = None,
-    remote_storage_key_file: str | os.PathLike[str] | None = None,
-    on_finding: Callable[[Finding], object] = lambda _: None,
-    on_bytes: Callable[[int], object] = lambda _: None,
+    **options: Unpack[VerifyOptions],
 ) -> list[Finding]:
     """Read everything and report what does not fit: checksums, indexes, gaps, transactions.
 
@@ -87,15 +103,7 @@ def verify(
     ----------
     path, more : as `open_log_dir` takes them, or one `LogDirectory`; None for a tier alone.
     topics, partitions : one or several; by default all, brokers' own topics included.
-    records : whether records are also decompressed and parsed.
-    producers : whether the sequences of idempotent producers are also checked.
-    shallow : whether no batch is read: the commits of a log in an object store are, and its
-        objects are looked for.  Other logs have no shallow verification.
-    remote_storage, remote_storage_layout, remote_storage_key_file : see `open_log_dir`.  The tier
-        is also compared with the broker's list of its segments (``__remote_log_metadata``), if
-        the log directory has it, and with the local log where both have an offset.
-    on_finding : called with each finding once it is found.
-    on_bytes : called with the bytes of ``.log`` files done since the last call.
+    **options : those of `VerifyOptions`.
 
     Returns
     -------
@@ -122,34 +130,34 @@ def verify(
     instance_of("partitions", numbers, Collection, "give the number of a partition, or several")
     numbers = [whole_number("partitions", each) for each in numbers]
     if isinstance(path, LogDirectory):
-        if remote_storage is not None:
+        if options["remote_storage"] is not None:
             accepted = "the directory was opened without it: give it to open_log_dir"
-            raise OptionError("remote_storage", os.fsdecode(remote_storage), accepted)
+            raise OptionError("remote_storage", os.fsdecode(options["remote_storage"]), accepted)
         places = _places(path.paths)
     else:
         places = _places(() if path is None else (path, *more))
-    if shallow and not places:
+    if options["shallow"] and not places:
         accepted = "only a log in an object store can be verified without its batches"
-        raise OptionError("shallow", str(shallow), accepted)
+        raise OptionError("shallow", str(options["shallow"]), accepted)
     found = list[Finding]()
 
     def take(findings: Iterator[Finding]) -> None:
         for finding in findings:
             found.append(finding)
-            on_finding(finding)
+            options["on_finding"](finding)
 
     for place in places:
         from segmentlog.bucket.clients import objects_at
         from segmentlog.maintain.verification.commits import commit_findings  # kernels load here
 
         take(commit_findings(objects_at(place), place))
-    if shallow:
+    if options["shallow"]:
         return found
     try:
         directory = path if isinstance(path, LogDirectory) else open_log_dir(
-            *(() if path is None else (path, *more)),
-            remote_storage=remote_storage, remote_storage_layout=remote_storage_layout,
-            remote_storage_key_file=remote_storage_key_file,
+            *(() if path is None else (path, *more)), remote_storage=options["remote_storage"],
+            remote_storage_layout=options["remote_storage_layout"],
+            remote_storage_key_file=options["remote_storage_key_file"],
             fail_on_data_loss=False,  # missing offsets are findings
         )  # fmt: skip
     except CorruptCheckpointError:
@@ -162,8 +170,8 @@ def verify(
     take(_of_the_whole(directory, names, numbers, missing, loading))
     take(
         _of_logs(
-            directory, names, numbers, chosen, loading,
-            records=records, producers=producers, on_bytes=on_bytes,
+            directory, names, numbers, chosen, loading, records=options["records"],
+            producers=options["producers"], on_bytes=options["on_bytes"],
         )
     )  # fmt: skip
     if not names and not numbers:
