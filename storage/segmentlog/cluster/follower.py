@@ -127,6 +127,11 @@ class MirroredPartition(NamedTuple):
     sha256: str
     missing: tuple[str, ...] = ()
 
+    @property
+    def has_problem(self) -> bool:
+        """Whether the source promises what it does not have."""
+        return bool(self.missing)
+
 
 class _KnownSegment(NamedTuple):
     """A segment that a mirror has found, or made, equal on both sides."""

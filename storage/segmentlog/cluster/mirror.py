@@ -52,7 +52,13 @@ from segmentlog.operation_options import (
     WaitOptions,
     dry_run_of,
 )
-from segmentlog.reads.choose import missing_of, only_in_a_tier, partitions_of
+from segmentlog.reads.choose import (
+    MissingPartition,
+    gone,
+    missing_of,
+    only_in_a_tier,
+    partitions_of,
+)
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.metadata_log import metadata_path
@@ -84,6 +90,9 @@ class MirrorOptions(
         ``meta.properties``.  So each broker of a dead cluster gets its replicas again, all of the
         same log.
     on_partition : called with each result, once all partitions are copied.
+    on_failure : called with the name of each partition that cannot be copied, because its log is
+        damaged or gone, and its error; the others are copied, and it stays as it was.  Without it,
+        the first of these errors is raised at the end.
     """
 
     assigned: bool
@@ -152,8 +161,6 @@ def mirror(
     source = open_replicas(path, *more, include_deleted_topics=options["include_deleted_topics"])
     missing = missing_of(source, names, numbers)
     chosen = partitions_of(source, names, numbers, missing)
-    for lost in missing:
-        logger.warning("%s is not copied: %s", lost.topic_partition, lost.reason)
     if not names and not numbers:
         _name_left_out(source)
     in_tiers = only_in_a_tier(source, chosen)
@@ -168,6 +175,7 @@ def mirror(
         if options["assigned"]:
             accepted = "a log in an object store is no log directory of a broker: leave it out"
             raise OptionError("assigned", "True", accepted)
+        _add_gone(missing, failures)
         found = mirror_up(
             parse_bucket(directory)[0], source, chosen, dry_run=options["dry_run"],
             on_bytes=options["on_bytes"], on_phase=options["on_phase"], failures=failures,
@@ -175,7 +183,11 @@ def mirror(
         return _told(found, options["on_partition"], failures)
     _refuse_destination(directory, source.paths)
     if options["assigned"]:
-        chosen = _assigned_of(directory, source, chosen, names, numbers)
+        given = [*chosen, *(each.topic_partition for each in missing)]
+        assigned = {*_assigned_of(directory, source, given, names, numbers)}
+        chosen = [each for each in chosen if each in assigned]
+        missing = [each for each in missing if each.topic_partition in assigned]
+    _add_gone(missing, failures)
     # A leader deletes the remote segments below its log start.
     starts = {each: in_tiers[each].start_offset for each in chosen if each in in_tiers}
     is_there = exists(directory)
@@ -198,6 +210,12 @@ def mirror(
             held.remove_due({each.topic for each in chosen})
         found = work.look() if options["dry_run"] else work.follow(starts)
     return _told(found, options["on_partition"], failures)
+
+
+def _add_gone(missing: Sequence[MissingPartition], failures: Failures) -> None:
+    """Note the partitions of which the sources have an entry of a checkpoint alone."""
+    for each in missing:
+        failures.add(each.topic_partition, gone(each, ", and it is not copied"))
 
 
 def _told(

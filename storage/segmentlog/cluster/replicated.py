@@ -85,6 +85,11 @@ class ReplicatedPartition(NamedTuple):
     replicas: tuple[Replica, ...]
     others: tuple[str, ...] = ()
 
+    @property
+    def has_problem(self) -> bool:
+        """Whether a copy diverges from the log, or the best copy may not be the log."""
+        return bool(self.warning) or any(each.diverges_at is not None for each in self.replicas)
+
 
 class _Choice(NamedTuple):
     """The copies of a partition, and which of them is the log."""

@@ -157,6 +157,11 @@ class IndexedSegment(NamedTuple):
     changed: tuple[str, ...] = ()
     error: SegmentLogError | None = None
 
+    @property
+    def has_problem(self) -> bool:
+        """Whether the segment keeps its indexes, because it is damaged."""
+        return self.error is not None
+
 
 class _Wanted(NamedTuple):
     """A partition to index."""

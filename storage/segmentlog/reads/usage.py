@@ -144,6 +144,11 @@ class UsedSpace(NamedTuple):
         """The answer to what removes the files, and when."""
         return self.kind.removal
 
+    @property
+    def has_problem(self) -> bool:
+        """Whether a file of this place could not be counted."""
+        return bool(self.problem)
+
 
 @one_dialect()
 @storage_errors()

@@ -10,13 +10,13 @@ import segmentlog
 from segmentlog.cluster.follower import MirroredPartition
 from segmentlog.cluster.mirror import MirrorOptions
 from segmentlog.cluster.replicated import Replica, ReplicatedPartition, open_replicas
-from segmentlog.maintain.verification.compare import ComparedPartition, Comparison
+from segmentlog.maintain.verification.compare import ComparedPartition
 from segmentlog.operation_options import CorruptOptions, DeletedTopicsOptions
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.times import iso_time
 from segmentlog.tools import arguments
-from segmentlog.tools.failures import Failed
+from segmentlog.tools.failures import Failed, end_with_status
 from segmentlog.tools.output import (
     aligned,
     as_given,
@@ -78,11 +78,7 @@ def replicas(
     for lost in missing:
         failed.add(lost.topic_partition, lost.reason)
     failed.end()
-    if any(
-        each.warning or any(copy.diverges_at is not None for copy in each.replicas)
-        for each in found
-    ):
-        raise typer.Exit(arguments.PROBLEM)
+    end_with_status(found)
 
 
 def _replicas(found: Sequence[ReplicatedPartition]) -> str:
@@ -152,8 +148,7 @@ def compare(
         write_not_in_use(each, topic or ())
     if not found and not as_json:
         complain("neither directory has a partition")
-    if any(row.comparison != Comparison.EQUAL for row in found):
-        raise typer.Exit(arguments.PROBLEM)
+    end_with_status(found)
 
 
 def _compared(found: ComparedPartition) -> str:
@@ -226,11 +221,9 @@ def mirror(
             on_phase=bar.name, on_failure=failed.add, **given,
         )  # fmt: skip
     source = open_replicas(*sources, include_deleted_topics=given["include_deleted_topics"])
-    for lost in missing_of(source, topic or (), partition or ()):
-        failed.add(lost.topic_partition)  # a warning has named it
     write_not_in_use(source, topic or ())
     for each in found:
-        if each.missing:  # a warning has named them
+        if each.has_problem:  # a warning has named it
             failed.add(f"{each.topic}-{each.partition}")
     if not (found or failed.names or as_json):
         reason = (

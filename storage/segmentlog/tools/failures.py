@@ -6,6 +6,7 @@ the end.
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from typing import Protocol
 
 import typer
 
@@ -58,6 +59,19 @@ class Failed:
             more = ", …" if len(self.names) > _MOST_NAMED else ""
             complain(f"{n}: {named}{more}; all else was done")
             raise typer.Exit(self._status)
+
+
+class Result(Protocol):
+    """A result of an operation, which Python's callers get, too."""
+
+    @property
+    def has_problem(self) -> bool: ...
+
+
+def end_with_status(found: Iterable[Result]) -> None:
+    """End the command with the status of a problem, if one of its results has one."""
+    if any(each.has_problem for each in found):
+        raise typer.Exit(PROBLEM)
 
 
 def log_of(directory: LogDirectory, topic_partition: TopicPartition, failed: Failed) -> Log:

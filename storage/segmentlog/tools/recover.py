@@ -17,6 +17,7 @@ from segmentlog.store.paths import local_path
 from segmentlog.store.readable import is_directory
 from segmentlog.times import iso_time
 from segmentlog.tools import arguments
+from segmentlog.tools.failures import end_with_status
 from segmentlog.tools.output import as_given, counted, escape, json_fields, to_json, write_json
 from segmentlog.tools.progress import progress
 
@@ -89,8 +90,7 @@ def recover(
         sys.stdout.writelines(
             f"{escape(line)}\n" for line in _summary(steps, dry_run=given["dry_run"])
         )
-    if kinds[RecoveryKind.LOG_FAILED] or kinds[RecoveryKind.NOT_MARKED]:
-        raise typer.Exit(arguments.PROBLEM)
+    end_with_status(steps)
     if is_lost:
         raise typer.Exit(_RECORDS_LOST)
 
@@ -219,5 +219,4 @@ def reindex(
         sys.stdout.write(
             f"{n_segments:,} segments indexed, {n_changed:,} files were missing or wrong\n"
         )
-    if n_failed:
-        raise typer.Exit(arguments.PROBLEM)
+    end_with_status(found)

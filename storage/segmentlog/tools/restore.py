@@ -24,7 +24,7 @@ from segmentlog.maintain.restoration.undelete import UndeleteOptions, renamed_in
 from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.store.durable import OutputFile
 from segmentlog.tools import arguments
-from segmentlog.tools.failures import Failed
+from segmentlog.tools.failures import Failed, end_with_status
 from segmentlog.tools.output import (
     aligned,
     as_given,
@@ -131,8 +131,9 @@ def _report(
         complain(problem)
     if hint:
         sys.stderr.write(f"{escape(hint)}\n")
-    if found.problems or any(each.problems for each in found.partitions):
+    if found.problems:
         raise typer.Exit(arguments.PROBLEM)
+    end_with_status(found.partitions)
     for name in found.unread_groups:  # a warning has named it
         failed.add(name)
     failed.end()

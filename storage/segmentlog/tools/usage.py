@@ -1,5 +1,6 @@
 """``segmentlog usage``: every byte of log directories by its kind, and what removes it."""
 
+import operator
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -10,7 +11,8 @@ import typer
 from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.reads.usage import LEFTOVERS, UsageKind, UsedSpace, account_for, large_leftovers
 from segmentlog.times import iso_time
-from segmentlog.tools.arguments import PROBLEM, AsJson, command
+from segmentlog.tools.arguments import AsJson, command
+from segmentlog.tools.failures import end_with_status
 from segmentlog.tools.output import aligned, as_given, counted, escape, json_fields, write_json
 from segmentlog.tools.progress import progress
 
@@ -52,11 +54,9 @@ def usage(
         if len(left) > _MOST_SHOWN and not show_all:
             more = counted(places=len(left) - _MOST_SHOWN)
             sys.stdout.write(f"{more} more of leftovers; --all lists every place\n")
-    failed = [used for used in found if used.problem]
-    for used in failed:
+    for used in filter(operator.attrgetter("problem"), found):
         sys.stderr.write(f"{escape(as_given(used.path, paths))}: {escape(used.problem)}\n")
-    if failed:
-        raise typer.Exit(PROBLEM)
+    end_with_status(found)
 
 
 def _sum(found: Iterable[UsedSpace]) -> tuple[int, int, int]:

@@ -6,7 +6,7 @@ import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -17,70 +17,17 @@ from segmentlog.errors import CorruptCheckpointError, SegmentLogError
 from segmentlog.log.segment import TORN_TAIL_LOGGER
 from segmentlog.maintain.health.faults import StartAction, StartStep, is_within
 from segmentlog.maintain.start.preflight import BrokerSettings, PreflightOptions
-from segmentlog.maintain.verification.findings import Finding, FindingKind, Severity
+from segmentlog.maintain.verification.findings import REMEDIES, Finding, Severity
 from segmentlog.maintain.verification.verify import VerifyOptions
-from segmentlog.model import METADATA_TOPIC, TopicPartition
+from segmentlog.model import TopicPartition
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.metadata_log import metadata_path
 from segmentlog.store.paths import local_path
 from segmentlog.tools import arguments
+from segmentlog.tools.failures import end_with_status
 from segmentlog.tools.output import as_given, counted, escape, json_fields, to_json, write_json
 from segmentlog.tools.progress import progress
-
-_REINDEX = "segmentlog reindex builds them again from the batches"
-_BY_ITSELF = "a broker does the same when it starts after an unclean stop"
-
-#: Remedies for findings, the worst first; a line for each remedy that applies.
-_ADVICE: Mapping[str, Sequence[FindingKind]] = {
-    "damage inside a log: restore the file from another replica or a backup. A read with "
-    "onCorruptBatch=skip leaves the bad batches out. After an unclean stop, segmentlog recover "
-    "and a starting broker cut a log at its first bad batch: segmentlog recover --dry-run shows "
-    "where. segmentlog recover --on-corrupt-batch skip leaves out the bad batches alone.": (
-        FindingKind.CORRUPT_BATCH,
-        FindingKind.CORRUPT_RECORDS,
-    ),
-    "missing partition: put its directory back from another replica or a backup. If the "
-    "partition was moved, also name the log directory that now holds it. A read with "
-    "failOnDataLoss=false (fail_on_data_loss=False) leaves it out.": (
-        FindingKind.MISSING_PARTITION,
-    ),
-    "missing segment: put its .log file back from another replica or a backup. Its index files "
-    "show the loss, and the next writer, segmentlog recover and a starting broker remove them: "
-    "keep a copy. A read leaves the offsets out.": (FindingKind.MISSING_SEGMENT,),
-    "damaged checkpoint: the logs were verified without it. Each finding says what to do.": (
-        FindingKind.CHECKPOINT,
-    ),
-    "commit: the object must be as its writer has made it. Restore it from a version or a copy of "
-    "the bucket, or mirror the log again to another place.": (FindingKind.COMMIT,),
-    "data object: its records are lost unless the object comes back, from a version or a copy of "
-    "the bucket. A rule that removes objects by their age must leave this place out.": (
-        FindingKind.DATA_OBJECT,
-    ),
-    "unreadable file: the rest of the directory was verified. Make the file readable to this "
-    "user, or run the command as the broker's user.": (FindingKind.UNREADABLE_FILE,),
-    "unfinished commit: if no writer is at work, segmentlog recover finishes or undoes it.": (
-        FindingKind.UNFINISHED_COMMIT,
-    ),
-    "torn tail: segmentlog recover cuts the tail off and keeps it in a .broken file; "
-    f"{_BY_ITSELF}.": (FindingKind.TORN_TAIL,),
-    "sequences of producers: Log.producers() lists each gap and each repeat with its offsets. "
-    "The application that produced the records can show which records are missing or doubled; "
-    "another replica may be complete.": (
-        FindingKind.SEQUENCE_GAP,
-        FindingKind.SEQUENCE_REPEAT,
-        FindingKind.PRODUCER_EPOCH,
-    ),
-    "tiered storage: a broker cannot read this segment either. Restore the objects from a replica "
-    "or a version of the bucket.": (FindingKind.REMOTE_SEGMENT,),
-    "copies that differ: the local log is what readers get. segmentlog dump shows the batches of "
-    "both.": (FindingKind.REMOTE_COPY,),
-    f"index files: {_REINDEX}.": (
-        FindingKind.OFFSET_INDEX,
-        FindingKind.TIME_INDEX,
-        FindingKind.TRANSACTION_INDEX,
-    ),
-}
 
 _MIB = 1 << 20
 _MOST_AT_A_GLANCE = 6  #: lines about losses, and about remedies
@@ -165,14 +112,12 @@ def verify(
         hint = " (--notes lists them)" if counts[Severity.NOTE] and not notes else ""
         sys.stdout.write(f"{counted(**read)}: {counted(**totals)}{hint}\n")
         kinds = {finding.kind for finding in found if finding.severity != Severity.NOTE}
-        for advice, about in _ADVICE.items():
-            if not kinds.isdisjoint(about):
-                sys.stdout.write(f"{advice}\n")
+        for remedy in dict.fromkeys(kind.remedy for kind in REMEDIES if kind in kinds):
+            sys.stdout.write(f"{remedy}\n")
     if sys.stderr.isatty():
         seconds = max(time.perf_counter() - started, 1e-9)
         sys.stderr.write(f"{seconds:.1f} s, {n_bytes / _MIB / seconds:,.0f} MiB/s\n")
-    if counts[Severity.ERROR]:
-        raise typer.Exit(arguments.PROBLEM)
+    end_with_status(found)
 
 
 def _size_of(directory: LogDirectory, each: TopicPartition) -> tuple[int, int] | None:
@@ -255,14 +200,8 @@ def preflight(
         steps = segmentlog.preflight(
             *paths, topics=topic or (), on_step=show, on_log=bar.begin, **given
         )
-    harm = [
-        step for step in steps
-        if step.has_harm
-        # A log is cut off, and not only a torn tail of it; or its records are gone already.
-        or (step.action in {StartAction.TRUNCATE, StartAction.MISSING}
-            and (step.end_offset > step.offset or step.topic == METADATA_TOPIC))
-    ]  # fmt: skip
-    undecided = [step for step in steps if step.action == StartAction.UNKNOWN and step.topic]
+    undecided = [step for step in steps if step.is_undecided]
+    harm = [step for step in steps if step.has_problem and not step.is_undecided]
     if as_json:
         counts = Counter(step.action for step in steps)
         write_json({each: counts[each] for each in StartAction})
@@ -274,8 +213,7 @@ def preflight(
         verdict = _verdict(steps, harm, undecided, directories, holder)
         lines = (*verdict, *_step_lines(steps, paths))
         sys.stdout.writelines(f"{escape(line)}\n" for line in lines)
-    if harm or undecided:
-        raise typer.Exit(arguments.PROBLEM)
+    end_with_status(steps)
 
 
 def _verdict(

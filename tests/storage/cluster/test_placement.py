@@ -106,7 +106,8 @@ def test_a_partition_that_no_source_has_is_named_in_a_warning(
     (source / "t-0").rename(tmp_path / "t-0")
     segmentlog.mirror(source, to=to, partitions=[1], assigned=True)
     assert "no source has" not in caplog.text
-    segmentlog.mirror(source, to=to, assigned=True)
+    with pytest.raises(segmentlog.UnknownTopicOrPartitionError, match="and it is not copied"):
+        segmentlog.mirror(source, to=to, assigned=True)
     (message,) = [each for each in caplog.messages if "no source has" in each]
     assert "assigns 1 partitions to this directory" in message
     assert message.endswith("(t-0)")

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from segmentlog.errors import CorruptCheckpointError
+from segmentlog.model import METADATA_TOPIC
 from segmentlog.store.readable import read_whole
 
 
@@ -61,6 +62,23 @@ class StartStep(NamedTuple):
     def has_harm(self) -> bool:
         """Whether the broker does not serve a log, or has removed its records."""
         return self.action in HARM
+
+    @property
+    def has_problem(self) -> bool:
+        """Whether the broker would end, or not serve a log, or lose offsets that nobody let go.
+
+        Also of a log that cannot be read, so that nobody knows.
+        """
+        # A log is cut off, and not only a torn tail of it; or its records are gone already.
+        is_lost = self.action in {StartAction.TRUNCATE, StartAction.MISSING} and (
+            self.end_offset > self.offset or self.topic == METADATA_TOPIC
+        )
+        return self.has_harm or is_lost or self.is_undecided
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether the log cannot be read, so that nobody knows what the broker does."""
+        return self.action == StartAction.UNKNOWN and bool(self.topic)
 
     @property
     def message(self) -> str:

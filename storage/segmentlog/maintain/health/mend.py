@@ -65,6 +65,11 @@ class RecoveryStep(NamedTuple):
     last_timestamp: int = -1
 
     @property
+    def has_problem(self) -> bool:
+        """Whether the log is not recovered, or the directory has no mark of a clean stop."""
+        return self.kind in {RecoveryKind.LOG_FAILED, RecoveryKind.NOT_MARKED}
+
+    @property
     def has_lost_batches(self) -> bool:
         """Whether whole batches after a damaged batch are cut off: more than a torn tail."""
         return self.good_from >= 0

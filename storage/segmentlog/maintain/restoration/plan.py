@@ -183,6 +183,11 @@ class RestoredPartition(NamedTuple):
     continued_at: tuple[int, ...] = ()
 
     @property
+    def has_problem(self) -> bool:
+        """Whether it cannot be restored."""
+        return bool(self.problems)
+
+    @property
     def topic_partition(self) -> TopicPartition:
         """Its name and number, as one."""
         return TopicPartition(self.topic, self.partition)

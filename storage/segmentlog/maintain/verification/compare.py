@@ -98,6 +98,11 @@ class ComparedPartition(NamedTuple):
     error: str | None = None
     differs_in: tuple[str, ...] = ()
 
+    @property
+    def has_problem(self) -> bool:
+        """Whether the logs are not known to be equal."""
+        return self.comparison != Comparison.EQUAL
+
 
 @one_dialect()
 @storage_errors()

@@ -1,7 +1,7 @@
 """The findings of a verification, and their severity."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -68,6 +68,71 @@ class FindingKind(StrEnum):
     START_UNKNOWN = "start-unknown"
     NOT_CLEANLY_STOPPED = "not-cleanly-stopped"
 
+    @property
+    def remedy(self) -> str:
+        """What to do about such findings; empty if there is nothing to do."""
+        return REMEDIES.get(self, "")
+
+
+_REINDEX = "segmentlog reindex builds them again from the batches"
+_BY_ITSELF = "a broker does the same when it starts after an unclean stop"
+
+#: Kinds of findings that have one remedy, the worst first.
+_BY_REMEDY: Mapping[str, Sequence[FindingKind]] = {
+    "damage inside a log: restore the file from another replica or a backup. A read with "
+    "onCorruptBatch=skip leaves the bad batches out. After an unclean stop, segmentlog recover "
+    "and a starting broker cut a log at its first bad batch: segmentlog recover --dry-run shows "
+    "where. segmentlog recover --on-corrupt-batch skip leaves out the bad batches alone.": (
+        FindingKind.CORRUPT_BATCH,
+        FindingKind.CORRUPT_RECORDS,
+    ),
+    "missing partition: put its directory back from another replica or a backup. If the "
+    "partition was moved, also name the log directory that now holds it. A read with "
+    "failOnDataLoss=false (fail_on_data_loss=False) leaves it out.": (
+        FindingKind.MISSING_PARTITION,
+    ),
+    "missing segment: put its .log file back from another replica or a backup. Its index files "
+    "show the loss, and the next writer, segmentlog recover and a starting broker remove them: "
+    "keep a copy. A read leaves the offsets out.": (FindingKind.MISSING_SEGMENT,),
+    "damaged checkpoint: the logs were verified without it. Each finding says what to do.": (
+        FindingKind.CHECKPOINT,
+    ),
+    "commit: the object must be as its writer has made it. Restore it from a version or a copy of "
+    "the bucket, or mirror the log again to another place.": (FindingKind.COMMIT,),
+    "data object: its records are lost unless the object comes back, from a version or a copy of "
+    "the bucket. A rule that removes objects by their age must leave this place out.": (
+        FindingKind.DATA_OBJECT,
+    ),
+    "unreadable file: the rest of the directory was verified. Make the file readable to this "
+    "user, or run the command as the broker's user.": (FindingKind.UNREADABLE_FILE,),
+    "unfinished commit: if no writer is at work, segmentlog recover finishes or undoes it.": (
+        FindingKind.UNFINISHED_COMMIT,
+    ),
+    "torn tail: segmentlog recover cuts the tail off and keeps it in a .broken file; "
+    f"{_BY_ITSELF}.": (FindingKind.TORN_TAIL,),
+    "sequences of producers: Log.producers() lists each gap and each repeat with its offsets. "
+    "The application that produced the records can show which records are missing or doubled; "
+    "another replica may be complete.": (
+        FindingKind.SEQUENCE_GAP,
+        FindingKind.SEQUENCE_REPEAT,
+        FindingKind.PRODUCER_EPOCH,
+    ),
+    "tiered storage: a broker cannot read this segment either. Restore the objects from a replica "
+    "or a version of the bucket.": (FindingKind.REMOTE_SEGMENT,),
+    "copies that differ: the local log is what readers get. segmentlog dump shows the batches of "
+    "both.": (FindingKind.REMOTE_COPY,),
+    f"index files: {_REINDEX}.": (
+        FindingKind.OFFSET_INDEX,
+        FindingKind.TIME_INDEX,
+        FindingKind.TRANSACTION_INDEX,
+    ),
+}
+
+#: What to do about findings, the worst first.
+REMEDIES: Mapping[FindingKind, str] = {
+    kind: remedy for remedy, kinds in _BY_REMEDY.items() for kind in kinds
+}
+
 
 class Finding(NamedTuple):
     """One thing that is wrong, and its place.
@@ -87,6 +152,11 @@ class Finding(NamedTuple):
     offset: int
     message: str
     end_offset: int = -1
+
+    @property
+    def has_problem(self) -> bool:
+        """Whether it is damage that cannot be read, or that would mislead a broker."""
+        return self.severity == Severity.ERROR
 
 
 #: The usual severity of a kind, if it is not an error.
