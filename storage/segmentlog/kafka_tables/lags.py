@@ -43,9 +43,10 @@ class _Batches(NamedTuple):
         """Those of a table of headers, which follow the offsets below `reached`."""
         bases, lasts = table[:, layout.BASE_OFFSET], table[:, layout.LAST_OFFSET]
         attributes = table[:, layout.ATTRIBUTES]
+        # Messages of magic 0 or 1 that are compressed together have their last offset alone.
         is_legacy = attributes & layout.LEGACY_MASK != 0
-        # The header of a message of magic 0 or 1 has its last offset alone.
-        bases = np.where(is_legacy, np.append(reached, lasts[:-1] + 1), bases)
+        is_wrapper = is_legacy & (attributes & layout.CODEC_MASK != 0)
+        bases = np.where(is_wrapper, np.append(reached, lasts[:-1] + 1), bases)
         counts = np.where(is_legacy, lasts - bases + 1, table[:, layout.RECORDS_COUNT])
         times = table[:, layout.BASE_TIMESTAMP], table[:, layout.MAX_TIMESTAMP]
         return cls._of(bases, lasts, counts, attributes, *times)

@@ -10,6 +10,8 @@ import segmentlog
 from segmentlog.kafka_tables import lags
 from segmentlog.kafka_tables.lags import Lags, lags_of
 from segmentlog.testing.kafka_log import KafkaLog
+from segmentlog.testing.legacy import encode_message, encode_wrapper
+from segmentlog.testing.reference import Record
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -64,6 +66,22 @@ def test_each_offset_of_a_log(tmp_path: Path, seed: int) -> None:
             assert of_row[1:] == of_others[:, of_row[0]].tolist()
         else:
             assert of_row == [asked[row], records[row], behind[row]]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_messages_that_compaction_has_left(tmp_path: Path, magic: int) -> None:
+    """Each is a record; of a wrapper the offsets that are gone are not known."""
+    made = [Record(each, 1000 + each if magic else -1, b"k", b"v") for each in (0, 4, 7, 20, 22)]
+    messages = [encode_message(each, magic=magic) for each in made[:3]]
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / "t-0" / f"{0:020}.log").write_bytes(
+        b"".join([*messages, encode_wrapper(made[3:], codec=1, magic=magic)])
+    )
+    opened = segmentlog.open_log_dir(tmp_path).log("t", 0)
+    records, _behind = lags_of(opened, np.array([0, 1, 4, 5, 8, 22, 23]))
+    of_wrapper = 22 - 8 + 1
+    more = [3, 2, 2, 1, 0]
+    assert records.tolist() == [*(n + of_wrapper for n in more), 1, 0]
 
 
 def test_an_offset_that_is_too_far_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
