@@ -29,7 +29,6 @@ N_CODECS = 8  #: that three bits can name
 N_SIZES = 33  #: by the number of bits of a size
 _MOST_PRODUCERS = 1 << 12
 _TABLE_ROWS = 1 << 14
-_LOOKED_INTO = layout.CONTROL_MASK | layout.LEGACY_MASK
 _COUNTERS = (
     "n_batches", "n_bytes", "n_legacy", "n_control", "control_records", "n_empty",
     "n_transactional", "n_idempotent", "n_append_time", "n_commits", "n_aborts",
@@ -81,7 +80,7 @@ class BatchStats:
             if n and found[-1, layout.POSITION] + found[-1, layout.SIZE] > end:
                 n -= 1
                 found = found[:n]
-            looks = n and np.bitwise_or.reduce(found[:, layout.ATTRIBUTES]) & _LOOKED_INTO
+            looks = n and np.bitwise_or.reduce(found[:, layout.ATTRIBUTES]) & layout.CONTROL_MASK
             self.note(path, buf, n, file_position, looks_into=bool(looks))
             if code != status.TABLE_FULL:
                 return
@@ -140,14 +139,10 @@ class BatchStats:
         self.sizes += np.bincount(_bit_lengths(sizes), minlength=N_SIZES)
         self.n_empty += n - int(np.count_nonzero(counts))
         codecs = attributes & layout.CODEC_MASK
-        if any_of & layout.LEGACY_MASK and batches is not None:  # its row has no other attributes
-            is_legacy = attributes & layout.LEGACY_MASK != 0
-            self.n_legacy += int(is_legacy.sum())
-            self.n_empty -= int(is_legacy.sum())
-            at = headers[is_legacy, layout.POSITION] + layout.LEGACY_ATTRIBUTES_AT
-            codecs[is_legacy] = batches.buf[at] & layout.CODEC_MASK
-            any_of |= layout.CODEC_MASK
-            all_of = 0
+        if any_of & layout.LEGACY_MASK:  # its row has no count of records
+            n_legacy = int(np.count_nonzero(attributes & layout.LEGACY_MASK))
+            self.n_legacy += n_legacy
+            self.n_empty -= n_legacy
         if any_of & layout.CODEC_MASK == all_of & layout.CODEC_MASK:
             self.codec_batches[codecs[0]] += n
             self.codec_bytes[codecs[0]] += int(sizes.sum())

@@ -1,8 +1,8 @@
 """The offsets of a log by what is there: records, aborted records, end markers, or nothing.
 
 The header of a batch has the number of its records.  If the batch has as many offsets, each of
-them has a record, and the batch is not decoded.  Compaction leaves batches with fewer records, and
-magic 0 and 1 do not have the number: the offsets of their records are decoded.
+them has a record, and the batch is not decoded.  Compaction leaves batches with fewer records or
+none, and magic 0 and 1 do not have the number: the offsets of their records are decoded.
 
 Headers are believed if they fit their neighbours.  If one of them does not, the rest of the range
 is read like any other read, with its checks and its errors.  An audit that leaves out damaged
@@ -148,7 +148,8 @@ def _contents(
     is_dense = ~is_legacy & (counts == lasts - firsts + 1)
     # The record of a marker is removed before its batch; there was no other record there.
     is_dense |= content == Content.MARKER
-    is_sparse = ~is_dense & ((counts != 0) | is_legacy)
+    # Also one without records: a damaged count must not hide them.
+    is_sparse = ~is_dense
     first, end = firsts[is_dense], lasts[is_dense] + 1
     found = [(first, end, content[is_dense])]
     if is_sparse.any():

@@ -53,6 +53,7 @@ ALL_TOPICS: Mapping[str, int] = {**TOPICS, CLONE: 1}
 _KEYS = (None, *(b"k%d" % number for number in range(6)))
 _INDEX_INTERVAL_BYTES = 100
 _DAY_MS = 24 * 3600 * 1000
+_LARGE_BYTES = 9000  # more than some settings of segment.bytes
 
 
 @dataclass
@@ -293,7 +294,7 @@ def append_large(scene: Scene) -> Plan:
     """A job whose staged files are segments: they are moved into the log."""
     topic = scene.topic()
     rows = [
-        each._replace(value=each.value and each.value + bytes(9000), partition=0)
+        each._replace(value=each.value and each.value + bytes(_LARGE_BYTES), partition=0)
         for _ in range(2)
         for each in scene.rows(topic)
     ]
@@ -560,6 +561,8 @@ def clone(scene: Scene) -> Plan:
         return append(scene)
     rng = scene.rng
     given = rng.choice(({}, {"retention.ms": str(rng.choice((-1, _DAY_MS)))}))
+    if any(len(each.value or b"") >= _LARGE_BYTES for each in source.rows):
+        given = {**given, "segment.bytes": "100000"}  # those of ``b`` may have been lowered since
     rows = [
         NewRow(0, each.timestamp_ms, each.key, each.value, each.headers,
                is_append_time=bool(each.timestamp_type))

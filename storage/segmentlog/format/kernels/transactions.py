@@ -53,8 +53,8 @@ def walk_headers(buf: Bytes, start: int, end: int, headers: Int64Table) -> tuple
     start, end : half-open byte range that begins at a batch
     headers : int64 array, shape (n_rows, `layout.N_HEADER_COLUMNS`); written: position, size,
         offsets, attributes, timestamps, producer id, record count and the place of the records.
-        The row of a message of magic 0 or 1 has only position, size, offset and timestamp; its
-        attributes are `layout.LEGACY_MASK`.
+        The row of a message of magic 0 or 1 has only position, size, offset and timestamp, and
+        of its attributes `layout.LEGACY_MASK` and the codec.
 
     Returns
     -------
@@ -84,6 +84,9 @@ def walk_headers(buf: Bytes, start: int, end: int, headers: Int64Table) -> tuple
             code, last, attributes, producer_id, count = _read_header(buf, position, size, end)
             if code != st.OK:
                 return code, position, n_batches
+        else:
+            stored = load_u8(buf, position + layout.LEGACY_ATTRIBUTES_AT)
+            attributes |= stored & layout.CODEC_MASK
         first_ms, max_ms = _timestamps(buf, position, magic)
         put_header(
             headers, n_batches, position, size, first, last, attributes, first_ms, max_ms,
