@@ -523,6 +523,23 @@ def test_damage_in_a_thinned_batch_is_lost(tmp_path: Path) -> None:
     assert {"missing": [1, 6], "lost": [2, 3, 4, 5]} == found(audit)
 
 
+def test_a_damaged_count_of_records_is_no_empty_batch(log: KafkaLog) -> None:
+    """Compaction leaves batches without records, but with the right checksum."""
+    for n in (2, 2, 1):
+        log.write("t", [b"v"] * n)
+    (path,) = (log.path / "t-0").glob("*.log")
+    content = bytearray(path.read_bytes())
+    second = 12 + int.from_bytes(content[8:12], "big")
+    content[second + 60] = 0  # the last byte of the number of its records
+    path.write_bytes(content)
+
+    (partition,) = segmentlog.audit(log, "t", rows_of([0, 1, 4])).partitions
+    assert "checksum" in partition.error
+    audit = segmentlog.audit(log, "t", rows_of([0, 1, 4]), on_corrupt_batch="skip")
+    assert {"lost": [2, 3]} == found(audit)
+    assert not audit.is_complete
+
+
 @pytest.mark.parametrize("gone", [0, 1], ids=["first", "middle"])
 def test_a_segment_that_is_known_to_be_gone(log: KafkaLog, gone: int) -> None:
     """Its index is there: nobody can say that the table is complete."""
