@@ -40,7 +40,7 @@ def test_rows_are_measured_alone() -> None:
 @pytest.mark.parametrize(
     "part",
     ["reads", "queries", "audits", "writes", "streams", "polls", "compaction", "topics",
-     "installs", "stores"],
+     "installs", "stores", "serving"],
 )  # fmt: skip
 def test_each_part_is_measured_on_small_data(part: str) -> None:
     """Every row of a part is measured: a row that nobody runs for weeks may no longer run."""

@@ -2,7 +2,7 @@
 
 ``python tests/benchmarks/run.py [--only PART] [--row NAME] [--quick] [--write]``, where a part is
 ``reads``, ``queries``, ``audits``, ``writes``, ``streams``, ``polls``, ``compaction``, ``topics``,
-``starts``, ``installs``, ``stores`` or ``databases``.
+``starts``, ``installs``, ``stores``, ``serving`` or ``databases``.
 ``--row``, once or several times, measures rows of the queries and streams alone.  ``--write`` puts
 the tables into storage/docs/speed.md, each part into its own, and a few rows of that document into
 README.md; the databases have their own page.
@@ -40,6 +40,7 @@ import planning  # noqa: E402
 import pyarrow  # noqa: E402
 import pyspark  # noqa: E402
 import searching  # noqa: E402
+import serving  # noqa: E402
 import spark_queries  # noqa: E402
 import spark_scan  # noqa: E402
 import spark_settings  # noqa: E402
@@ -223,6 +224,20 @@ def measure_compaction(scratch: Path, n_bytes: int, rounds: int) -> list[Row]:
     ]
 
 
+def measure_serving(scratch: Path, *, quick: bool) -> list[Row]:
+    """The rows of the table about logs that Kafka's clients read."""
+    n_records, n_partitions = (50_000, 200) if quick else (400_000, 10_000)
+    (scratch / "served").mkdir()
+    with Broker(scratch / "broker", _VERSION, is_measured=True) as broker:
+        with JavaClient(broker) as client:
+            for topic in ("plain", "zstd"):
+                client.create_topic(topic, 4, retention_ms=-1, segment_bytes=256 << 20)
+        produce(broker, "plain", n_records, 4, batch_size=16384)
+        produce(broker, "zstd", n_records, 4, batch_size=16384, compression_codec="zstd")
+        topics = {"plain": "plain", "zstd": "zstd"}
+        return serving.rows(broker, topics, scratch / "served", 3, n_partitions)
+
+
 def machine() -> str:
     """The machine and the versions that the figures come from."""
     return (
@@ -256,6 +271,7 @@ def main() -> None:
         "starts",
         "installs",
         "stores",
+        "serving",
         "databases",
     )
     parser.add_argument("--only", choices=parts, help="part of the table")
@@ -306,6 +322,8 @@ def main() -> None:
             made_here = scratch / "stores"
             made_here.mkdir()
             rows["stores"] = object_stores.rows(made_here, quick=quick)
+        if "serving" in parts:
+            rows["serving"] = measure_serving(scratch, quick=quick)
         compared = ""
         if "databases" in parts:
             sizes = [1_000, 5_000] if quick else [10_000, 100_000, 1_000_000]

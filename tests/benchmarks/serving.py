@@ -1,0 +1,253 @@
+"""Kafka's clients from ``segmentlog serve``, and from a broker that has the same files."""
+
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+import confluent_kafka
+import pyarrow as pa
+from kafka_here import Broker
+from kafka_here.gateway import Gateway
+from kafka_protocol import RawClient
+from measure import Digest, Row, compare
+
+import segmentlog
+
+__all__ = ["rows"]
+
+_N_PARTITIONS = 4
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+#: The command.  `kio` imports hypothesis where it is installed, and that takes 0.4 s: only here.
+_COMMAND = """
+import runpy, sys
+sys.modules["hypothesis"] = None
+runpy.run_module("segmentlog", run_name="__main__", alter_sys=True)
+"""
+
+
+def rows(
+    broker: Broker, topics: Mapping[str, str], scratch: Path, rounds: int, n_partitions: int
+) -> list[Row]:
+    """The rows of the table about serving.
+
+    Parameters
+    ----------
+    broker : that runs, and has the topics.
+    topics : how each is called in the table, and its name; each has four partitions.
+    scratch : an empty directory.
+    rounds : counted rounds.
+    n_partitions : of the large directory whose metadata are asked for.
+    """
+    found = []
+    with _serving(str(broker.log_dir)) as (address, pid):
+        pair = {"serve": (address, pid), "broker": (broker.bootstrap_servers, _pid_of(broker))}
+        with ProcessPoolExecutor(_N_PARTITIONS, get_context("spawn")) as pool:
+            for word, topic in topics.items():
+                for n in (1, _N_PARTITIONS):
+                    name = f"librdkafka, {n} consumer{'s' * (n > 1)}, {word}"
+                    read = partial(_consume, topic, n, pool)
+                    found += _against(name, pair, read, _bytes_of(broker, topic), rounds)
+        java = Gateway(broker.jars, is_measured=True)
+        for word, topic in topics.items():
+            for n in (1, _N_PARTITIONS):
+                name = f"Kafka's Java consumer, {n} of them, {word}"
+                read = partial(_java, java, topic, n)
+                found += _against(name, pair, read, _bytes_of(broker, topic), rounds)
+        java.java.shutdown()
+        found.append(_memory(pid))
+    found.append(_first_record(str(broker.log_dir), next(iter(topics.values())), rounds))
+    found.append(_metadata(scratch, n_partitions, rounds))
+    return found
+
+
+def _pid_of(broker: Broker) -> int:
+    process = broker._process
+    assert process is not None
+    return process.pid
+
+
+def _bytes_of(broker: Broker, topic: str) -> int:
+    return sum(each.stat().st_size for each in broker.log_dir.glob(f"{topic}-*/*.log"))
+
+
+def _ends(servers: str, topic: str) -> list[tuple[int, int]]:
+    with RawClient(servers) as client:
+        return [
+            (each, client.list_offset(topic, each, -1).offset) for each in range(_N_PARTITIONS)
+        ]
+
+
+@contextmanager
+def _serving(*arguments: str) -> Iterator[tuple[str, int]]:
+    """A process of the command; its address, once it has named it."""
+    command = [sys.executable, "-c", _COMMAND, "serve", *arguments, "--bind", "127.0.0.1:0"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        try:
+            if process.stdout is None or not (line := process.stdout.readline()):
+                message = "segmentlog serve has failed"
+                raise SystemExit(message)
+            yield line.split()[0], process.pid
+        finally:
+            process.terminate()
+
+
+def _used(pid: int) -> float:
+    """Processor time of a process, in seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def _against(
+    name: str,
+    pair: Mapping[str, tuple[str, int]],
+    read: Callable[[str], Digest],
+    n_bytes: int,
+    rounds: int,
+) -> list[Row]:
+    """The ratio of the times, and that of the processor times of the servers."""
+    used: dict[str, list[float]] = {each: [] for each in pair}
+
+    def run(who: str) -> Digest:
+        servers, pid = pair[who]
+        before = _used(pid)
+        digest = read(servers)
+        used[who].append(_used(pid) - before)
+        return digest
+
+    found = compare({each: partial(run, each) for each in pair}, rounds)
+    ours, theirs = found["serve"], found["broker"]
+    mine, broker = (
+        statistics.median(used[each][1:]) / n_bytes * 1e9 for each in ("serve", "broker")
+    )
+    speed = [n_bytes / each.median / 1e6 for each in (ours, theirs)]
+    return [
+        Row(
+            name, "the same consumer, from a broker", "≥ 1.1",
+            f"{theirs.median / ours.median:.2f}",
+            f"{speed[0]:.0f} against {speed[1]:.0f} MB/s; ±{ours.spread:.0%}, "
+            f"±{theirs.spread:.0%}; bound by the consumer",
+        ),
+        Row(
+            f"{name}: processor time of the server", "of the broker", "≤ 1.0",
+            f"{mine / broker if broker else 0:.2f}",
+            f"{mine:.2f} against {broker:.2f} s a GB",
+        ),
+    ]  # fmt: skip
+
+
+def _consume(topic: str, n_consumers: int, pool: ProcessPoolExecutor, servers: str) -> Digest:
+    ends = _ends(servers, topic)
+    parts = [ends[i::n_consumers] for i in range(n_consumers)]
+    found = list(pool.map(partial(_consumed, servers, topic), parts))
+    return tuple(map(sum, zip(*found, strict=True)))
+
+
+def _consumed(servers: str, topic: str, ends: list[tuple[int, int]]) -> Digest:
+    """Records, sum of offsets and bytes of values, of partitions up to their ends."""
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": servers, "group.id": "bench", "enable.auto.commit": False,
+         "broker.address.family": "v4"}
+    )  # fmt: skip
+    consumer.assign([confluent_kafka.TopicPartition(topic, each, 0) for each, _ in ends])
+    n_left = sum(end for _, end in ends)
+    n_rows = offsets = n_bytes = 0
+    while n_left:
+        messages = consumer.consume(min(n_left, 10_000), 10)
+        if not messages:
+            message = f"{servers} gives no more records: {n_left} are missing"
+            raise SystemExit(message)
+        n_left -= len(messages)
+        n_rows += len(messages)
+        offsets += sum([each.offset() or 0 for each in messages])
+        n_bytes += sum([len(each.value() or b"") for each in messages])
+    consumer.close()
+    return n_rows, offsets, n_bytes
+
+
+def _java(java: Gateway, topic: str, n_consumers: int, servers: str) -> Digest:
+    """The same with Kafka's consumer, which counts records and bytes of whole answers."""
+    ends = _ends(servers, topic)
+    parts = [ends[i::n_consumers] for i in range(n_consumers)]
+    with ThreadPoolExecutor(n_consumers) as threads:
+        found = list(threads.map(partial(_consumed_by_java, java, servers, topic), parts))
+    return (sum(found),)
+
+
+def _consumed_by_java(java: Gateway, servers: str, topic: str, ends: list[tuple[int, int]]) -> int:
+    deserializer = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
+    settings = java.jvm.java.util.Properties()
+    for name, value in {
+        "bootstrap.servers": servers, "key.deserializer": deserializer,
+        "value.deserializer": deserializer, "max.poll.records": "100000",
+    }.items():  # fmt: skip
+        settings.setProperty(name, value)
+    kafka = java.jvm.org.apache.kafka
+    consumer = kafka.clients.consumer.KafkaConsumer(settings)
+    places = [kafka.common.TopicPartition(topic, each) for each, _ in ends]
+    consumer.assign(places)
+    consumer.seekToBeginning(places)
+    n_left = n_all = sum(end for _, end in ends)
+    patience = java.jvm.java.time.Duration.ofSeconds(20)
+    while n_left > 0:
+        n_found = consumer.poll(patience).count()
+        if not n_found:
+            message = f"{servers} gives no more records: {n_left} are missing"
+            raise SystemExit(message)
+        n_left -= n_found
+    consumer.close()
+    return n_all - n_left
+
+
+def _memory(pid: int) -> Row:
+    status = Path(f"/proc/{pid}/status").read_text()
+    peak = int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1024  # type: ignore[index]
+    return Row("memory of `segmentlog serve` after all of this", "–", "≤ 200 MB",
+               f"{peak:.0f} MB", "the largest resident set")  # fmt: skip
+
+
+def _first_record(directory: str, topic: str, rounds: int) -> Row:
+    seconds = []
+    for _ in range(rounds + 1):
+        began = time.perf_counter()
+        with _serving(directory) as (servers, _), RawClient(servers) as client:
+            assert client.fetch(topic, 0, 0).records
+            seconds.append(time.perf_counter() - began)
+    return Row("first record after the command", "–", "≤ 1 s",
+               f"{statistics.median(seconds[1:]):.2f} s", "bound by imports")  # fmt: skip
+
+
+def _metadata(scratch: Path, n_partitions: int, rounds: int) -> Row:
+    """The first answer with all topics, of ten partitions each, and the later ones."""
+    place = scratch / "large"
+    with segmentlog.open_writer(place, "t0", num_partitions=1) as writer:
+        writer.append(pa.table({"key": [b"k"], "value": [b"v"]}))
+    for i in range(1, n_partitions):
+        shutil.copytree(place / "t0-0", place / f"t{i // 10}-{i % 10}")
+    first: list[float] = []
+    later: list[float] = []
+    for _ in range(rounds):
+        with _serving(str(place)) as (servers, _), RawClient(servers, 60) as client:
+            for kept in (first, later):
+                began = time.perf_counter()
+                client.sock.sendall(client.frame(3, 12, topics=None))
+                client.take(int.from_bytes(client.take(4), "big"))
+                kept.append(time.perf_counter() - began)
+    return Row(
+        f"metadata of {n_partitions:,} partitions, the first answer", "–", "≤ 1 s",
+        f"{statistics.median(first):.2f} s",
+        f"later ones {statistics.median(later):.2f} s; bound by `kio`, which writes each field "
+        "by a call",
+    )  # fmt: skip
