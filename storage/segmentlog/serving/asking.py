@@ -14,7 +14,7 @@ from segmentlog.cluster.directory_settings import Source
 from segmentlog.serving.groups import Committed, Coordinator, Group, Places
 from segmentlog.serving.reading import Broker
 from segmentlog.serving.view import View
-from segmentlog.serving.wire import Body, entity, uuid_of
+from segmentlog.serving.wire import Body, entity, once, uuid_of
 
 _GROUP, _TRANSACTION = 0, 1
 _TOPIC, _UNKNOWN_TOPIC, _INVALID_REQUEST = 2, 3, 42
@@ -58,7 +58,7 @@ def find_coordinator(broker: Broker, _: Coordinator, body: Body) -> Mapping[str,
 def describe_configs(broker: Broker, _: Coordinator, body: Body) -> Mapping[str, Any]:
     """Settings of topics; those of brokers are not known."""
     results = []
-    for each in body.resources:
+    for each in once(body.resources):
         found: dict[str, Any] = {"resource_type": each.resource_type,
                                  "resource_name": each.resource_name}  # fmt: skip
         if each.resource_type == _TOPIC and each.resource_name not in broker.view.topics:
@@ -178,7 +178,7 @@ def describe_groups(broker: Broker, coordinator: Coordinator, body: Body) -> Map
     """Groups and their members; a group that is not known is dead."""
     known = _groups(broker, coordinator)
     dead = {"group_state": "Dead", "error_code": 0 if body.__version__ < 6 else _NO_GROUP}
-    found = [known.get(each) or {"group_id": each, **dead} for each in body.groups]
+    found = [known.get(each) or {"group_id": each, **dead} for each in once(body.groups)]
     if getattr(body, "include_authorized_operations", False):
         found = [{**each, "authorized_operations": _READ | _DESCRIBE} for each in found]
     return {"groups": found}
@@ -203,7 +203,7 @@ def describe_consumer_groups(
         if row["kind"] == "consumer" and row["group"] not in here
     }  # fmt: skip
     none = {"error_code": _NO_GROUP, "error_message": "no group of the newer protocol has this id"}
-    found = [known.get(each) or {"group_id": each, **none} for each in body.group_ids]
+    found = [known.get(each) or {"group_id": each, **none} for each in once(body.group_ids)]
     return {"groups": [{**each, "authorized_operations": _READ | _DESCRIBE} for each in found]}
 
 
@@ -243,10 +243,10 @@ def describe_producers(broker: Broker, _: Coordinator, body: Body) -> Mapping[st
                         else _UNKNOWN_TOPIC,
                         "active_producers": [*map(_producer, rows.get((topic.name, each), ()))],
                     }
-                    for each in topic.partition_indexes
+                    for each in once(topic.partition_indexes)
                 ],
             }
-            for topic in body.topics
+            for topic in once(body.topics, lambda each: each.name)
         ]
     }  # fmt: skip
 
@@ -281,7 +281,9 @@ def list_transactions(broker: Broker, _: Coordinator, body: Body) -> Mapping[str
 def describe_transactions(broker: Broker, _: Coordinator, body: Body) -> Mapping[str, Any]:
     """Transactional ids, by their last records."""
     known = {row["transactional_id"]: row for row in broker.view.table("transactions")}
-    return {"transaction_states": [_transaction(each, known) for each in body.transactional_ids]}
+    return {
+        "transaction_states": [_transaction(each, known) for each in once(body.transactional_ids)]
+    }
 
 
 def _transaction(name: str, known: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from segmentlog.errors import LogDirectoryError, SegmentLogError
 from segmentlog.model import LARGEST_LONG
-from segmentlog.serving.wire import Body
+from segmentlog.serving.wire import Body, once
 from segmentlog.store.durable import replace_file
 from segmentlog.store.readable import read_whole
 
@@ -389,7 +389,7 @@ class Coordinator:
         return {
             "groups": [
                 {"group_id": each.group_id, "topics": self._offsets(each.group_id, each.topics)}
-                for each in asked
+                for each in once(asked, lambda each: each.group_id)
             ]
         }
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from segmentlog.errors import SegmentLogError, UnknownTopicOrPartitionError
 from segmentlog.model import INTERNAL_TOPICS
 from segmentlog.serving.view import ServedLog, View, kafka_error
-from segmentlog.serving.wire import Body, Records, uuid_of
+from segmentlog.serving.wire import Body, Records, once, uuid_of
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +42,9 @@ class Broker(Protocol):
     async def look_up(self, function: Callable[..., _R], *arguments: object) -> _R:
         """Call a function that reads files, in a thread."""
 
+    async def log_in(self, function: Callable[..., _R], *arguments: object) -> _R:
+        """Call a function that hashes a password; strangers keep no thread from readers."""
+
     async def wait_for_change(self, view: View, seconds: float) -> None:
         """Wait until something else than `view` is served, or so long."""
 
@@ -68,7 +71,7 @@ def _topic(broker: Broker, view: View, topic: str, topic_id: str) -> dict[str, A
 
 def _asked(view: View, asked: Iterable[Any]) -> Iterable[dict[str, Any] | tuple[str, str]]:
     """Names and ids of topics that are asked for, or the error in place of one."""
-    for each in asked:
+    for each in once(asked, lambda each: (each.name, getattr(each, "topic_id", None))):
         name, topic_id = each.name, getattr(each, "topic_id", None)
         if name is None:
             name = next((t for i, t in view.ids.items() if uuid_of(i) == topic_id), None)
@@ -241,9 +244,9 @@ def _fetched(view: View, body: Body) -> Sequence[dict[str, Any]]:
     left = min(max(body.max_bytes, 0), _MOST_BYTES)
     is_committed = bool(body.isolation_level)
     responses, is_first = [], True
-    for topic in body.topics:
+    for topic in once(body.topics, lambda each: each.topic):
         found = []
-        for each in topic.partitions:
+        for each in once(topic.partitions, lambda each: each.partition):
             most = min(max(each.partition_max_bytes, 0), left)
             batches = partial(
                 _batches, offset=each.fetch_offset, most=most, takes_first=is_first,

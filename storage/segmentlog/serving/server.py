@@ -1,4 +1,4 @@
-"""The server: connections, their requests one after the other, and the bounds of both.
+"""The server: its thread, its connections, and what is served while it changes.
 
 All connections share one loop in one thread; what reads files runs in others.  A connection sends
 one answer before it reads the next request, as a broker does, so a slow reader holds up nobody
@@ -15,44 +15,27 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, Self, TypeVar
 
-from segmentlog.errors import OptionError, SegmentLogError
-from segmentlog.serving.apis import APIS, Caller
+from segmentlog.errors import OptionError
+from segmentlog.serving.bounds import Bounds
+from segmentlog.serving.connection import Connection, access
 from segmentlog.serving.groups import Coordinator
-from segmentlog.serving.users import Login, Users
+from segmentlog.serving.users import Users
 from segmentlog.serving.view import View
-from segmentlog.serving.wire import (
-    API_VERSIONS,
-    MalformedRequestError,
-    Parts,
-    Stored,
-    answer,
-    key_and_version,
-    read_request,
-)
+from segmentlog.serving.wire import MalformedRequestError
 
 logger = logging.getLogger(__name__)
-access = logging.getLogger(f"{__name__}.access")
 
 _R = TypeVar("_R")
 
 _MOST_CONNECTIONS = 1_000
-_MOST_REQUEST_BYTES = 1 << 20  # an entity takes many times the bytes of its request
-_MOST_PRODUCED_BYTES = 8 << 20  # but for the records of a producer, which are refused
-_LARGE_REQUEST_BYTES = 64 << 10  # larger ones share `_LARGE_AT_ONCE`, and need a login first
-_LARGE_AT_ONCE = 2
-_PIECE_BYTES, _LEAST_PIECE = 1 << 20, 32 << 10
-_PIECES_BYTES = 32 << 20  # of all answers from stores and over TLS, which pass through memory
-_IDLE_SECONDS = 600.0
-_STALLED_SECONDS = 60.0  # of a request, or of a piece of an answer, that does not get on
+_READ_AHEAD_BYTES = 4 << 10  # of a request before it is let in
+_RECEIVED_BYTES = 16 << 10  # by the system before it is read
 _HANDSHAKE_SECONDS = 10.0
 _THREADS = 8
-_LEAST_REQUEST_BYTES = 8  # key, version and correlation id
-_PRODUCE = b"\0\0"  # its key
-_TLS = b"\x16\x03"  # how a client greets a server with TLS
-_LARGE_ANSWERS = {3, 35, 75}  # topics, and bytes of all partitions
+_EXPIRE_SECONDS = 0.2
 _MOST_PORT = 65_535
 _REFRESH_SECONDS, _REMOTE_REFRESH_SECONDS = 0.2, 2.0
 
@@ -104,20 +87,20 @@ class Running:
         self.view = view
         self.node_id = view.directory.node_id or 0
         self._tls, self._users = tls, users
-        self._connections: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()  # one for each connection
+        self._connections: set[Connection] = set()  # of those that have shaken hands
         self._follows, self._refreshed = follows, time.monotonic()
         self._threads = concurrent.futures.ThreadPoolExecutor(_THREADS, "segmentlog-serve")
         self._logins = concurrent.futures.ThreadPoolExecutor(1, "segmentlog-login")
-        self._sockets = _listening(bind)
-        bound = Address(bind.host, self._sockets[0].getsockname()[1])
+        self._socket = _listening(bind)
+        bound = Address(bind.host, self._socket.getsockname()[1])
         self.address = bound
         self.advertised = bound if advertise is None else advertise
         self.host, self.port = self.advertised
         self._loop = asyncio.new_event_loop()
         self._changed = asyncio.Event()
         self._stop = asyncio.Event()
-        self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
-        self.n_by_memory = 0  # answers whose bytes pass through memory now
+        self._bounds = Bounds()
         try:
             self._coordinator = Coordinator(offsets, lambda group: on_disk(self.view, group))
         except BaseException:
@@ -137,8 +120,7 @@ class Running:
         self._thread.join()
 
     def _release(self) -> None:
-        for each in self._sockets:
-            each.close()
+        self._socket.close()
         for threads in (self._threads, self._logins):
             threads.shutdown(wait=False, cancel_futures=True)
         self._loop.close()
@@ -150,27 +132,39 @@ class Running:
             self._release()
 
     async def _serve(self) -> None:
-        servers = [
-            await asyncio.start_server(
-                self._connected, sock=each, ssl=self._tls, limit=_LARGE_REQUEST_BYTES,
-                ssl_handshake_timeout=_HANDSHAKE_SECONDS if self._tls else None,
-            )
-            for each in self._sockets
-        ]  # fmt: skip
-        upkeep = [asyncio.create_task(self._expire())]
+        running = [asyncio.create_task(each) for each in (self._accept(), self._expire())]
         if self._follows:
-            upkeep.append(asyncio.create_task(self._follow()))
+            running.append(asyncio.create_task(self._follow()))
         await self._stop.wait()
-        for each in servers:
-            each.close()
-        for task in (*upkeep, *self._connections):
+        running += self._tasks
+        for task in running:
             task.cancel()
-        await asyncio.gather(*upkeep, *self._connections, return_exceptions=True)
+        await asyncio.gather(*running, return_exceptions=True)
+
+    async def _accept(self) -> None:
+        """Let clients in; those that have not said a word yet, or shake hands, are counted."""
+        while True:
+            try:
+                sock, peer = await self._loop.sock_accept(self._socket)
+            except OSError as error:  # too many files are open
+                logger.warning("a connection is not accepted: %s", error)
+                await asyncio.sleep(1)
+                continue
+            if len(self._tasks) >= _MOST_CONNECTIONS:
+                logger.warning("a connection is refused: there are %d", len(self._tasks))
+                sock.close()
+                continue
+            address = Address(str(peer[0]), peer[1])
+            task = asyncio.create_task(self._connected(sock, address))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _expire(self) -> None:
         while True:
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(_EXPIRE_SECONDS)
             self._coordinator.expire()
+            for each in self._connections:
+                each.end_if_gone()
 
     async def _follow(self) -> None:
         """Look for changes while somebody is connected."""
@@ -208,172 +202,46 @@ class Running:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), seconds)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        if task is None or len(self._connections) >= _MOST_CONNECTIONS:
-            logger.warning("a connection is refused: there are %d", len(self._connections))
-            writer.transport.abort()
-            return
-        if not self._connections and self._follows:
-            await self._refresh()
-        self._connections.add(task)
-        connection = _Connection(self, reader, writer)
+    async def _connected(self, sock: socket.socket, peer: Address) -> None:
+        connection = writer = None
         try:
+            reader, writer = await self._streams(sock)
+            if self._follows and not self._connections:
+                await self._refresh()
+            connection = Connection(
+                self, self._coordinator, self._bounds, self._users, reader, writer, peer,
+                copies=self._tls is not None,
+            )  # fmt: skip
+            self._connections.add(connection)
             await connection.serve()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass  # the client is gone or too slow, or the server ends
         except MalformedRequestError as error:
-            logger.warning("%s: %s; the connection is closed", connection.name, error)
+            logger.warning("%s: %s; the connection is closed", peer, error)
         finally:
-            self._connections.discard(task)
-            writer.transport.abort()
-            access.info("%s closed", connection.name)
-
-
-class _Connection:
-    """One client: its requests, in their order."""
-
-    def __init__(
-        self, server: Running, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        self._server, self._reader, self._writer = server, reader, writer
-        peer = writer.get_extra_info("peername") or ("unknown", 0)
-        self.host = str(peer[0])
-        self.name = str(Address(self.host, peer[1]))
-        self._login = Login(server._users) if server._users is not None else None
-        sock = writer.get_extra_info("socket")
-        with contextlib.suppress(OSError):
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-
-    @property
-    def _is_known(self) -> bool:
-        return self._login is None or self._login.user is not None
-
-    async def serve(self) -> None:
-        """Answer requests until the client goes."""
-        while True:
-            async with asyncio.timeout(_IDLE_SECONDS if self._is_known else _STALLED_SECONDS):
-                head = await self._reader.readexactly(4)
-                size = int.from_bytes(head, "big", signed=True)
-                if head.startswith(_TLS):
-                    raise MalformedRequestError("it speaks TLS, and this server does not")
-                if not _LEAST_REQUEST_BYTES <= size <= _MOST_PRODUCED_BYTES:
-                    raise MalformedRequestError(f"a request of {size} bytes is not read")
-                key = await self._reader.readexactly(2)
-            most = _MOST_PRODUCED_BYTES if key == _PRODUCE else _MOST_REQUEST_BYTES
-            if size > (most if self._is_known else _LARGE_REQUEST_BYTES):
-                raise MalformedRequestError(f"a request of {size} bytes is not read")
-            is_large = size > _LARGE_REQUEST_BYTES
-            async with self._server._large if is_large else contextlib.nullcontext():
-                parts = await self._answered(key + await self._body(size - len(key)))
-            if parts is None:
-                return
-            await self._send(parts)
-
-    async def _body(self, size: int) -> bytes:
-        async with asyncio.timeout(_STALLED_SECONDS):
-            return await self._reader.readexactly(size)
-
-    async def _answered(self, frame: bytes) -> Parts | None:
-        """The answer to a request; None closes the connection."""
-        key, version, correlation_id = key_and_version(frame)
-        api = APIS.get(key)
-        if self._login is not None and (api is None or not self._is_known):
-            values = await self._login.answer(key, version, frame, self._server.log_in)
-            if values is not None:
-                return answer(key, version, correlation_id, values)
-            if key != API_VERSIONS:
-                raise MalformedRequestError(f"API {key} is asked for before a login")
-        if key == API_VERSIONS and api is not None and not api.least <= version <= api.most:
-            found = await api.run(self._caller(""), None)  # type: ignore[arg-type]
-            return answer(key, 0, correlation_id, {**(found or {}), "error_code": 35})
-        if api is None or not api.least <= version <= api.most:
-            raise MalformedRequestError(f"API {key}, version {version}, is not announced")
-        request = read_request(frame)
-        began = time.monotonic()
-        try:
-            found = await api.run(self._caller(request.client_id), request)
-        except (SegmentLogError, OSError) as error:
-            logger.warning("%s: API %d is not answered: %s", self.name, key, error)
-            return None
-        except (TypeError, ValueError, AttributeError) as error:  # of a null that no client sends
-            reason = f"API {key}, version {version}: {error!r}"
-            raise MalformedRequestError(reason) from error
-        access.info(
-            "%s %s api=%d version=%d %.1f ms", self.name, request.client_id, key, version,
-            (time.monotonic() - began) * 1000,
-        )  # fmt: skip
-        if found is None:
-            return None
-        if key == API_VERSIONS and self._login is not None:
-            found = {"api_keys": [*found["api_keys"], *self._login.apis]}
-        if key in _LARGE_ANSWERS:  # thousands of partitions take a second, and nobody waits for it
-            return await self._server.look_up(answer, key, version, correlation_id, found)
-        return answer(key, version, correlation_id, found)
-
-    def _caller(self, client_id: str) -> Caller:
-        return Caller(client_id, self.host, self._server, self._server._coordinator)
-
-    async def _send(self, parts: Parts) -> None:
-        """Send an answer, and let go of each part that is sent."""
-        waiting: list[bytes | bytearray] = []
-        parts.parts.reverse()
-        while parts.parts:
-            each = parts.parts.pop()
-            if not isinstance(each, Stored):
-                waiting.append(each)
-                continue
-            self._writer.write(b"".join(waiting))
-            waiting.clear()
-            if each.is_local and self._server._tls is None:
-                await self._send_file(each)
+            self._connections -= {connection}
+            if writer is None:
+                sock.close()
             else:
-                await self._send_pieces(each)
-        self._writer.write(b"".join(waiting))
-        await self._drain()
+                writer.transport.abort()
+            access.info("%s closed", peer)
 
-    async def _drain(self) -> None:
-        async with asyncio.timeout(_STALLED_SECONDS):
-            await self._writer.drain()
-
-    async def _send_pieces(self, stored: Stored) -> None:
-        """Send bytes through memory, which all such answers share."""
-        server = self._server
-        server.n_by_memory += 1
-        try:
-            with await server.look_up(stored.opened) as file:
-                at, end = stored.position, stored.position + stored.size
-                while at < end:
-                    share = max(_PIECES_BYTES // server.n_by_memory, _LEAST_PIECE)
-                    wanted = min(share, _PIECE_BYTES, end - at)
-                    data = await server.look_up(file.read, at, wanted)
-                    if len(data) != wanted:
-                        raise ConnectionAbortedError("a file was cut while it was sent")
-                    self._writer.write(data)
-                    at += wanted
-                    await self._drain()
-        finally:
-            server.n_by_memory -= 1
-
-    async def _send_file(self, stored: Stored) -> None:
-        at, end = stored.position, stored.position + stored.size
-        with (
-            stored.opened() as opened,
-            os.fdopen(opened.descriptor or 0, "rb", buffering=0, closefd=False) as file,
-        ):
-            while at < end:
-                async with asyncio.timeout(_STALLED_SECONDS):
-                    n_sent = await asyncio.get_running_loop().sendfile(
-                        self._writer.transport, file, at, min(4 * _PIECE_BYTES, end - at),
-                        fallback=False,
-                    )  # fmt: skip
-                if not n_sent:
-                    raise ConnectionAbortedError("a file was cut while it was sent")
-                at += n_sent
+    async def _streams(
+        self, sock: socket.socket
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """What a client says, and what it is told, once it has shaken hands."""
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        reader = asyncio.StreamReader(_READ_AHEAD_BYTES)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        transport, _ = await self._loop.connect_accepted_socket(
+            lambda: protocol, sock, ssl=self._tls,
+            ssl_handshake_timeout=_HANDSHAKE_SECONDS if self._tls else None,
+        )  # fmt: skip
+        return reader, asyncio.StreamWriter(transport, protocol, reader, self._loop)
 
 
-def _listening(bind: Address) -> Sequence[socket.socket]:
-    """Sockets that listen at an address; raises `OptionError` if it cannot be had."""
+def _listening(bind: Address) -> socket.socket:
+    """A socket that listens at an address; raises `OptionError` if it cannot be had."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             bind.host, bind.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -382,6 +250,8 @@ def _listening(bind: Address) -> Sequence[socket.socket]:
         try:
             if os.name == "posix":
                 found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            found.setblocking(False)
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVED_BYTES)
             found.bind(address)
             found.listen(128)
         except OSError:
@@ -390,4 +260,4 @@ def _listening(bind: Address) -> Sequence[socket.socket]:
     except OSError as error:
         accepted = f"it cannot be bound: {error.strerror or error}; port 0 takes a free one"
         raise OptionError("bind", str(bind), accepted) from error
-    return [found]
+    return found

@@ -193,6 +193,8 @@ class View:
         self._opening = threading.Lock()
         self._tables: dict[str, Sequence[Mapping[str, Any]]] = {}
         self._reading_tables = threading.Lock()
+        #: Answers that name all topics, by what was asked.
+        self.answers: dict[Any, bytes] = {}
         #: Partitions of each topic that are here, by the name that clients see.
         self.topics: dict[str, Mapping[int, TopicPartition | str]] = {
             topic: {each: TopicPartition(topic, each) for each in partitions}

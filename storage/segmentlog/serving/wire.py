@@ -14,8 +14,8 @@ import struct
 import threading
 import typing
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from kio.index import KioIndexError, load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
@@ -23,8 +23,12 @@ from kio.serial import entity_reader, entity_writer
 
 from segmentlog.store.readable import ReadableFile
 
+_T = TypeVar("_T")
+
 _KEY_AND_VERSION = struct.Struct(">hhi")  # and the correlation id
-_LENGTH = struct.Struct(">i")
+_INT = struct.Struct(">i")
+
+_PART_BYTES = 256  # that a part of an answer takes in itself
 
 #: An entity of `kio`: the class of a message depends on its version.
 Body: TypeAlias = Any
@@ -59,7 +63,7 @@ class Held(bytes):
 
     __slots__ = ()
 
-    _MOST_BYTES = 64 << 20
+    _MOST_BYTES = 32 << 20
     _n_bytes = 0
     _lock = threading.RLock()  # a collection within the lock may end in `__del__`
 
@@ -100,7 +104,7 @@ class Parts:
     """A buffer for `kio`: bytes, and ranges of files between them."""
 
     def __init__(self) -> None:
-        self.parts: list[bytearray | Held | Stored] = [bytearray()]
+        self.parts: list[bytearray | memoryview | Held | Stored] = [bytearray()]
 
     def write(self, value: bytes | memoryview | Records) -> None:
         """Add bytes, or the ranges of `Records`."""
@@ -114,6 +118,22 @@ class Parts:
     def size(self) -> int:
         """Bytes of all parts."""
         return sum(map(len, self.parts))
+
+    @property
+    def own_size(self) -> int:
+        """Bytes that this answer takes, but for those of `Held` and of other answers."""
+        n_bytes = sum(len(each) for each in self.parts if type(each) is bytearray)
+        return n_bytes + (len(self.parts) - 1) * _PART_BYTES
+
+    def joined(self) -> bytes:
+        """The bytes of an answer without records."""
+        return b"".join(each for each in self.parts if not isinstance(each, Stored))
+
+    def taken(self) -> Iterator["bytearray | memoryview | Held | Stored"]:
+        """The parts, each of which is let go of."""
+        self.parts.reverse()
+        while self.parts:
+            yield self.parts.pop()
 
 
 class Request(NamedTuple):
@@ -159,7 +179,14 @@ def answer(key: int, version: int, correlation_id: int, values: Mapping[str, Any
     entity_writer(kind)(buffer, entity(kind, values))
     if buffer is not parts:
         parts.write(buffer.getbuffer())
-    parts.parts[0][:0] = _LENGTH.pack(parts.size)  # type: ignore[index]
+    parts.parts[0][:0] = _INT.pack(parts.size)  # type: ignore[index]
+    return parts
+
+
+def answer_again(data: bytes, correlation_id: int) -> Parts:
+    """An answer that was made before, for another request."""
+    parts = Parts()
+    parts.parts = [bytearray(data[:4]) + _INT.pack(correlation_id), memoryview(data)[8:]]
     return parts
 
 
@@ -223,6 +250,11 @@ def _within(annotation: Any) -> Iterator[Any]:  # noqa: ANN401 - an annotation
     yield annotation
     for each in typing.get_args(annotation):
         yield from _within(each)
+
+
+def once(values: Iterable[_T], name: Callable[[_T], Hashable] = lambda each: each) -> list[_T]:
+    """What a request names, each once: named thousands of times, it would fill the memory."""
+    return list({name(each): each for each in values}.values())
 
 
 def uuid_of(topic_id: str) -> uuid.UUID | None:

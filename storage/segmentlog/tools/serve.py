@@ -151,7 +151,7 @@ def serve(
 
 def _show_requests() -> None:
     """Write the log of requests to standard error."""
-    log = logging.getLogger("segmentlog.serving.server.access")
+    log = logging.getLogger("segmentlog.serving.access")
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     log.addHandler(handler)

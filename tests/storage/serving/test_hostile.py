@@ -1,15 +1,24 @@
 """Requests of strangers: sizes, garbage, mutated requests, and what may not be reached."""
 
 import random
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from kafka_protocol import RawClient, consume
 from kio.schema.index import api_key_map
+from waiting import wait_for
 
 import segmentlog
 from segmentlog.errors import OptionError
+from segmentlog.serving import connection
 from segmentlog.serving.apis import APIS
 from segmentlog.serving.open_server import Server
 from segmentlog.testing.kafka_log import KafkaLog
@@ -124,6 +133,145 @@ def test_a_producer_that_waits_for_no_answer_is_cut_off(server: Server, version:
         client.sock.sendall(data[:6] + version.to_bytes(2, "big") + data[8:])
         with pytest.raises(ConnectionError):
             client.take(1)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\0", b"\0\0\0\x40\0", b"\0\0\0\x40\0\x03\0"], ids=len
+)  # fmt: skip
+def test_a_request_that_stops_ends_its_connection(
+    server: Server, monkeypatch: pytest.MonkeyPatch, data: bytes
+) -> None:
+    """Wherever it stops; one that has not begun has the time of an idle connection."""
+    monkeypatch.setattr(connection, "_STALLED_SECONDS", 0.02 if data else 60)
+    monkeypatch.setattr(connection, "_IDLE_SECONDS", 60 if data else 0.02)
+    with RawClient(server.bootstrap_servers) as client:
+        client.sock.sendall(data)
+        with pytest.raises(ConnectionError):
+            client.take(1)
+
+
+def test_who_waits_and_vanishes_is_let_go(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A member may wait for others for half an hour, but not if it is gone."""
+    caplog.set_level("INFO", "segmentlog.serving.access")
+    place = {"partition": 0, "fetch_offset": 2, "partition_max_bytes": 1}
+    clients = [RawClient(server.bootstrap_servers) for _ in range(2)]
+    hosts = [each.sock.getsockname() for each in clients]
+    for each in clients:
+        each.sock.sendall(each.frame(
+            1, 12, max_wait=30_000, min_bytes=1, topics=[{"topic": "t", "partitions": [place]}]
+        ))  # fmt: skip
+    reset = struct.pack("ii", 1, 0)
+    clients[0].sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+    for each in clients:
+        each.sock.close()
+    for host, port in hosts:
+        wait_for(
+            lambda: f"{host}:{port} closed" in caplog.text,  # noqa: B023 - called here
+            lambda: "it is still connected", 10, 0.02,
+        )  # fmt: skip
+
+
+def test_what_is_named_again_and_again_is_answered_once(server: Server) -> None:
+    """A MiB names a topic 100,000 times; the answer would have its partitions as often."""
+    n = 300
+    with RawClient(server.bootstrap_servers) as client:
+        named = [{"name": "t"}] * n
+        assert 1 == len(client.ask(3, 9, topics=named).topics)
+        assert 1 == len(client.ask(15, 5, groups=["g"] * n).groups)
+        assert 1 == len(client.ask(9, 8, groups=[{"group_id": "g", "topics": None}] * n).groups)
+        assert 1 == len(client.ask(69, 1, group_ids=["g"] * n).groups)
+        assert 1 == len(client.ask(65, 0, transactional_ids=["g"] * n).transaction_states)
+        resources = [{"resource_type": 2, "resource_name": "t", "configuration_keys": None}] * n
+        assert 1 == len(client.ask(32, 4, resources=resources).results)
+        places = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}] * n
+        fetched = client.ask(
+            1, 12, max_bytes=1 << 20, topics=[{"topic": "t", "partitions": places}]
+        )
+        assert 1 == len(fetched.responses[0].partitions)
+        found = client.ask(61, 0, topics=[{"name": "t", "partition_indexes": [0] * n}] * 2).topics
+        assert [1] == [len(each.partitions) for each in found]
+
+
+def test_the_answer_with_all_topics_is_that_of_each_request(server: Server) -> None:
+    """It is made once; versions, flags and correlation ids are those of who asks."""
+    with RawClient(server.bootstrap_servers) as client:
+        for version in (1, 12, 1, 12, 9, 8, 5):
+            for flag in (False, True, False):
+                asked = {"include_topic_authorized_operations": flag} if version >= 8 else {}
+                (topic,) = client.ask(3, version, topics=None, **asked).topics
+                has_operations = getattr(topic, "topic_authorized_operations", -1) > 0
+                assert ("t", flag and version >= 8) == (topic.name, has_operations)
+
+
+@pytest.mark.slow
+def test_a_thousand_connections_have_bounded_memory(tmp_path: Path) -> None:
+    """10,000 partitions, clients that stop in a request, and some that read no answer."""
+    directory = tmp_path / "kafka"
+    made = KafkaLog(directory)
+    made.write("t0", ["v" * 30_000])
+    for i in range(1, 10_000):
+        shutil.copytree(directory / "t0-0", directory / f"t{i // 10}-{i % 10}")
+    arguments = ["serve", str(directory), "--bind", "127.0.0.1:0", "--read-up-to", "logEnd"]
+    with subprocess.Popen(
+        [sys.executable, "-c", _COMMAND, *arguments], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().split()[0]
+            with ExitStack() as stack:
+                clients = [stack.enter_context(RawClient(address, 60)) for _ in range(995)]
+                _read_all(clients)
+                read = _peak(process.pid)
+                _read_nothing(clients)
+                unread = _peak(process.pid)
+            with RawClient(address) as client:
+                assert client.fetch("t1", 0, 0).records
+        finally:
+            process.terminate()
+    assert read < 200 << 10
+    assert unread < 320 << 10  # of 25 GB
+
+
+#: `kio` imports hypothesis where it is installed.
+_COMMAND = """
+import runpy, sys
+sys.modules["hypothesis"] = None
+runpy.run_module("segmentlog", run_name="__main__", alter_sys=True)
+"""
+_OF_TEN = [{"partition": i, "fetch_offset": 0, "partition_max_bytes": 1 << 20} for i in range(10)]
+
+
+def _peak(pid: int) -> int:
+    """The largest resident set of a process, in KiB."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(each for each in lines if each.startswith("VmHWM:")).split()[1])
+
+
+def _asked(client: RawClient, topics: range) -> bytes:
+    return client.frame(1, 12, max_wait=0, min_bytes=1, max_bytes=55 << 20, topics=[
+        {"topic": f"t{i}", "partitions": _OF_TEN} for i in topics
+    ])  # fmt: skip
+
+
+def _read_all(clients: list[RawClient]) -> None:
+    """All ask for all topics, and each for the records of one."""
+    frames = [[each.frame(3, 12, topics=None) for each in clients],
+              [_asked(each, range(i, i + 1)) for i, each in enumerate(clients)]]  # fmt: skip
+    for sent in frames:
+        for each, frame in zip(clients, sent, strict=True):
+            each.sock.sendall(frame)
+        for each in clients:
+            assert len(each.take(int.from_bytes(each.take(4), "big"))) > 200_000
+
+
+def _read_nothing(clients: list[RawClient]) -> None:
+    """Half of them ask for 50 MB each, and read none of it; the others stop in a request."""
+    for i, each in enumerate(clients):
+        half = (1 << 20).to_bytes(4, "big") + b"\0\x03" + bytes(60_000)
+        each.sock.sendall(half if i % 2 else _asked(each, range(i // 2, i // 2 + 170)))
+    time.sleep(3)  # the server does what it can
 
 
 @pytest.mark.parametrize("bind", ["0.0.0.0:0", "[::]:0", "192.0.2.1:9092", ":9092", "nowhere"])
