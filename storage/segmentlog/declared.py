@@ -31,7 +31,7 @@ _Options = TypeVar("_Options")
 #: Places that take words, beside functions (``read``) and commands (``segmentlog cat``).
 SPARK_READ, SPARK_WRITE = "a read", "a write"
 
-
+_SECTION = re.compile("    (?:Parameters|Attributes)\n    ----------\n")
 _VALUE, _NAME = re.compile("`([^`]*)`"), re.compile("{([a-z0-9_]+)}")
 
 
@@ -133,10 +133,10 @@ def _default(option: Declared, hint: object) -> Any:  # noqa: ANN401 - each opti
 
 
 def _sentences(options: Callable[..., object]) -> dict[str, str]:
-    """The sentences of the section ``Parameters`` of a docstring, by their names."""
+    """The sentences of the section ``Parameters`` or ``Attributes`` of a docstring, by names."""
 
     def entries(each: object) -> dict[str, str]:
-        section = (each.__doc__ or "").partition("Parameters\n    ----------\n")[2]
+        section = _SECTION.split(each.__doc__ or "")[-1]
         found: dict[str, str] = {}
         for names, text in re.findall(r"^    (\w[\w, ]*) : ((?:.|\n     )*)", section, re.M):
             sentence = " ".join(text.split()).removesuffix(".").replace("``", "`")

@@ -23,6 +23,7 @@ from pyspark_segmentlog.options.option import (
 )
 from pyspark_segmentlog.options.timestamps import NoMatch, TimestampBound
 from pyspark_segmentlog.options.topic_pattern import compile_topic_pattern
+from segmentlog import ProducerConfig
 from segmentlog.declared import Declared, declared
 from segmentlog.errors import OptionError
 from segmentlog.model import (
@@ -112,15 +113,20 @@ _TIMES = 'JSON such as `{"a":{"0":1767225600000,"1":"2026-01-31T10:00:00Z"}}`'
 _OF_CLIENTS = "Not used: there is no client"
 
 
-def _of_all_dialects(options: type) -> Iterator[Option]:
-    """The rows of options that are declared for Python, the command line and Spark at once."""
-    for each in declared(options).values():
+def _of_all_dialects(options: type, *names: str) -> Iterator[Option]:
+    """The rows of options that are declared for Python, the command line and Spark at once.
+
+    `names`: of some; all rows of the class by default.
+    """
+    known = declared(options)
+    for each in map(known.__getitem__, names or known):
         if each.is_row_of_spark:
             default = "none" if each.default is None else f"`{str(each.default).lower()}`"
             if isinstance(each.default, StrEnum):
                 default = f"`{each.default}`"
             accepts, parse = _of_kind(each)
             meaning = each.said(lambda name: f"`{OF_READS[name].in_spark}`", "`{}`".format)
+            meaning = meaning.removeprefix("whether to ")
             yield Option(
                 each.in_spark, each.shown_default or default, accepts,
                 meaning[0].upper() + meaning[1:], parse,
@@ -135,7 +141,8 @@ def _of_kind(option: Declared) -> tuple[str, Callable[[str], Any] | None]:
     if option.kind is bool:
         return _BOOLEAN, boolean
     if option.kind is int and option.unit == "bytes":
-        return "bytes, or a size such as `64m`", size()
+        accepts = option.accepts or "bytes, or a size such as `64m`"
+        return accepts, size(zero=not option.least)
     if option.kind is int:
         return f"a number from {option.least}", number(option.least)
     return option.accepts, None
@@ -291,13 +298,9 @@ WRITE_OPTIONS = (
     Option("autoCreateTopics", "`true`, in a broker's own directory `false`", _BOOLEAN,
            "Whether missing topics are created; a broker puts aside topics that it does not "
            "know", boolean),
-    Option("includeTimestamp", "`false`", _BOOLEAN, "Takes the column `timestamp`; "
-           "otherwise records get the time of writing, as from the `kafka` sink", boolean),
-    Option("includeTimestampType", "`false`", _BOOLEAN, "Takes the column "
-           "`timestampType` as well: rows of type 1 keep `timestamp` as the time of appending",
-           boolean),
-    Option("includeOffset", "`false`", _BOOLEAN, "Takes the columns `partition` and "
-           "`offset`, to restore a log: records keep their offsets", boolean),
+    *_of_all_dialects(
+        ProducerConfig, "use_timestamps", "use_timestamp_types", "use_offsets"
+    ),
     Option("preserve", "`false`", _BOOLEAN, "Keeps everything that a read returns: "
            "`includeTimestamp`, `includeTimestampType` and `includeOffset` are then `true` "
            "unless they are given", boolean),
@@ -312,10 +315,7 @@ WRITE_OPTIONS = (
            partial(_level, Codec.LZ4)),
     Option("kafka.compression.zstd.level", "`3`", "`-131072` to `22`", "Effort of zstd",
            partial(_level, Codec.ZSTD)),
-    Option("kafka.batch.size", "`131072`", "bytes, or a size such as `64k`; 0 for the smallest "
-           "batches", "Size of a record batch before compression", size(zero=True)),
-    Option("kafka.buffer.memory", "`32m`", "bytes, or a size such as `64m`", "Bytes of rows that "
-           "a task holds before it writes batches", size()),
+    *_of_all_dialects(ProducerConfig, "batch_size", "buffer_memory"),
     Option("kafka.max.request.size", "no limit", "bytes, or a size such as `1m`; 0 for no limit",
            "Largest record batch; `max.message.bytes` and `segment.bytes` bound it as well",
            size(zero=True)),
@@ -324,8 +324,7 @@ WRITE_OPTIONS = (
            "before a write succeeds; `none`: the operating system writes it to the disk later, "
            "as with brokers",
            one_of(Flush)),
-    Option("maxBytesPerSecond", "no limit", "bytes, or a size such as `64m`", "Limit on the "
-           "bytes of log that all tasks on one machine together write in a second", size()),
+    *_of_all_dialects(ProducerConfig, "max_bytes_per_second"),
     Option("lockTimeout", "`60`", "seconds, from 0", "How long to wait for another writer; a job "
            "does not wait for a broker", number(0)),
     Option("txnAppId", "none", "a name", "With `txnVersion`: the name of the writing application; "

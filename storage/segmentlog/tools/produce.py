@@ -19,7 +19,6 @@ from segmentlog.tools import arguments
 from segmentlog.tools.arguments import Directory, command
 from segmentlog.tools.message_format import unescaped
 from segmentlog.tools.output import counted, escape, write_json
-from segmentlog.txn.topics import MOST_PARTITIONS
 from segmentlog.writes.config import ProducerConfig
 from segmentlog.writes.writer import open_writer
 
@@ -45,6 +44,7 @@ class Compression(StrEnum):
     "segmentlog produce build/log images -H source=web photo.jpg",
     "zstdcat orders.zst | segmentlog produce build/log orders --num-partitions 3 -K '\\t'",
 )
+@arguments.flags(open_writer, "num_partitions")
 def produce(
     directory: Directory,
     topic: Annotated[
@@ -98,10 +98,8 @@ def produce(
     count: Annotated[
         int | None, typer.Option("--count", "-c", help="Stop after N records.", min=1)
     ] = None,
-    num_partitions: Annotated[
-        int | None,
-        typer.Option(help="Number of partitions of a new topic.", min=1, max=MOST_PARTITIONS),
-    ] = None,
+    *,
+    given: dict[str, Any],
     as_json: Annotated[
         bool, arguments.json_option("Print the number of records as one JSON object.")
     ] = False,
@@ -124,7 +122,7 @@ def produce(
     n_records = 0
     with (
         ExitStack() as stack,
-        open_writer(directory, topic, num_partitions=num_partitions, config=config) as writer,
+        open_writer(directory, topic, config=config, **given) as writer,
     ):
         for values in _values(files or (), split, stack, by_line=by_line):
             left = values if count is None else values.slice(0, count - n_records)

@@ -6,13 +6,17 @@ write leaves out: legal, and easily overlooked.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import cache
+from typing import Annotated
 
 from segmentlog.arguments import (
+    checked,
     class_of_one_dialect,
     instance_of,
     number_by_word,
     whole_number,
 )
+from segmentlog.declared import Declared, declared
 from segmentlog.errors import OptionError
 from segmentlog.format.names import check_topic_name
 from segmentlog.format.topic_config import TopicConfig
@@ -80,16 +84,18 @@ class ProducerConfig:
     own : the settings of topics that differ from `topic_config`; a job without a topic finds them
         in the directory.
     codec, level : the compression; None is Kafka's default level of the codec.
-    batch_size : bytes of a batch before compression.
-    buffer_memory : bytes of rows to hold before batches are made; a writer in Python holds as many
-        bytes of batches until its commit.
+    batch_size : bytes of a record batch before compression.
+    buffer_memory : bytes of rows that are held before batches are made; a writer in Python holds
+        as many bytes of batches until its commit.
     max_request_size : most bytes of a batch, in addition to the topic's ``max.message.bytes``.
-    use_timestamps : whether the column ``timestamp`` is used, instead of the time of writing.
-    use_timestamp_types : whether ``timestampType`` is also used: rows whose timestamp is a log's
-        append time keep it as append time.
-    use_offsets : whether the column ``offset`` is used, instead of the next offsets of the log.
+    use_timestamps : whether to take the column ``timestamp``; otherwise records get the time of
+        writing, as from the ``kafka`` sink.
+    use_timestamp_types : whether to take the column ``timestampType`` as well: rows of type 1 keep
+        ``timestamp`` as the time of appending.
+    use_offsets : whether to take the columns ``partition`` and ``offset``, to restore a log:
+        records keep their offsets, and do not get the next ones of the log.
     flush : whether everything is synced before a commit is decided.
-    max_bytes_per_second : the most bytes that tasks write in a second.  All processes of the user
+    max_bytes_per_second : the most bytes that tasks write in a second; all processes of the user
         on this machine that read or write the log directory with a limit share it.
 
     Raises
@@ -101,28 +107,32 @@ class ProducerConfig:
     topic_config: TopicConfig = field(default_factory=TopicConfig)
     own: Mapping[str, TopicConfig] = field(default_factory=dict, kw_only=True)
     codec: Codec = Codec.NONE
-    level: int | None = None
-    batch_size: int = BATCH_SIZE
-    buffer_memory: int = BUFFER_MEMORY
-    max_request_size: int | None = None
-    use_timestamps: bool = False
-    use_timestamp_types: bool = False
-    use_offsets: bool = False
+    level: Annotated[int | None, Declared(least=-LARGEST_LONG)] = None
+    batch_size: Annotated[
+        int,
+        Declared(
+            unit="bytes", spark="kafka.batch.size",
+            accepts="bytes, or a size such as `64k`; 0 for the smallest batches",
+        ),
+    ] = BATCH_SIZE  # fmt: skip
+    buffer_memory: Annotated[
+        int, Declared(least=1, unit="bytes", spark="kafka.buffer.memory", shown_default="`32m`")
+    ] = BUFFER_MEMORY
+    max_request_size: Annotated[int | None, Declared(least=1, unit="bytes")] = None
+    use_timestamps: Annotated[bool, Declared(spark="includeTimestamp")] = False
+    use_timestamp_types: Annotated[bool, Declared(spark="includeTimestampType")] = False
+    use_offsets: Annotated[bool, Declared(spark="includeOffset")] = False
     flush: bool = True
-    max_bytes_per_second: int | None = None
+    max_bytes_per_second: Annotated[
+        int | None, Declared(least=1, unit="bytes", shown_default="no limit")
+    ] = None
 
     def __post_init__(self) -> None:
         instance_of("topic_config", self.topic_config, TopicConfig, "give a TopicConfig")
         instance_of("own", self.own, Mapping, "give a TopicConfig by each topic's name")
         object.__setattr__(self, "codec", number_by_word("codec", self.codec, Codec))
-        if self.level is not None:
-            whole_number("level", self.level, -LARGEST_LONG)
-        sizes = {"batch_size": 0, "buffer_memory": 1, "max_request_size": 1,
-                 "max_bytes_per_second": 1}  # fmt: skip
-        for name, least in sizes.items():
-            size = getattr(self, name)
-            if size is not None or name not in ("max_request_size", "max_bytes_per_second"):
-                whole_number(name, size, least, what="bytes")
+        for name, option in _options().items():
+            object.__setattr__(self, name, checked(option, getattr(self, name)))
 
     def preserving(self) -> "ProducerConfig":
         """These settings, with every column of a log's rows used."""
@@ -191,6 +201,11 @@ class WriteRequest:
             check_topic_name(self.topic)
         elif self.overwrite:
             raise OptionError("topic", "", "name the topic whose records are to be deleted")
+
+
+@cache
+def _options() -> Mapping[str, Declared]:
+    return declared(ProducerConfig)
 
 
 def check_level(codec: Codec, level: int) -> None:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import wraps
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Concatenate, ParamSpec, Protocol, Self, TypeAlias
 
 from segmentlog.arguments import (
     class_of_one_dialect,
@@ -16,11 +16,13 @@ from segmentlog.arguments import (
     path_text,
     whole_number,
 )
+from segmentlog.declared import Declared
 from segmentlog.errors import OptionError
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.store.paths import is_bucket
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.state import NumberedWrite
+from segmentlog.txn.topics import MOST_PARTITIONS
 from segmentlog.writes.config import Producer, ProducerConfig, WriteRequest, columns_left_out
 
 if TYPE_CHECKING:
@@ -369,7 +371,10 @@ def open_writer(
     path: str | os.PathLike[str],
     topic: str | None = None,
     *,
-    num_partitions: int | None = None,
+    num_partitions: Annotated[
+        int | None,
+        Declared(least=1, most=MOST_PARTITIONS, help="Number of partitions of a new topic."),
+    ] = None,
     auto_create_topics: bool | None = None,
     config: ProducerConfig | None = None,
     lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
