@@ -7,20 +7,18 @@ the flags of the command line, Kafka's names; kcat's flags are those of its usag
 import inspect
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from functools import partial
 from inspect import signature
 from pathlib import Path
-from types import FunctionType
-from typing import Any
 from unittest.mock import MagicMock
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from pyspark.sql.types import BinaryType, StructType
-from typer.main import get_command
 from typer.testing import CliRunner
+from words import ARGUMENTS, COMMANDS, FLAGS, FUNCTIONS, METHODS, arguments
 
 import pyspark_segmentlog
 import segmentlog
@@ -28,72 +26,16 @@ from pyspark_segmentlog.options.names import check_read_names, check_write_names
 from pyspark_segmentlog.options.option import Query
 from pyspark_segmentlog.options.reference import READ_OPTIONS, WRITE_OPTIONS
 from segmentlog.arguments import is_word, spelled
-from segmentlog.arrow_dataset.log_dataset import LogFragment
-from segmentlog.arrow_dataset.log_scanner import LogScanner
 from segmentlog.format.topic_config import setting_names
-from segmentlog.polars import scan_log
 from segmentlog.serving.open_server import Server
-from segmentlog.testing.kafka_log import KafkaCluster, KafkaLog, Transaction
 from segmentlog.tools.cli import app
 
-COMMANDS: dict[str, Any] = get_command(app).commands
 READS = [option.name for option in READ_OPTIONS]
 WRITES = [option.name for option in WRITE_OPTIONS]
-FLAGS = sorted({flag for each in COMMANDS.values() for one in each.params for flag in one.opts
-                if flag.startswith("-")})  # fmt: skip
 KCAT = [f"-{letter}" for letter in "CPLQbtpoceEfDKkHzTcZXdqvVGFmsrOUuJl"]
 KAFKA = [*setting_names(), "isolation.level", "auto.offset.reset", "compression.type",
          "batch.size", "buffer.memory", "max.request.size"]  # fmt: skip
 
-CONFIGS = (segmentlog.ProducerConfig, segmentlog.TopicConfig, segmentlog.Producer)
-
-
-def classes() -> Iterator[type]:
-    """The public classes with methods, their bases, and those that only their methods return."""
-    public = [getattr(segmentlog, name) for name in segmentlog.__all__]
-    found = [each for each in public if inspect.isclass(each) and not issubclass(each, Exception)]
-    for each in (*found, LogFragment, LogScanner, KafkaCluster, KafkaLog, Transaction):
-        yield from (base for base in each.__mro__ if base.__module__.startswith("segmentlog."))
-
-
-CLASSES = [*dict.fromkeys(classes())]
-
-
-def functions() -> Iterator[Callable[..., object]]:
-    """The public functions."""
-    for module in (segmentlog, pyspark_segmentlog):
-        for name in module.__all__:
-            found = getattr(module, name)
-            # The options of `pyspark_segmentlog.read` are those of a read of Spark.  The others
-            # take a session alone, or nothing, before the engine is loaded.
-            if (
-                inspect.isfunction(found)
-                and name not in {"register", "sail_session"}
-                and not (name == "read" and module is pyspark_segmentlog)
-            ):
-                yield found
-
-
-FUNCTIONS: dict[str, Any] = {
-    f"{each.__module__}.{each.__name__}": each for each in (*functions(), scan_log, *CONFIGS)
-}
-
-
-def arguments(function: Any) -> set[str]:
-    """Names of the arguments that a caller may write."""
-    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    parameters = signature(function).parameters
-    return {each.name for each in parameters.values() if each.kind in named} - {"self"}
-
-
-METHODS: dict[str, tuple[type, Any]] = {
-    f"{owner.__name__}.{name}": (owner, getattr(owner, name))
-    for owner in CLASSES for name, found in vars(owner).items()
-    if not name.startswith("_") and isinstance(found, FunctionType | classmethod)
-}  # fmt: skip
-ARGUMENTS = sorted(
-    set().union(*map(arguments, [*FUNCTIONS.values(), *(each for _, each in METHODS.values())]))
-)
 
 WORDS = {
     "read": READS, "write": WRITES, "python": ARGUMENTS, "command line": FLAGS, "kafka": KAFKA,

@@ -1,7 +1,7 @@
 """Tables of documents that are made of the code; this script writes them.
 
 They are the public face in `storage/docs/stable.md`, Spark's options in `connector/README.md`, and
-the words of a read in `storage/docs/python.md`.
+the words of a read in `storage/docs/python.md`, and the words of calls in `segmentlog.arguments`.
 
 Names, parameters, options and fields are taken from the code, and fields of JSON from what the
 commands print.  So the page and the code can only differ by a change that somebody sees.
@@ -24,6 +24,7 @@ import pyarrow.parquet
 import typer
 from checklist import with_checklist
 from typer.testing import CliRunner
+from words import with_calls
 
 import pyspark_segmentlog
 import pytest_segmentlog
@@ -143,6 +144,7 @@ PAGES = {
     TOP / ".github" / "CONTRIBUTING.md": with_checklist,
     TOP / "connector" / "README.md": with_options,
     TOP / "storage" / "docs" / "python.md": with_words,
+    TOP / "storage" / "segmentlog" / "arguments.py": with_calls,
 }
 
 
