@@ -54,6 +54,9 @@ class Result(NamedTuple):
         return (max(self.seconds) - min(self.seconds)) / 2 / self.median
 
 
+_UNITS = r"commits/s|requests|round trips|GETs|ms|s|MB|×|R\b"
+
+
 class Row(NamedTuple):
     """One line of the table."""
 
@@ -69,7 +72,7 @@ class Row(NamedTuple):
 
         A goal with several bounds finds the first figure of each unit in `measured` and `detail`.
         """
-        bounds = re.findall(r"([<≤≥]) ([\d.]+)(?: ?(ms|s|MB|×))?", self.goal)
+        bounds = re.findall(rf"([<≤≥]) ([\d.]+)(?: ?({_UNITS}))?", self.goal)
         compared = {"<": operator.lt, "≤": operator.le, "≥": operator.ge}
         met = []
         for sign, bound, unit in bounds:

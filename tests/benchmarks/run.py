@@ -2,7 +2,7 @@
 
 ``python tests/benchmarks/run.py [--only PART] [--row NAME] [--quick] [--write]``, where a part is
 ``reads``, ``queries``, ``audits``, ``writes``, ``streams``, ``polls``, ``compaction``, ``topics``,
-``starts``, ``installs``, ``stores``, ``serving`` or ``databases``.
+``starts``, ``installs``, ``stores``, ``latency``, ``serving`` or ``databases``.
 ``--row``, once or several times, measures rows of the queries and streams alone.  ``--write`` puts
 the tables into storage/docs/speed.md, each part into its own, and a few rows of that document into
 README.md; the databases have their own page.
@@ -35,6 +35,7 @@ import engine  # noqa: E402
 import first_record  # noqa: E402
 import group_state  # noqa: E402
 import installing  # noqa: E402
+import latent_stores  # noqa: E402
 import object_stores  # noqa: E402
 import planning  # noqa: E402
 import pyarrow  # noqa: E402
@@ -272,6 +273,7 @@ def main() -> None:
         "installs",
         "stores",
         "serving",
+        "latency",
         "databases",
     )
     parser.add_argument("--only", choices=parts, help="part of the table")
@@ -324,6 +326,10 @@ def main() -> None:
             rows["stores"] = object_stores.rows(made_here, quick=quick)
         if "serving" in parts:
             rows["serving"] = measure_serving(scratch, quick=quick)
+        if "latency" in parts:
+            made_here = scratch / "latency"
+            made_here.mkdir()
+            rows["latency"] = latent_stores.rows(made_here, quick=quick)
         compared = ""
         if "databases" in parts:
             sizes = [1_000, 5_000] if quick else [10_000, 100_000, 1_000_000]

@@ -158,6 +158,14 @@ def test_two_hundred_kills(url: str, say: Callable[[str], None]) -> None:
     assert found.is_right
 
 
+def test_two_hundred_kills_of_writers_that_combine(url: str, say: Callable[[str], None]) -> None:
+    """Six processes write as fast as they can, and share commits."""
+    found = play_kills(url, 200, n_writers=6, n_more=8)
+    say(str(found))
+    assert found.is_right
+    assert found.n_shared > 20
+
+
 _SPARK = """
 import sys
 from pyspark import InheritableThread
@@ -224,3 +232,52 @@ def test_spark(url: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", _SPARK, url, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "all is there" in done.stdout, done.stderr[-3000:]
+
+
+_ENGINE = """
+import sys
+url, name = sys.argv[1:]
+if name == "sail":
+    from pyspark_segmentlog import sail_session
+    spark = sail_session()
+else:
+    from pyspark.sql import SparkSession
+    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    spark = spark.getOrCreate()
+for number in range(8):
+    rows = spark.range(0, 100, 1, 3).selectExpr(f"concat('{name}-{number}-', id) value")
+    rows.write.format("segmentlog").option("topic", "together").mode("append").save(url)
+print("all is written")
+"""
+_SAIL = "SAIL_PYTHON"  # a Python with the extra `sail`, which has no place beside that of Spark
+
+
+def test_engines_write_one_log(url: str, say: Callable[[str], None]) -> None:
+    """Two applications of Spark, Sail if `SAIL_PYTHON` names its Python, and plain Python."""
+    pythons = {"spark-1": sys.executable, "spark-2": sys.executable}
+    if sail := os.environ.get(_SAIL):
+        pythons["sail"] = sail
+    _write(url, ["first"], "together", num_partitions=4)
+    running = {
+        name: subprocess.Popen(
+            [python, "-c", _ENGINE, url, name],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for name, python in pythons.items()
+    }  # fmt: skip
+    expected = {
+        f"{name}-{job}-{row}" for name in running for job in range(8) for row in range(100)
+    }
+    with segmentlog.open_writer(url, "together") as writer:
+        while any(each.poll() is None for each in running.values()):
+            name = f"python-{len(expected)}"
+            writer.append(pa.table({"value": [name]}))
+            writer.flush()
+            expected.add(name)
+    for name, each in running.items():
+        output, errors = each.communicate()
+        assert "all is written" in output, (name, errors[-3000:])
+    assert sorted(_values(url, "together")) == sorted({*expected, "first"})
+    assert [*segmentlog.verify(url)] == []
+    n_of_python = sum(each.startswith("python") for each in expected)
+    say(f"{', '.join(running)}: {len(expected)} rows, {n_of_python} commits of plain Python")

@@ -4,6 +4,9 @@ Writers and sweepers run side by side, each behind a proxy, which kills its proc
 request comes.  The server then carries the request out, or has never got it.  A writer that was
 killed is started again with the same version.  A reader looks all the time whether it finds all
 rows of a version or none.
+
+A process may write several times, as fast as it can: then writers meet, and their writes share
+commits.  Each write that it has acknowledged has to be there once, also if it has no version.
 """
 
 import json
@@ -23,14 +26,18 @@ from spoiled_requests import location_of, new_process, port_in
 
 import segmentlog
 from segmentlog.bucket.clients import objects_at
-from segmentlog.bucket.sequence import sequence_at
+from segmentlog.bucket.commits import Commit
+from segmentlog.bucket.sequence import commit_key, sequence_at
 from segmentlog.bucket.upkeep import sweep_objects
 from segmentlog.errors import LogDirectoryError, SegmentLogError
+from segmentlog.store.remote.requests import side_by_side
 
 _N_ROWS = 40
 _TOPIC = "orders"
 #: The request of a kill is drawn below; a write has some 18, so half of them end.
 _MOST_REQUESTS = 36
+#: The same for each of several writes.
+_REQUESTS_OF_WRITE = 6
 
 
 class Kills(NamedTuple):
@@ -43,6 +50,7 @@ class Kills(NamedTuple):
     n_repeated: int
     n_half: int
     n_unswept: int  # objects that no commit names, and no sweep has found
+    n_shared: int  # writes that another writer's commit has named
 
     @property
     def is_right(self) -> bool:
@@ -66,9 +74,12 @@ class _Nursery:
         self._process.stdin.flush()
         return int(self._answer())
 
-    def await_end(self) -> int:
-        """The status with which it has ended, as `os.waitpid` returns it."""
-        return int(self._answer())
+    def await_end(self) -> tuple[int, list[str]]:
+        """Its status, as `os.waitpid` returns it, and the writes that it has acknowledged."""
+        acknowledged = list[str]()
+        while not (line := self._answer().strip()).startswith("ended "):
+            acknowledged.append(line)
+        return int(line.removeprefix("ended ")), acknowledged
 
     def _answer(self) -> str:
         assert self._process.stdout is not None
@@ -88,18 +99,25 @@ def _serve() -> None:
         if not child:
             os._exit(_work(**json.loads(line)))
         print(child, flush=True)
-        print(os.waitpid(child, 0)[1], flush=True)
+        print("ended", os.waitpid(child, 0)[1], flush=True)
 
 
-def _work(url: str, writer: str, version: int) -> int:
+def _work(url: str, writer: str, version: int, names: list[str]) -> int:
+    """Sweep, or write: a version of a numbered write, and then other rows by one writer."""
     try:
         if writer == "sweeper":
             sweep_objects(location_of(url), -1, -1, dry_run=False)
             return 0
-        rows = pa.table({"value": [f"{writer}/{version}"] * _N_ROWS})
         given: dict[str, Any] = {"txn_app_id": writer, "txn_version": version}
         with segmentlog.open_writer(url, _TOPIC, num_partitions=4, **given) as opened:
-            opened.append(rows)
+            opened.append(_rows(f"{writer}/{version}"))
+        _acknowledge(f"{writer}/{version}")
+        if names:
+            with segmentlog.open_writer(url, _TOPIC) as opened:
+                for name in names:
+                    opened.append(_rows(name))
+                    opened.flush()
+                    _acknowledge(name)
     except LogDirectoryError:  # a sweep has ended the job, or there is no log yet
         return 3
     except SegmentLogError as error:
@@ -108,14 +126,28 @@ def _work(url: str, writer: str, version: int) -> int:
     return 0
 
 
-class _Player(threading.Thread):
-    """One writer, or the sweeper, with its proxy."""
+def _rows(name: str) -> pa.Table:
+    return pa.table({"value": [name] * _N_ROWS})
 
-    def __init__(self, name: str, url: str, over: threading.Event) -> None:
+
+def _acknowledge(name: str) -> None:
+    os.write(1, f"{name}\n".encode())
+
+
+class _Player(threading.Thread):
+    """One writer, or the sweeper, with its proxy.
+
+    `n_more`: writes of a process after that which is numbered. `acknowledged`: all writes that
+    have to be there, and `tried`: those that may be.
+    """
+
+    def __init__(self, name: str, url: str, over: threading.Event, n_more: int = 0) -> None:
         super().__init__(name=name)
         self._url, self._random, self._over = url, random.Random(name), over
+        self._n_more, self._n_runs = n_more, 0
         self.n_kills = self.n_done = 0
         self.refused: Counter[int] = Counter()
+        self.acknowledged, self.tried = set[str](), set[str]()
 
     def run(self) -> None:
         """Work until all is over; the last version without kills."""
@@ -125,8 +157,8 @@ class _Player(threading.Thread):
             while True:
                 is_last = self._over.is_set()
                 status = self._once(proxy, nursery, url, spares=is_last)
+                self.n_done += f"{self.name}/{self.n_done}" in self.acknowledged
                 if status == 0:
-                    self.n_done += 1
                     if is_last:
                         return
                 elif os.WIFSIGNALED(status):
@@ -135,7 +167,8 @@ class _Player(threading.Thread):
                     self.refused[os.WEXITSTATUS(status)] += 1
 
     def _once(self, proxy: FaultyServer, nursery: _Nursery, url: str, *, spares: bool) -> int:
-        chosen = -1 if spares else self._random.randrange(_MOST_REQUESTS)
+        most = _MOST_REQUESTS + _REQUESTS_OF_WRITE * self._n_more
+        chosen = -1 if spares else self._random.randrange(most)
         acts = self._random.random() < 0.5
         process: list[int] = []
         is_known = threading.Event()
@@ -149,10 +182,15 @@ class _Player(threading.Thread):
 
         proxy.reset()
         proxy.choose = choose
-        work = {"url": url, "writer": self.name, "version": self.n_done}
+        self._n_runs += 1
+        names = [f"{self.name}/run {self._n_runs}/{i}" for i in range(self._n_more)]
+        self.tried |= {*names, f"{self.name}/{self.n_done}"}
+        work = {"url": url, "writer": self.name, "version": self.n_done, "names": names}
         process.append(nursery.begin(work))
         is_known.set()
-        return nursery.await_end()
+        status, acknowledged = nursery.await_end()
+        self.acknowledged |= {*acknowledged}
+        return status
 
 
 def _counts(url: str) -> Counter[str]:
@@ -165,13 +203,13 @@ def _counts(url: str) -> Counter[str]:
     return Counter(each.decode() for each in found)
 
 
-def play_kills(url: str, n_kills: int) -> Kills:
+def play_kills(url: str, n_kills: int, n_writers: int = 3, n_more: int = 0) -> Kills:
     """Play until so many processes were killed.
 
-    `url`: an empty place.
+    `url`: an empty place.  `n_more`: writes of each process after the first.
     """
     over = threading.Event()
-    players = [_Player(f"writer{i}", url, over) for i in range(3)]
+    players = [_Player(f"writer{i}", url, over, n_more) for i in range(n_writers)]
     sweeper = _Player("sweeper", url, over)
     for each in (*players, sweeper):
         each.start()
@@ -189,18 +227,23 @@ def play_kills(url: str, n_kills: int) -> Kills:
             each.join()
     new_process()
     counts = _counts(url)
-    wanted = {f"{each.name}/{version}" for each in players for version in range(each.n_done)}
+    wanted = {name for each in players for name in each.acknowledged}
+    tried = {name for each in players for name in each.tried}
     sweep_objects(location_of(url), -1, -1, dry_run=False)
     state = sequence_at(location_of(url)).refresh()
-    held = {each.key for each in objects_at(location_of(url)).list("data/")}
+    objects = objects_at(location_of(url))
+    held = {each.key for each in objects.list("data/")}
+    bodies = side_by_side(objects.get, [commit_key(1 + each) for each in range(state.number)], 32)
+    shared = sum(len(Commit.decode(each or b"", "").parts) for each in bodies)
     return Kills(
         sum(each.n_kills for each in (*players, sweeper)),
         state.number,
         n_looks,
         len(wanted - counts.keys()),
-        sum(n > _N_ROWS for n in counts.values()) + len(counts.keys() - wanted),
+        sum(n > _N_ROWS for n in counts.values()) + len(counts.keys() - tried),
         n_half + sum(n < _N_ROWS for n in counts.values()),
         len(held ^ state.objects()),
+        shared,
     )
 
 

@@ -185,6 +185,9 @@ class RebasedFile(ReadableFile):
         #: object
         self._positions = [0]
         self._offsets = [0]
+        #: the batch that was walked last, the position after it, and the offset there: a scan goes
+        #: on within it, and would ask the store for its header again
+        self._walked = (-1, 0, 0)
         self._entries: Int64s | None = None  # of the index: last offsets, and positions
         self._turn = threading.Lock()
 
@@ -233,6 +236,9 @@ class RebasedFile(ReadableFile):
         if position - self._positions[slot] > _FAR_BYTES and self._look_up(data, position):
             slot = bisect_right(self._positions, position) - 1
         at, offset = self._positions[slot], self._offsets[slot]
+        if at == self._walked[0] and at + 8 <= position:
+            _, at, offset = self._walked
+            slot += 1
         while at < end:
             if at + 8 > position:
                 places.append((at, offset))
@@ -241,7 +247,8 @@ class RebasedFile(ReadableFile):
             delta = int.from_bytes(head[layout.LAST_OFFSET_DELTA_AT :], "big", signed=True)
             if size + layout.LOG_OVERHEAD < layout.HEADER_BYTES or delta < 0:
                 break  # damage, or the end: the reader checks each batch, and reports it
-            at, offset = at + layout.LOG_OVERHEAD + size, offset + delta + 1
+            walked, at, offset = at, at + layout.LOG_OVERHEAD + size, offset + delta + 1
+            self._walked = walked, at, offset
             slot += 1
             if slot == len(self._positions) or self._positions[slot] > at:
                 self._positions.insert(slot, at)

@@ -401,7 +401,7 @@ class Sequence:
         last = state.number + len(run_of(later, state.number + 1, len(later)))
         if not state.number < number <= last:
             return None
-        following = range(number, min(number + _AT_ONCE, last) + 1)
+        following = range(number, min(number + _AT_ONCE, last + 1) + 1)  # and what may come next
         keys = [checkpoint_key(number), *map(commit_key, following)]
         data, *commits = side_by_side(self.objects.get, keys, _AT_ONCE + 2)
         ahead.update(zip(keys[1:], commits, strict=True))
@@ -414,7 +414,7 @@ class Sequence:
 
     def _all(self, keys: list[str], ahead: dict[str, bytes | None]) -> list[bytes | None]:
         """Objects; those that were asked for before come from there."""
-        missing = [key for key in keys if ahead.get(key) is None]
+        missing = [key for key in keys if key not in ahead]
         if len(missing) < 2:
             found = [self.objects.get(key) for key in missing]
         else:
@@ -866,7 +866,12 @@ class Sequence:
         try:
             data = state.encode()
             if len(data) > MOST_WHOLE_BYTES:
-                raise ValueError(f"it would have {len(data)} bytes")
+                reason = (
+                    f"it would have {len(data)} bytes, and readers take at the most "
+                    f"{MOST_WHOLE_BYTES}; new processes read all commits since the last one: "
+                    "segmentlog compact joins small extents"
+                )
+                raise ValueError(reason)
             self.objects.put(checkpoint_key(number), [data])
             hint = {"checkpoint": number, "digest": _digest(data), "log": state.log_id}
             self.objects.put(HINT, [json.dumps(hint).encode()])

@@ -24,6 +24,7 @@ _MOST_THREADS = 8  # more of them would wait for the consumer
 #: Smaller slices are dominated by overhead.  Larger ones buffer too much, or stall their threads:
 #: with 64 MiB of zstd in a slice, two threads took as long as one.
 _SLICE_BYTES = 16 << 20
+_FAR_SLICE_BYTES = 64 << 20  # in a store, where the look-up of an end takes several requests
 _MOST_SLICES = 1_000  # of a partition: a filter is compared with each
 
 _LAST_PIECES, _LEAST_BYTES = 4, 1 << 20  # pieces of each of the last slices, and their bytes
@@ -261,11 +262,12 @@ def cut_for_threads(
     """
     whole = cut(*offsets, 0)
     n_bytes = sum(each.n_bytes for each in whole)
-    most_bytes = max(_SLICE_BYTES, n_bytes // _MOST_SLICES)
+    is_far = any(is_url(each.files[0].path) for each in whole[:1])
+    most_bytes = max(_FAR_SLICE_BYTES if is_far else _SLICE_BYTES, n_bytes // _MOST_SLICES)
     if n_bytes <= most_bytes:
         return whole
     slices = cut(*offsets, most_bytes)
-    if not is_last or is_url(slices[-1].files[0].path):  # each look-up takes requests there
+    if not is_last or is_far:
         return slices
     n_threads = n_threads_of(use_threads=True)
     return slices[:-n_threads] + [

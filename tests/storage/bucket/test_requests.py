@@ -15,6 +15,7 @@ from segmentlog.bucket.objects import Found
 from segmentlog.bucket.sequence import Sequence, checkpoint_key, commit_key, sequence_at
 from segmentlog.bucket.upkeep import sweep_objects
 from segmentlog.store.paths import BucketLocation
+from segmentlog.store.remote.object_store import PIECE_BYTES
 
 _N_COMMITS = 40
 
@@ -38,6 +39,21 @@ class OldLists(FaultyClient):
         return (each for each in super().list(prefix, after=after) if each.key != commit_key(3))
 
 
+class Beside(FaultyClient):
+    """A client whose checkpoints come once a commit was asked for."""
+
+    def __init__(self, store: MemoryStore, number: int) -> None:
+        super().__init__(store)
+        self._number, self._is_asked = number, threading.Event()
+
+    def get(self, key: str) -> bytes | None:
+        if key == commit_key(self._number):
+            self._is_asked.set()
+        if key.startswith("segmentlog/checkpoints/"):
+            assert self._is_asked.wait(60)
+        return super().get(key)
+
+
 @pytest.fixture(scope="module")
 def store() -> MemoryStore:
     """A log of small commits, whose records are an hour younger from commit to commit."""
@@ -57,6 +73,23 @@ def test_small_extents_are_read_side_by_side(store: MemoryStore) -> None:
     found = segmentlog.open_log_dir(location.root).log("orders", 0).scan(use_threads=False)
     values = [each.decode() for each in found.read_all()["value"].to_pylist()]
     assert values == [str(number) for number in range(_N_COMMITS)]
+
+
+def test_a_scan_of_a_large_extent_asks_for_each_byte_once() -> None:
+    """A window begins within a batch, whose header came with the window before."""
+    store = MemoryStore()
+    writer, reader = (client_at(FaultyClient(store)) for _ in range(2))
+    config = segmentlog.ProducerConfig(codec=segmentlog.Codec.NONE)
+    with segmentlog.open_writer(writer.root, "orders", config=config) as opened:
+        opened.append(pa.table({"value": [b"x" * 1000] * 12_000}))
+        opened.flush()
+        store.requests.clear()
+        opened.append(pa.table({"value": [b"x" * 1000] * 12_000}))
+    log = segmentlog.open_log_dir(reader.root).log("orders", 0)
+    store.requests.clear()
+    assert log.scan(12_000, columns=["offset"], use_threads=False).read_all().num_rows == 12_000
+    reads = [each for each in store.requests if each[0] == "read"]
+    assert len(reads) <= 12_000_000 // PIECE_BYTES + 3  # the last piece, and two indexes
 
 
 def test_a_look_up_by_time_reads_one_extent(store: MemoryStore) -> None:
@@ -91,7 +124,7 @@ def _next(state: State) -> Commit:
 
 def test_who_is_far_behind_begins_with_a_checkpoint() -> None:
     store = MemoryStore()
-    known, writer = (client_at(FaultyClient(store)) for _ in range(2))
+    known, writer = client_at(Beside(store, 301)), client_at(FaultyClient(store))
     _grown(writer, 1)
     sequence_at(known).refresh()
     _grown(writer, 299)
@@ -175,3 +208,15 @@ def test_who_is_far_behind_reads_all_commits_if_the_checkpoint_is_no_help(damage
     del store.held[commit_key(50)]
     with pytest.raises(segmentlog.CorruptCheckpointError, match="the commit is missing"):
         Sequence(FaultyClient(store), known).refresh()
+
+
+def test_a_checkpoint_that_nobody_could_read_is_not_written(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sequence, "MOST_WHOLE_BYTES", 2000)
+    store = MemoryStore()
+    location = client_at(FaultyClient(store))
+    _grown(location, 40)
+    assert "segmentlog compact joins small extents" in caplog.text
+    assert not [key for key in store.held if "checkpoints" in key or "newest" in key]
+    assert Sequence(FaultyClient(store), location).refresh().number == 40

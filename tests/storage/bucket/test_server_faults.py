@@ -3,6 +3,7 @@
 `spoiled_requests` says what is played.  A plain `pytest` plays what a commit depends on.
 """
 
+import contextlib
 import errno
 import os
 import random
@@ -15,7 +16,8 @@ import pytest
 from moto_here import Moto
 from proxies import FAULTS, Fault, FaultyServer, Sent
 from random_bucket import World, patient_clients
-from spoiled_requests import OPERATIONS, hasty_clients, new_place, new_process, play, play_all
+from spoiled_requests import OPERATIONS, new_place, new_process, play, play_all
+from store_servers import S3Server
 
 import segmentlog
 from segmentlog.bucket.clients import connect
@@ -27,6 +29,7 @@ _WRITE = "write, and a checkpoint"
 _SEED = int(os.environ.get("BUCKET_SEED", "1"))
 #: Duration of the slow test of random operations.
 _SECONDS = float(os.environ.get("BUCKET_SECONDS", "3600"))
+_SERVER = os.environ.get("BUCKET_SERVER", "moto")  #: of that test, or S3Proxy
 #: Of the cases of the test of spoiled requests, one in so many is played.
 _EVERY = int(os.environ.get("BUCKET_EVERY", "3"))
 
@@ -34,7 +37,7 @@ _EVERY = int(os.environ.get("BUCKET_EVERY", "3"))
 @pytest.fixture
 def proxy(moto: Moto) -> Iterator[FaultyServer]:
     """A proxy before a server."""
-    with FaultyServer(moto.port) as made, hasty_clients():
+    with FaultyServer(moto.port) as made, patient_clients():  # no request stays silent here
         yield made
     new_process()
 
@@ -143,9 +146,9 @@ def test_every_request_of_every_operation(
     say(f"| {name} | {play_all(OPERATIONS[name], moto.url('faults'), every=_EVERY)} |")
 
 
-def _play_world(moto: Moto, seed: int) -> Counter[str]:
-    with FaultyServer(moto.port) as server, patient_clients():
-        world = World(random.Random(seed), server, moto.url("worlds"))
+def _play_world(store: Moto | S3Server, seed: int) -> Counter[str]:
+    with FaultyServer(store.port) as server, patient_clients():
+        world = World(random.Random(seed), server, store.url("worlds"))
         try:
             world.play(30)
         except BaseException as error:
@@ -162,9 +165,11 @@ def _play_world(moto: Moto, seed: int) -> Counter[str]:
 def test_random_operations_for_long(moto: Moto, say: Callable[[str], None]) -> None:
     """Worlds are played until the time is over (`BUCKET_SECONDS`, `BUCKET_SEED`)."""
     counts, seed, ends = Counter[str](), 1_000_000 * _SEED, time.monotonic() + _SECONDS
-    while time.monotonic() < ends:
-        counts += _play_world(moto, seed)
-        seed += 1
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(S3Server()) if _SERVER == "S3Proxy" else moto
+        while time.monotonic() < ends:
+            counts += _play_world(server, seed)
+            seed += 1
     say(f"{seed - 1_000_000 * _SEED:,} worlds: {dict(sorted(counts.items()))}")
     names = ("write", "numbered", "sweep", "mirror up", "join", "compact", "erase")
     assert all(counts[f"{name}: done"] for name in names)

@@ -1,0 +1,412 @@
+"""A log in an object store whose requests take as long as those of a cloud's store.
+
+``R`` is what a request takes on average.  The server (`latent_store`) says it: it waits so long
+before each answer.  With many writers, the two processor cores of one machine are the bound, which
+as many machines would not have: so the rows of many writers come with a longer ``R``, too.
+"""
+
+import itertools
+import math
+import statistics
+import threading
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from latent_store import BUCKET, LatentServer
+from measure import Row
+
+import segmentlog
+from segmentlog.bucket import clients, places, sequence
+from segmentlog.bucket.clients import objects_at
+from segmentlog.bucket.commits import Commit, PartitionLog, PlacedExtent, State, Topic
+from segmentlog.bucket.growing import Growing
+from segmentlog.bucket.sequence import interval, sequence_at
+from segmentlog.model import TopicPartition
+from segmentlog.store.paths import BucketLocation, bucket_at
+from segmentlog.store.remote.object_store import PIECE_BYTES
+from segmentlog.store.remote.requests import side_by_side
+
+__all__ = ["rows"]
+
+_MS = (15.0, 40.0)  # what a request takes
+_R = sum(_MS) / 2000
+_SCALE = 0.150 / _R  # of the longer one
+_AT_ONCE = 32
+_LINE_MB = 125  # 1 Gbit/s
+_LONG_MS = 400.0  # of a request, beside which the work of a processor is little
+_SMALL = pa.table({"value": [b"x" * 100] * 10})
+_ORDERS = TopicPartition("orders", 0)
+
+#: Writers, how much longer a request takes, commits, and the goal.
+_RACES = (
+    (1, 1.0, 150, "≤ 3.1 requests"),
+    (2, 1.0, 300, "≤ 16 R, ≥ 13 commits/s"),
+    (4, 1.0, 400, "≤ 16 R"),
+    (8, 1.0, 480, "–"),
+    (16, 1.0, 960, "≥ 60 commits/s, ≤ 6 requests"),
+    (32, 1.0, 960, "–"),
+    (8, _SCALE, 240, "≤ 20 R"),
+    (16, _SCALE, 480, "≤ 20 R"),
+    (32, _SCALE, 640, "≤ 20 R"),
+)
+_OF_DELTA = {1: 40, 4: 60, 16: 64}
+
+
+def rows(scratch: Path, *, quick: bool) -> list[Row]:
+    """All rows of the table."""
+    with LatentServer() as server:
+        found, rates = list[Row](), dict[int, float]()
+        for n_writers, scale, n_commits, goal in _RACES:
+            race = _race(server, n_writers, scale, n_commits // 10 if quick else n_commits)
+            found.append(race.row(n_writers, scale, goal))
+            if scale == 1.0:
+                rates[n_writers] = race.rate
+        for n_writers, n_commits in _OF_DELTA.items():
+            race = _race_of_delta(server, n_writers, n_commits // 4 if quick else n_commits)
+            found.append(race.beside(n_writers, rates[n_writers]))
+        n = 200 if quick else 2000
+        return [
+            *found,
+            *_small_commits(server, scratch, n),
+            *_large_extents(server, scratch, 40_000 if quick else 400_000),
+            *_long_log(server, scratch, 1_000 if quick else 10_000),
+            _checkpoints(20_000 if quick else 500_000),
+        ]
+
+
+def _location(url: str) -> BucketLocation:
+    found = bucket_at(url)
+    assert found is not None
+    return found
+
+
+def _new_process() -> None:
+    clients._clients.clear()
+    sequence._sequences.clear()
+    places._known.clear()
+    places._stores.clear()
+
+
+class _Race(NamedTuple):
+    """How long each write took, in R; all of them, in seconds; and the requests of one."""
+
+    times: list[float]
+    seconds: float
+    requests: float
+
+    @property
+    def rate(self) -> float:
+        return len(self.times) / self.seconds
+
+    @property
+    def figures(self) -> str:
+        p99 = sorted(self.times)[int(0.99 * len(self.times))]
+        return (
+            f"p99 {p99:.1f} R, median {statistics.median(self.times):.1f} R; "
+            f"{self.rate:.1f} commits/s; {self.requests:.2f} requests each"
+        )
+
+    def row(self, n_writers: int, scale: float, goal: str) -> Row:
+        return Row(
+            f"{_shown(n_writers)}, R = {1000 * _R * scale:.1f} ms", "–", goal,
+            *self.figures.split("; ", 1),
+        )  # fmt: skip
+
+    def beside(self, n_writers: int, rate: float) -> Row:
+        return Row(
+            _shown(n_writers), f"`deltalake`, R = {1000 * _R:.1f} ms", "≥ 1.0",
+            f"{rate / self.rate:.1f}", f"{rate:.1f} against {self.rate:.1f} commits/s; of Delta "
+            f"{self.figures}",
+        )  # fmt: skip
+
+
+def _shown(n_writers: int) -> str:
+    return f"small commits, {n_writers} writer{'s' * (n_writers > 1)} at once"
+
+
+def _raced(
+    server: LatentServer, writes: Sequence[Callable[[], object]], n_commits: int, scale: float
+) -> _Race:
+    """Let all write at once, each as often, as fast as they can."""
+    times = list[float]()
+
+    def often(write: Callable[[], object], times: list[float], n: int) -> None:
+        for _ in range(n):
+            begin = time.perf_counter()
+            write()
+            times.append((time.perf_counter() - begin) / (_R * scale))
+
+    def run(times: list[float], n: int) -> float:
+        threads = [threading.Thread(target=often, args=(each, times, n)) for each in writes]
+        begin = time.perf_counter()
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        return time.perf_counter() - begin
+
+    run([], 2)
+    server.counts()
+    seconds = run(times, max(n_commits // len(writes), 2))
+    return _Race(times, seconds, server.counts().total() / len(times))
+
+
+def _race(server: LatentServer, n_writers: int, scale: float, n_commits: int) -> _Race:
+    _new_process()
+    server.wait(0, 0)
+    name = f"race-{n_writers}-{scale:.0f}"
+    with segmentlog.open_writer(server.url(name), "orders", num_partitions=1) as writer:
+        writer.append(_SMALL)
+    urls = [server.url(name, str(i)) for i in range(n_writers)]
+    writers = [segmentlog.open_writer(url, "orders") for url in urls]
+
+    def write(writer: Any) -> None:
+        writer.append(_SMALL)
+        writer.flush()
+
+    server.wait(*(each * scale for each in _MS))
+    found = _raced(server, [partial(write, each) for each in writers], n_commits, scale)
+    for each in writers:
+        each.close()
+    server.wait(0, 0)
+    _new_process()
+    n_rows = segmentlog.read(server.url(name), "orders").num_rows
+    assert n_rows == 10 * (1 + 2 * n_writers + len(found.times))
+    return found
+
+
+def _race_of_delta(server: LatentServer, n_writers: int, n_commits: int) -> _Race:
+    server.wait(0, 0)
+    options = {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.port}", "AWS_ALLOW_HTTP": "true",
+        "AWS_REGION": "us-east-1", "AWS_SKIP_SIGNATURE": "true", "conditional_put": "etag",
+    }  # fmt: skip
+    url = f"s3://{BUCKET}/delta-{n_writers}"
+    write_deltalake(url, _SMALL, storage_options=options)
+    tables = [DeltaTable(url, storage_options=options) for _ in range(n_writers)]
+    retries = CommitProperties(max_commit_retries=10_000)
+
+    def write(table: DeltaTable) -> None:
+        write_deltalake(table, _SMALL, mode="append", commit_properties=retries)
+
+    server.wait(*_MS)
+    found = _raced(server, [partial(write, each) for each in tables], n_commits, 1.0)
+    n_rows = DeltaTable(url, storage_options=options).to_pyarrow_table().num_rows
+    assert n_rows == 10 * (1 + 2 * n_writers + len(found.times))
+    return found
+
+
+def _gets(url: str, keys: Sequence[str]) -> float:
+    """Seconds of plain GETs, 32 at once."""
+    objects = objects_at(_location(url))
+    begin = time.perf_counter()
+    side_by_side(objects.get, keys, _AT_ONCE)
+    return time.perf_counter() - begin
+
+
+def _timed(work: Callable[[], object], rounds: int = 3) -> float:
+    """The median of the seconds that some work takes in a new process."""
+    times = []
+    for _ in range(rounds):
+        _new_process()
+        begin = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times)
+
+
+def _small_commits(server: LatentServer, scratch: Path, n: int) -> list[Row]:
+    """A scan and a look-up by time in a log of small extents."""
+    server.wait(0, 0)
+    local, url = scratch / "small", server.url("small")
+    value = pa.table({"value": [b"x" * 900]})
+    with segmentlog.open_writer(f"bucket+file://{local}", "orders", num_partitions=1) as writer:
+        for number in range(n):
+            if number == n // 3:
+                sought_ms = time.time_ns() // 1_000_000
+            writer.append(value)
+            writer.flush()
+    server.load(local, "small")
+    keys = [each.key for each in objects_at(_location(url)).list("data/")]
+    server.wait(*_MS)
+
+    def scan() -> None:
+        assert segmentlog.read(url, "orders").num_rows == n
+
+    plain = statistics.median(_gets(url, keys) for _ in range(3))
+    scanned = _timed(scan)
+    _new_process()
+    log = segmentlog.open_log_dir(url).log("orders", 0)
+    server.counts()
+    begin = time.perf_counter()
+    offset = log.offset_for_timestamp(sought_ms)
+    looked, counts = time.perf_counter() - begin, server.counts()
+    assert offset is not None
+    server.wait(0, 0)
+    segmentlog.compact(url)
+    server.wait(*_MS)
+    merged = _timed(scan)
+    return [
+        Row(
+            f"scan of {n:,} commits of 1 kB", "the same objects by plain GETs, 32 at once",
+            "≤ 1.3", f"{scanned / plain:.2f}",
+            f"{scanned:.2f} s, with the opening of the log, against {plain:.2f} s",
+        ),
+        Row(
+            f"the same after `segmentlog compact`: {n:,} commits as one extent", "–", "≤ 0.3 s",
+            f"{merged:.2f} s", f"{scanned / merged:.0f} times as fast as before",
+        ),
+        Row(
+            f"look up a time in {n:,} extents of an open log", "–", "≤ 3 GETs",
+            f"{counts['GET']} GETs", f"{counts['LIST']} lists; {1000 * looked:.0f} ms",
+        ),
+    ]  # fmt: skip
+
+
+def _large_extents(server: LatentServer, scratch: Path, n_rows: int) -> list[Row]:
+    server.wait(0, 0)
+    local, url = scratch / "large", server.url("large")
+    config = segmentlog.ProducerConfig(codec=segmentlog.Codec.NONE)
+    rows = pa.table({"value": [b"x" * 1000] * (n_rows // 8)})
+    with segmentlog.open_writer(
+        f"bucket+file://{local}", "orders", num_partitions=1, config=config
+    ) as writer:
+        for _ in range(8):
+            writer.append(rows)
+            writer.flush()
+    server.load(local, "large")
+    held = [*objects_at(_location(url)).list("data/")]
+    ranges = [
+        (each.key, at, min(PIECE_BYTES, each.size - at))
+        for each in held
+        for at in range(0, each.size, PIECE_BYTES)
+    ]
+    n_bytes = sum(each.size for each in held)
+
+    def plain() -> None:
+        objects = objects_at(_location(url))
+        side_by_side(lambda each: objects.read(*each), ranges, _AT_ONCE)
+
+    def scan(url: str = url) -> None:
+        assert segmentlog.read(url, "orders", columns=["offset"]).num_rows == n_rows // 8 * 8
+
+    alone, found = _timed(partial(scan, f"bucket+file://{local}")), list[Row]()
+    for line_mb, goal in ((_LINE_MB, "≥ 0.9"), (0, "–")):
+        server.wait(*_MS, line_mb)
+        mine, theirs = _timed(scan), _timed(plain)
+        line = f"over a line of {line_mb} MB/s" if line_mb else "without a bound of the line"
+        found.append(
+            Row(
+                f"read {n_bytes / 1e6:.0f} MB in {len(held)} large extents, {line}",
+                "plain GETs of ranges of 2 MiB, 32 at once", goal, f"{theirs / mine:.2f}",
+                f"{n_bytes / mine / 1e6:.0f} against {n_bytes / theirs / 1e6:.0f} MB/s; the same "
+                f"log in a local directory is read with {n_bytes / alone / 1e6:.0f} MB/s",
+            )
+        )  # fmt: skip
+    return found
+
+
+def _long_log(server: LatentServer, scratch: Path, n: int) -> list[Row]:
+    """Open a log of many commits, and find the newest one after many others."""
+    server.wait(0, 0)
+    local, url = scratch / "long", server.url("long")
+    with segmentlog.open_writer(f"bucket+file://{local}", "orders", num_partitions=1) as writer:
+        writer.append(_SMALL)
+    found = sequence_at(_location(f"bucket+file://{local}"))
+
+    def make(state: State) -> Commit:
+        job, base = token_hex(16), state.logs[_ORDERS].end
+        extent = PlacedExtent(
+            *_ORDERS, f"data/{job}/0-ab.batches", 0, 1000, base, base + 10, 10,
+            1_700_000_000_000 + state.number, base,
+        )  # fmt: skip
+        return Commit(state.number + 1, job, job, int(time.time() * 1000), extents=[extent])
+
+    n_behind = 300
+    while found.known.number < n - n_behind:
+        found.append(make)
+    server.load(local, "long")
+    behind = [sequence_at(_location(server.url("long", f"{each}"))) for each in range(3)]
+    for each in behind:
+        each.refresh()
+    while found.known.number < n:
+        found.append(make)
+    server.load(local, "long")
+
+    def open_it() -> None:
+        _new_process()
+        assert sequence_at(_location(url)).refresh().number == n
+
+    def follow() -> None:
+        assert behind.pop().refresh().number == n
+
+    return [
+        _in_round_trips(server, f"open a log of {n:,} commits in a new process", open_it,
+                        "≤ 6 round trips, ≤ 1 s"),
+        _in_round_trips(server, f"follow {n_behind} commits of others", follow,
+                        "≤ 3 round trips"),
+    ]  # fmt: skip
+
+
+def _in_round_trips(server: LatentServer, name: str, work: Callable[[], object], goal: str) -> Row:
+    """What some work takes with usual requests, and how many of them wait for each other."""
+    seconds = list[float]()
+    for least_ms, most_ms in ((0.0, 0.0), (_LONG_MS, _LONG_MS), _MS):
+        server.wait(least_ms, most_ms)
+        server.counts()
+        begin = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - begin)
+    n_requests = server.counts().total()
+    trips = (seconds[1] - seconds[0]) / _LONG_MS * 1000
+    detail = f"{seconds[2]:.2f} s, {n_requests} requests; {seconds[0]:.2f} s of a processor"
+    return Row(name, "–", goal, f"{trips:.1f} round trips", detail)
+
+
+def _checkpoints(n: int) -> Row:
+    """The checkpoint of a log whose commits all are of the last month, each with an extent."""
+    jobs = [token_hex(16) for _ in range(n)]
+    log = PartitionLog(end=10 * n, n_extents=n)
+    log.extents.objects = [f"data/{job}/0-{token_hex(8)}.batches" for job in jobs]
+    log.extents.shifts = array("q", range(0, 10 * n, 10))
+    given = {
+        "size": [1000] * n, "base_offset": range(0, 10 * n, 10), "n_records": [10] * n,
+        "end_offset": range(10, 10 * n + 10, 10), "max_timestamp": range(n),
+        "digest": [hash(each) & (2**62 - 1) for each in jobs],
+    }  # fmt: skip
+    log.extents.columns = {
+        name: array("q", given.get(name, [0] * n)) for name in log.extents.columns
+    }
+    state = replace(
+        State(log_id=token_hex(16)), number=n, token=token_hex(16), time_ms=n,
+        topics={"orders": Topic("a" * 22, 1)}, logs={_ORDERS: log},
+        ended=Growing(dict(zip(jobs, zip(itertools.repeat(""), range(n)), strict=False))),
+    )  # fmt: skip
+    begin = time.perf_counter()
+    data = state.encode()
+    seconds = time.perf_counter() - begin
+    begin = time.perf_counter()
+    State.decode(data, "")
+    decoded, every = time.perf_counter() - begin, interval(state)
+    # Each has the size of its time; intervals double with it.
+    sizes = [len(data) * at / n for at in range(32, n + 1, 32) if at % _interval_at(at) == 0]
+    return Row(
+        f"checkpoints of {n:,} commits, a commit's part of one", "–", "≤ 100 ms",
+        f"{1000 * seconds / every:.1f} ms",
+        f"{len(data) / 1e6:.0f} MB each {every:,} commits, {seconds:.1f} s to encode and "
+        f"{decoded:.1f} s to decode; {len(sizes):,} of them have {sum(sizes) / 1e9:.1f} GB in "
+        f"all, and a sweep keeps the newest 3; of 256 MiB with about "
+        f"{math.floor((256 << 20) / (len(data) / n) / 1e5) / 10:.1f} M commits",
+    )  # fmt: skip
+
+
+def _interval_at(n_commits: int) -> int:
+    return 1 << (max(2 * n_commits // 256, 32).bit_length() - 1)
