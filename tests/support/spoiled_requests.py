@@ -20,13 +20,14 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from proxies import FAULTS, Fault, FaultyServer, Sent
 
 import segmentlog
 from segmentlog.bucket import clients, objects, places, sequence
 from segmentlog.bucket.sequence import sequence_at
 from segmentlog.bucket.upkeep import move_starts, sweep_objects
-from segmentlog.errors import CommitInDoubtError, SegmentLogError
+from segmentlog.errors import CommitInDoubtError, SegmentLogError, StorageError
 from segmentlog.store.paths import BucketLocation, bucket_at
 
 _N_PARTITIONS = 3
@@ -118,6 +119,28 @@ def _mirror_up(url: str) -> None:
     segmentlog.mirror(_source.name, to=url)
 
 
+def _clone(url: str) -> None:
+    """The ranges and the offsets that it tells are those of its commit."""
+    if not os.listdir(_source.name):
+        _write(_source.name, "new")
+    with tempfile.TemporaryDirectory() as made:
+        place = os.path.join(made, "map")
+        options: dict[str, Any] = {"overwrite": True, "settings": {"retention.ms": "-1"}}
+        found = segmentlog.clone(
+            _source.name, "orders", "orders", to=url, offset_map=place, **options
+        )
+        told = pq.read_table(place).to_pylist()
+    new_process()
+    try:
+        rows = segmentlog.read(url, "orders", columns=["partition", "offset"])
+    except StorageError:
+        return  # the request that is spoiled is one of this read
+    there = {*zip(*(each.to_pylist() for each in rows.columns), strict=True)}
+    ranges = [range(each.log_start_offset, each.log_end_offset) for each in found.partitions]
+    assert there == {(i, offset) for i, each in enumerate(ranges) for offset in each}
+    assert {each["target_offset"] for each in told if each["n_records"]} == {min(there)[1]}
+
+
 def _mirror_down(url: str) -> None:
     with tempfile.TemporaryDirectory() as made:
         segmentlog.mirror(url, to=made)
@@ -165,6 +188,7 @@ OPERATIONS = {
     "delete a topic": Operation(_old_rows, _delete, _OLD, [], is_repeatable=False),
     "sweep": Operation(_leftovers, _sweep, _NEW, _NEW),
     "mirror up": Operation(_nothing, _mirror_up, [], _NEW),
+    "clone": Operation(_old_rows, _clone, _OLD, _NEW),
     "mirror down": Operation(_old_rows, _mirror_down, _OLD, _OLD),
 }
 

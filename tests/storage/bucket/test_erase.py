@@ -1,9 +1,12 @@
 """Erasing keys from a log in an object store: no object has them in the end; all else stays."""
 
+import errno
 import itertools
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -11,11 +14,12 @@ import pytest
 from faulty_store import DyingClient, FaultyClient, Killed, MemoryStore, client_at
 
 import segmentlog
+from segmentlog.bucket import sequence
 from segmentlog.bucket.commits import Commit, State
 from segmentlog.bucket.rewriting import Replacement
 from segmentlog.bucket.sequence import sequence_at
 from segmentlog.bucket.upkeep import sweep_objects
-from segmentlog.errors import LogDirectoryError
+from segmentlog.errors import CommitInDoubtError, LogDirectoryError, StorageError
 from segmentlog.store.paths import BucketLocation
 
 _SECRET = b"forget-me"
@@ -188,3 +192,55 @@ def _kill(numbers: range) -> None:
         if not is_killed:
             assert number > 8
             break
+
+
+class _FailingClient(FaultyClient):
+    """A process that loses its network at a request, and whether it was done then."""
+
+    n_left = 10_000
+    is_last_done = False
+
+    def _ask(self, kind: str, key: str, act: Callable[[], Any]) -> Any:
+        self.n_left -= 1
+        if self.n_left == 0 and self.is_last_done:
+            super()._ask(kind, key, act)
+        if self.n_left <= 0:
+            raise StorageError(errno.EIO, "no network", key)
+        return super()._ask(kind, key, act)
+
+
+def test_an_error_says_whether_records_have_left_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network that is lost around the commit, or after it."""
+    seconds = itertools.count(0.0, 40.0)  # nobody waits for the network to come back
+    clock = SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _: None, time=time.time)
+    monkeypatch.setattr(sequence, "time", clock)
+    store = MemoryStore()
+    rows = _rows(_filled(store).root)
+    n_before = len(store.requests)
+    segmentlog.erase(_process(store).root, [_SECRET])
+    asked = store.requests[n_before:]
+    (commit,) = (
+        i for i, (kind, key) in enumerate(asked, 1) if kind == "create" and "/commits/" in key
+    )
+    outcomes = set()
+    for n_left, is_last_done in itertools.product((commit, commit + 1), (False, True)):
+        store = MemoryStore()
+        _filled(store)
+        client = _FailingClient(store)
+        failing = client_at(client)
+        client.n_left, client.is_last_done = n_left, is_last_done
+        try:
+            found = segmentlog.erase(failing.root, [_SECRET])
+        except CommitInDoubtError:
+            outcomes.add("in doubt")
+            continue
+        except StorageError:
+            outcomes.add("refused")
+            assert _rows(_process(store).root) == rows
+            continue
+        outcomes.add("done")
+        assert _rows(_process(store).root) == _without(rows)
+        assert [2] == [each.records for each in found if each.partition >= 0]
+        (none,) = (each for each in found if each.partition < 0)
+        assert "no network" in none.remaining[0].reason
+    assert {"in doubt", "done"} <= outcomes

@@ -30,6 +30,7 @@ from segmentlog.errors import (
     InvalidProducerEpochError,
     LogDirectoryError,
     OffsetsOutOfOrderError,
+    UnknownTopicOrPartitionError,
 )
 from segmentlog.format.names import CLEAN_SHUTDOWN_FILE
 from segmentlog.format.topic_config import TopicConfig
@@ -518,7 +519,11 @@ def delete_topic(scene: Scene) -> Plan:
     is_there = any(path.name.removeprefix(f"{topic}-").isdigit() for path in left)
 
     def act(done: Callable[[], None]) -> None:
-        segmentlog.delete_topic(scene.directory, topic)
+        try:
+            segmentlog.delete_topic(scene.directory, topic)
+        except UnknownTopicOrPartitionError:
+            if scene.model.has(topic):
+                raise  # else an earlier deletion was decided, and this one has finished it
         done()
 
     if not left:

@@ -22,7 +22,12 @@ from segmentlog.bucket.rewriting import Exchange, ExtentWriter, Replacement, mov
 from segmentlog.bucket.sequence import Sequence as Commits
 from segmentlog.bucket.sequence import opened_at
 from segmentlog.bucket.upkeep import sweep_objects
-from segmentlog.errors import LogDirectoryError, SegmentLogError
+from segmentlog.errors import (
+    CommitInDoubtError,
+    LogDirectoryError,
+    SegmentLogError,
+    StorageError,
+)
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.indexes import AbortedTransaction
 from segmentlog.log.segment import Segment
@@ -69,6 +74,8 @@ def erase_in_store(
             state = commits.refresh(lists=True)
             if dry_run or (erasure.is_in(state) and erasure.carry_out(state)):
                 break
+        except CommitInDoubtError:
+            raise  # a further attempt would count no records if the commit is there
         except (SegmentLogError, OSError):
             if erasure.is_in(commits.refresh()):
                 raise  # it is not because of extents that others have exchanged meanwhile
@@ -78,10 +85,17 @@ def erase_in_store(
             "is erased; run the command again"
         )
         raise LogDirectoryError(str(location), reason)
-    if purge and not dry_run:
-        sweep_objects(location, _WEEK_MS, 0, dry_run=False)
+    try:
+        if purge and not dry_run:
+            sweep_objects(location, _WEEK_MS, 0, dry_run=False)
+        remaining = erasure.remaining(commits.refresh())
+    except StorageError as error:
+        if dry_run:
+            raise
+        # The records have left the log: an error would say that they have not.
+        remaining = erasure.not_searched(f"objects that have left the log may remain: {error}")
     found = [each for each in erasure.found.values() if each.records]
-    if remaining := erasure.remaining(commits.refresh()):
+    if remaining:
         none = ErasedPartition(*NO_PARTITION, 0, 0, 0, -1, -1, (), 0, -1 if dry_run else 0)
         found.insert(0, none._replace(remaining=(remaining,)))
     return found
@@ -191,7 +205,7 @@ class _Erasure:
 
     def remaining(self, state: State) -> RemainingCopy | None:
         """The objects outside of the log, which are not searched; None if there are none."""
-        used, place = state.objects(), str(self._location)
+        used = state.objects()
         keys = [
             each.key
             for each in self._commits.objects.list(DATA)
@@ -203,7 +217,11 @@ class _Erasure:
             f"{len(keys)} objects that no record of the log lies in are not searched, such as "
             f"{keys[0]}"
         )
-        return RemainingCopy(CopyKind.OBJECTS, f"{place}/{DATA}", -1, -1, reason)
+        return self.not_searched(reason)
+
+    def not_searched(self, reason: str) -> RemainingCopy:
+        """The objects outside of the log, and why they were not searched."""
+        return RemainingCopy(CopyKind.OBJECTS, f"{self._location}/{DATA}", -1, -1, reason)
 
 
 def _by_inode(state: State, at: TopicPartition) -> dict[int, PlacedExtent]:
