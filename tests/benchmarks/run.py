@@ -227,7 +227,7 @@ def measure_compaction(scratch: Path, n_bytes: int, rounds: int) -> list[Row]:
 
 def measure_serving(scratch: Path, *, quick: bool) -> list[Row]:
     """The rows of the table about logs that Kafka's clients read."""
-    n_records, n_partitions = (50_000, 200) if quick else (1_000_000, 10_000)
+    n_records, n_partitions = (50_000, 200) if quick else (500_000, 10_000)
     (scratch / "served").mkdir()
     with Broker(scratch / "broker", _VERSION, is_measured=True) as broker:
         with JavaClient(broker) as client:

@@ -217,7 +217,7 @@ def _consumed_by_java(java: Gateway, servers: str, topic: str, ends: list[tuple[
     settings = java.jvm.java.util.Properties()
     for name, value in {
         "bootstrap.servers": servers, "key.deserializer": deserializer,
-        "value.deserializer": deserializer, "max.poll.records": "100000",
+        "value.deserializer": deserializer, "max.poll.records": "10000",
     }.items():  # fmt: skip
         settings.setProperty(name, value)
     kafka = java.jvm.org.apache.kafka

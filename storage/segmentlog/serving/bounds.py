@@ -31,21 +31,23 @@ class Room:
         try:
             await granted
         except asyncio.CancelledError:
-            if granted.done() and not granted.cancelled():
-                self.give(wanted)
-            else:
-                self._waiting.remove((wanted, granted))
-                self.give(0)
+            self.give(0 if granted.cancelled() else wanted)
             raise
         return wanted
 
     def give(self, taken: int) -> None:
         """Give back what was taken."""
         self._left += taken
-        while self._waiting and self._waiting[0][0] <= self._left:
-            wanted, granted = self._waiting.popleft()
+        while self._waiting:
+            wanted, granted = self._waiting[0]
+            if granted.cancelled():
+                wanted = 0
+            elif wanted > self._left:
+                return
+            else:
+                granted.set_result(None)
             self._left -= wanted
-            granted.set_result(None)
+            self._waiting.popleft()
 
 
 class Bounds:
