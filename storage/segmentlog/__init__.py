@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         open_replicas,
         replicas,
     )
+    from segmentlog.decoding.decode import OnUndecodable, decode
     from segmentlog.errors import (
         ArgumentError,
         ChecksumMismatchError,
@@ -95,6 +96,7 @@ if TYPE_CHECKING:
         TimestampOverflowError,
         TornTransactionError,
         TruncatedBatchError,
+        UndecodableValueError,
         UnknownTopicOrPartitionError,
         UnsupportedFormatError,
     )
@@ -240,6 +242,7 @@ __all__ = [
     "OffsetsOutOfOrderError",
     "OnCorruptBatch",
     "OnInvalidUtf8",
+    "OnUndecodable",
     "OpenTransactions",
     "OptionError",
     "OutOfOrderSequenceError",
@@ -291,6 +294,7 @@ __all__ = [
     "TopicReport",
     "TornTransactionError",
     "TruncatedBatchError",
+    "UndecodableValueError",
     "UnknownTopicOrPartitionError",
     "UnsupportedFormatError",
     "Upgraded",
@@ -308,6 +312,7 @@ __all__ = [
     "compare",
     "creation_commands",
     "dataset",
+    "decode",
     "delete_records",
     "delete_topic",
     "erase",
@@ -388,6 +393,7 @@ _look_up, __dir__ = _exported(
         "cluster.replicated": (
             "Replica ReplicatedDirectory ReplicatedPartition open_replicas replicas"
         ),
+        "decoding.decode": "OnUndecodable decode",
         "errors": (
             "ArgumentError ChecksumMismatchError ColumnError CommitInDoubtError "
             "CorruptCheckpointError CorruptIndexError CorruptLogError ErrorCode "
@@ -397,7 +403,7 @@ _look_up, __dir__ = _exported(
             "OutOfOrderSequenceError RecordTooLargeError RemoteSegmentError SegmentLogError "
             "SplitKeyError StagedFileError StorageError StreamBatchError StreamOffsetError "
             "SyncFailedError TimestampOverflowError TornTransactionError TruncatedBatchError "
-            "UnknownTopicOrPartitionError UnsupportedFormatError"
+            "UndecodableValueError UnknownTopicOrPartitionError UnsupportedFormatError"
         ),
         "format.topic_config": "TopicConfig",
         "kafka_tables.open_table": "table tables",

@@ -36,6 +36,7 @@
     ├─ StorageError (OSError)          errno, strerror, filename: make room, or be the owner
     ├─ KernelsError (ImportError)      install a wheel for this platform, or build again
     ├─ InvalidUtf8Error (ValueError)   topic, partition, offset, column: read it as binary
+    ├─ UndecodableValueError (ValueError)  topic, partition, offset, column, reason: on_undecodable
     ├─ TimestampOverflowError (OverflowError)  topic, partition, offset, timestamp_ms
     └─ OptionError (ValueError)        option, value, accepted: correct the option
         ├─ ArgumentError (TypeError)   of a keyword that a function does not take: rename it
@@ -90,6 +91,7 @@ __all__ = [
     "TimestampOverflowError",
     "TornTransactionError",
     "TruncatedBatchError",
+    "UndecodableValueError",
     "UnknownTopicOrPartitionError",
     "UnsupportedFormatError",
 ]
@@ -133,6 +135,7 @@ class ErrorCode(StrEnum):
     KERNELS = "KERNELS"
     ARGUMENT = "ARGUMENT"
     SPLIT_KEY = "SPLIT_KEY"
+    UNDECODABLE_VALUE = "UNDECODABLE_VALUE"
 
 
 @dataclass_transform(eq_default=False)
@@ -582,6 +585,21 @@ class InvalidUtf8Error(SegmentLogError, ValueError):
     _message = (
         "{topic}-{partition}: the {column} of the record at offset {offset} is not UTF-8; read "
         "the column as binary, or set onInvalidUtf8 (in Python on_invalid_utf8) to null or replace"
+    )
+
+
+class UndecodableValueError(SegmentLogError, ValueError):
+    """A key or value that cannot be decoded with its schema."""
+
+    code = ErrorCode.UNDECODABLE_VALUE
+    topic: str
+    partition: int
+    offset: int
+    column: str
+    reason: str
+    _message = (
+        "{topic}-{partition}: the {column} of the record at offset {offset} cannot be decoded: "
+        "{reason}; set on_undecodable to null or skip to decode the others"
     )
 
 

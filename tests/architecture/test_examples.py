@@ -159,7 +159,7 @@ def test_the_documents_show_every_command_of_the_command_line() -> None:
     assert names <= {command.split()[0] for block in BLOCKS for command, _ in block}
 
 
-@pytest.mark.parametrize("name", ["clusters", "python", "tables", "tiers", "tools"])
+@pytest.mark.parametrize("name", ["clusters", "decoding", "python", "tables", "tiers", "tools"])
 def test_the_python_of_the_documents_runs(tmp_path: Path, name: str) -> None:
     """The blocks of a document run on a copy, in their order, and do not change the examples.
 

@@ -1,0 +1,279 @@
+"""A schema of Avro as a type of Arrow, and the bytes of its values as a column of this type.
+
+A schema comes from a registry that anybody may have filled, and so does a value.  What Arrow
+cannot hold is refused by its path in the schema: unions of several types, and types that contain
+themselves.  A list of items that take no bytes is refused, too: five bytes could say that it has
+billions of them.  All other values cost memory in proportion to their bytes.
+
+Logical types are those of Arrow over the same numbers, so that a time beyond the year 9999 is no
+error.  A uuid is its text.
+
+Two packages decode.  `pyruhvro` makes columns of flat records, some ten times as quickly as
+`fastavro` makes objects; it is given no other types, because it ends the process, or returns
+zeros, for some of them.  `fastavro` decodes all other values, applies Avro's rules to values of
+older schemas, and finds the value that the other has refused.
+"""
+
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+import pyarrow as pa
+
+from segmentlog.errors import OptionError
+
+#: Levels of types within each other; fastavro and Arrow call themselves for each.
+_MOST_LEVELS = 32
+
+_PLAIN = {
+    "null": pa.null(), "boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(),
+    "float": pa.float32(), "double": pa.float64(), "bytes": pa.binary(), "string": pa.string(),
+}  # fmt: skip
+
+_LOGICAL = {
+    ("int", "date"): pa.date32(),
+    ("int", "time-millis"): pa.time32("ms"),
+    ("long", "time-micros"): pa.time64("us"),
+    ("long", "timestamp-millis"): pa.timestamp("ms", "UTC"),
+    ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
+    ("long", "timestamp-nanos"): pa.timestamp("ns", "UTC"),
+    ("long", "local-timestamp-millis"): pa.timestamp("ms"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
+    ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
+}
+
+#: What pyruhvro decodes rightly, and as what: an int that is too large for it would be 0.
+_QUICK = {"boolean": "boolean", "int": "long", "long": "long", "float": "float",
+          "double": "double", "string": "string"}  # fmt: skip
+
+_FAILS = (ValueError, TypeError, KeyError, IndexError, EOFError, OverflowError, AttributeError,
+          RecursionError, MemoryError, pa.ArrowException)  # fmt: skip
+
+
+class UnusableSchemaError(ValueError):
+    """A schema that is not one of Avro, or that Arrow cannot hold; the text says why."""
+
+
+def needed(package: str) -> Any:  # noqa: ANN401 - packages without types
+    """A package of the extra."""
+    try:
+        return import_module(package)
+    except ModuleNotFoundError as error:
+        reason = f"the package {package}, which decodes Avro: pip install "
+        raise OptionError("schemas", package, f"{reason}'pyspark-segmentlog[schemas]'") from error
+
+
+class AvroSchema:
+    """A schema: `text`, and the texts that it refers to, each before those that need it.
+
+    Raises `UnusableSchemaError`.
+    """
+
+    def __init__(self, text: str, references: Iterable[str] = ()) -> None:
+        fastavro = needed("fastavro")
+        names: dict[str, Any] = {}
+        try:
+            for each in references:
+                fastavro.parse_schema(_without_logical(json.loads(each)), names)
+            self._plain = json.loads(text)
+            self.parsed = fastavro.parse_schema(_without_logical(self._plain), names)
+            types = _Types()
+            for each in references:
+                types.of(json.loads(each), "", "")
+            self.type, _ = types.of(self._plain, "", "")
+        except UnusableSchemaError:
+            raise
+        except (*_FAILS, fastavro.schema.SchemaParseException) as error:
+            reason = f"it is not a schema of Avro ({type(error).__name__}: {error})"
+            raise UnusableSchemaError(reason[:400]) from None
+
+    def decode(
+        self, values: Sequence[bytes], reader: "AvroSchema", causes: dict[int, str]
+    ) -> pa.Array:
+        """Values of this schema as a column of the type of `reader`; null where there is a cause.
+
+        `causes`: gets why a value cannot be decoded, by its number in `values`.
+        """
+        if reader is self and self._quick is not None:
+            try:
+                return self._quick(values)
+            except _FAILS:
+                pass  # which value it is follows from decoding each
+        read, parsed = needed("fastavro").schemaless_reader, reader.parsed
+        later = None if reader is self else parsed
+        decoded: list[Any] = []
+        for number, value in enumerate(values):
+            try:
+                decoded.append(read(io.BytesIO(value), self.parsed, later))
+            except EOFError:
+                decoded.append(None)
+                causes[number] = "its bytes end too early"
+            except (*_FAILS, needed("fastavro").read.SchemaResolutionError) as error:
+                decoded.append(None)
+                causes[number] = f"{type(error).__name__}: {error}"[:200]
+        try:
+            return _checked(pa.array(decoded, reader.type))
+        except _FAILS:
+            return pa.concat_arrays(
+                [_fitting(each, reader.type, n, causes) for n, each in enumerate(decoded)]
+            )
+
+    @cached_property
+    def _quick(self) -> Callable[[Sequence[bytes]], pa.Array] | None:
+        """The function that decodes values of a flat record as columns; None for others."""
+        schema = self._plain
+        if not isinstance(schema, dict) or schema["type"] != "record" or not schema["fields"]:
+            return None
+        fields = []
+        for field in schema["fields"]:
+            kind = field["type"]
+            union = kind if isinstance(kind, list) else [kind]
+            kinds = [each if isinstance(each, str) else each.get("type") for each in union]
+            if len(set(kinds) - {"null"}) != 1 or not {*kinds} <= {*_QUICK, "null"}:
+                return None
+            plain = [_QUICK.get(each, each) for each in kinds]
+            fields.append({"name": field["name"], "type": plain if len(plain) > 1 else plain[0]})
+        text = json.dumps({"type": "record", "name": "record", "fields": fields})
+        decode = needed("pyruhvro").deserialize_array
+        columns, kinds_of = [each["name"] for each in fields], self.type
+
+        def quick(values: Sequence[bytes]) -> pa.Array:
+            found = decode([*values], text)
+            made = []
+            for number, name in enumerate(columns):
+                column, kind = found.column(number), kinds_of.field(name).type
+                if pa.types.is_date32(kind) or pa.types.is_time32(kind):
+                    column = column.cast(pa.int32())
+                made.append(column.cast(kind))
+            return _checked(pa.StructArray.from_arrays(made, fields=[*kinds_of]))
+
+        return quick
+
+
+def _checked(values: pa.Array) -> pa.Array:
+    """Values of which all are possible: texts are UTF-8, and times are within a day."""
+    values.validate(full=True)
+    return values
+
+
+def _fitting(value: object, kind: pa.DataType, number: int, causes: dict[int, str]) -> pa.Array:
+    """A column of one value, or of null if its type cannot hold it."""
+    try:
+        return _checked(pa.array([value], kind))
+    except _FAILS as error:
+        causes[number] = f"it does not fit {kind} ({error})"[:200]
+        return pa.nulls(1, kind)
+
+
+def _without_logical(schema: Any) -> Any:  # noqa: ANN401 - JSON
+    """A schema whose values are numbers, texts and bytes; decimals alone stay."""
+    if isinstance(schema, list):
+        return [_without_logical(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {name: each for name, each in schema.items() if name != "logicalType"}
+    if schema.get("logicalType") == "decimal" and _decimal(schema) is not None:
+        kept["logicalType"] = "decimal"
+    for name in ("type", "items", "values"):
+        if name in kept:
+            kept[name] = _without_logical(kept[name])
+    if isinstance(kept.get("fields"), list):
+        kept["fields"] = [_without_logical(each) for each in kept["fields"]]
+    return kept
+
+
+def _decimal(schema: Mapping[str, Any]) -> pa.DataType | None:
+    """The type of a decimal; None if Avro or Arrow has no such decimal: its bytes count then."""
+    precision, scale = schema.get("precision"), schema.get("scale", 0)
+    if not isinstance(precision, int) or not isinstance(scale, int):
+        return None
+    if schema["type"] not in ("bytes", "fixed") or not 0 <= scale <= precision or precision < 1:
+        return None
+    if precision > 76:
+        return None
+    return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
+
+
+class _Types:
+    """Types of Arrow, and those of names, once they are known."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, tuple[pa.DataType, bool] | None] = {}  # None: while it is made
+        self._n_levels = 0
+
+    def of(self, schema: Any, space: str, path: str) -> tuple[pa.DataType, bool]:  # noqa: ANN401
+        """The type, and whether each of its values takes a byte at least.
+
+        `space`: the namespace around it.  `path`: its fields, for a reason.
+        """
+        self._n_levels += 1
+        if self._n_levels > _MOST_LEVELS:
+            raise UnusableSchemaError(f"{path}: more than {_MOST_LEVELS} types in each other")
+        try:
+            return self._of(schema, space, path)
+        finally:
+            self._n_levels -= 1
+
+    def _of(self, schema: Any, space: str, path: str) -> tuple[pa.DataType, bool]:  # noqa: ANN401
+        if isinstance(schema, list):
+            return self._union(schema, space, path)
+        if isinstance(schema, str):
+            if schema in _PLAIN:
+                return _PLAIN[schema], schema != "null"
+            name = schema if "." in schema else f"{space}.{schema}"
+            found = self._named[name if name in self._named else f".{schema}"]
+            if found is None:
+                raise UnusableSchemaError(f"{path}: the type {schema} contains itself")
+            return found
+        kind = schema["type"]
+        if not isinstance(kind, str):
+            return self.of(kind, space, path)
+        if kind == "array":
+            item, takes_bytes = self.of(schema["items"], space, f"{path}[]")
+            if not takes_bytes:
+                raise UnusableSchemaError(f"{path}: items of the list take no bytes")
+            return pa.list_(item), True
+        if kind == "map":
+            return pa.map_(pa.string(), self.of(schema["values"], space, f"{path}[]")[0]), True
+        if kind in ("record", "error", "enum", "fixed"):
+            return self._name(schema, space, path)
+        if schema.get("logicalType") == "decimal" and (decimal := _decimal(schema)):
+            return decimal, True
+        logical = _LOGICAL.get((kind, schema.get("logicalType")))
+        return (logical, True) if logical is not None else self.of(kind, space, path)
+
+    def _union(self, schema: list[Any], space: str, path: str) -> tuple[pa.DataType, bool]:
+        others = [each for each in schema if each != "null" and each != {"type": "null"}]
+        if len(others) > 1:
+            raise UnusableSchemaError(
+                f"{path or 'the schema'}: a union of several types, which has no column"
+            )
+        return (self.of(others[0], space, path)[0] if others else pa.null()), True
+
+    def _name(self, schema: Mapping[str, Any], space: str, path: str) -> tuple[pa.DataType, bool]:
+        space, _, name = (
+            schema["name"] if "." in schema["name"]
+            else f"{schema.get('namespace', space)}.{schema['name']}"
+        ).rpartition(".")  # fmt: skip
+        whole = f"{space}.{name}"
+        found: tuple[pa.DataType, bool]
+        if schema["type"] == "enum":
+            found = pa.string(), True
+        elif schema["type"] == "fixed":
+            decimal = _decimal(schema) if schema.get("logicalType") == "decimal" else None
+            found = decimal or pa.binary(schema["size"]), schema["size"] > 0
+        else:
+            self._named[whole] = None
+            made = [
+                (each["name"], *self.of(each["type"], space, f"{path}.{each['name']}".strip(".")))
+                for each in schema["fields"]
+            ]
+            kind = pa.struct([(name, kind) for name, kind, _ in made])
+            found = kind, any(takes for _, _, takes in made)
+        self._named[whole] = found
+        for alias in schema.get("aliases", ()):
+            self._named.setdefault(alias if "." in alias else f"{space}.{alias}", found)
+        return found
