@@ -195,10 +195,10 @@ def test_readers_that_stop_do_not_hold_up_others(tmp_path: Path, certificate: Pa
         for each in clients[1:]:
             each.sock.sendall(each.frame(1, 12, max_bytes=50 << 20, max_wait=0, topics=topics))
         running = server._running
-        wait_for(lambda: running.n_by_memory == 12, lambda: "some do not wait", seconds=30,
+        wait_for(lambda: running._bounds.n_by_memory == 12, lambda: "some do not wait", seconds=30,
                  pause=0.01)  # fmt: skip
         assert [100_000] == [len(each.value or b"") for each in consume(clients[0], "t", 0)]
-        assert 12 == running.n_by_memory
+        assert 12 == running._bounds.n_by_memory
 
 
 @pytest.mark.parametrize("on_corrupt_batch", [None, "fail", "skip"])
