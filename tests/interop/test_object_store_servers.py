@@ -249,19 +249,22 @@ for number in range(8):
     rows.write.format("segmentlog").option("topic", "together").mode("append").save(url)
 print("all is written")
 """
-_SAIL = "SAIL_PYTHON"  # a Python with the extra `sail`, which has no place beside that of Spark
+#: Names a Python with the extra `sail`, which has no place beside Spark's.  Sail reads `SAIL_*`.
+_SAIL = "PYTHON_OF_SAIL"
 
 
 def test_engines_write_one_log(url: str, say: Callable[[str], None], tmp_path: Path) -> None:
-    """Two applications of Spark, Sail if `SAIL_PYTHON` names its Python, and plain Python."""
+    """Two applications of Spark, Sail if `PYTHON_OF_SAIL` names its Python, and plain Python."""
     pythons = {"spark-1": sys.executable, "spark-2": sys.executable}
     if sail := os.environ.get(_SAIL):
         pythons["sail"] = sail
     _write(url, ["first"], "together", num_partitions=4)
     running = dict[str, subprocess.Popen[bytes]]()
+    script = tmp_path / "engine.py"  # the client of Spark Connect takes `python -c` for a doctest
+    script.write_text(_ENGINE)
     for name, python in pythons.items():
         with (tmp_path / name).open("wb") as file:  # a full pipe would stop it
-            command = [python, "-c", _ENGINE, url, name]
+            command = [python, str(script), url, name]
             running[name] = subprocess.Popen(command, stdout=file, stderr=file)
     expected = {
         f"{name}-{job}-{row}" for name in running for job in range(8) for row in range(100)
