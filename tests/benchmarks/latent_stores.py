@@ -22,15 +22,14 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from latent_store import BUCKET, LatentServer
 from measure import Row
+from object_stores import location_of, new_process
 
 import segmentlog
-from segmentlog.bucket import clients, places, sequence
 from segmentlog.bucket.clients import objects_at
 from segmentlog.bucket.commits import Commit, PartitionLog, PlacedExtent, State, Topic
 from segmentlog.bucket.growing import Growing
 from segmentlog.bucket.sequence import interval, sequence_at
 from segmentlog.model import TopicPartition
-from segmentlog.store.paths import BucketLocation, bucket_at
 from segmentlog.store.remote.object_store import PIECE_BYTES
 from segmentlog.store.remote.requests import side_by_side
 
@@ -80,19 +79,6 @@ def rows(scratch: Path, *, quick: bool) -> list[Row]:
             *_long_log(server, scratch, 1_000 if quick else 10_000),
             _checkpoints(20_000 if quick else 500_000),
         ]
-
-
-def _location(url: str) -> BucketLocation:
-    found = bucket_at(url)
-    assert found is not None
-    return found
-
-
-def _new_process() -> None:
-    clients._clients.clear()
-    sequence._sequences.clear()
-    places._known.clear()
-    places._stores.clear()
 
 
 class _Race(NamedTuple):
@@ -160,7 +146,7 @@ def _raced(
 
 
 def _race(server: LatentServer, n_writers: int, scale: float, n_commits: int) -> _Race:
-    _new_process()
+    new_process()
     server.wait(0, 0)
     name = f"race-{n_writers}-{scale:.0f}"
     with segmentlog.open_writer(server.url(name), "orders", num_partitions=1) as writer:
@@ -177,7 +163,7 @@ def _race(server: LatentServer, n_writers: int, scale: float, n_commits: int) ->
     for each in writers:
         each.close()
     server.wait(0, 0)
-    _new_process()
+    new_process()
     n_rows = segmentlog.read(server.url(name), "orders").num_rows
     assert n_rows == 10 * (1 + 2 * n_writers + len(found.times))
     return found
@@ -206,7 +192,7 @@ def _race_of_delta(server: LatentServer, n_writers: int, n_commits: int) -> _Rac
 
 def _gets(url: str, keys: Sequence[str]) -> float:
     """Seconds of plain GETs, 32 at once."""
-    objects = objects_at(_location(url))
+    objects = objects_at(location_of(url))
     begin = time.perf_counter()
     side_by_side(objects.get, keys, _AT_ONCE)
     return time.perf_counter() - begin
@@ -216,7 +202,7 @@ def _timed(work: Callable[[], object], rounds: int = 3) -> float:
     """The median of the seconds that some work takes in a new process."""
     times = []
     for _ in range(rounds):
-        _new_process()
+        new_process()
         begin = time.perf_counter()
         work()
         times.append(time.perf_counter() - begin)
@@ -235,7 +221,7 @@ def _small_commits(server: LatentServer, scratch: Path, n: int) -> list[Row]:
             writer.append(value)
             writer.flush()
     server.load(local, "small")
-    keys = [each.key for each in objects_at(_location(url)).list("data/")]
+    keys = [each.key for each in objects_at(location_of(url)).list("data/")]
     server.wait(*_MS)
 
     def scan() -> None:
@@ -243,7 +229,7 @@ def _small_commits(server: LatentServer, scratch: Path, n: int) -> list[Row]:
 
     plain = statistics.median(_gets(url, keys) for _ in range(3))
     scanned = _timed(scan)
-    _new_process()
+    new_process()
     log = segmentlog.open_log_dir(url).log("orders", 0)
     server.counts()
     begin = time.perf_counter()
@@ -283,7 +269,7 @@ def _large_extents(server: LatentServer, scratch: Path, n_rows: int) -> list[Row
             writer.append(rows)
             writer.flush()
     server.load(local, "large")
-    held = [*objects_at(_location(url)).list("data/")]
+    held = [*objects_at(location_of(url)).list("data/")]
     ranges = [
         (each.key, at, min(PIECE_BYTES, each.size - at))
         for each in held
@@ -292,7 +278,7 @@ def _large_extents(server: LatentServer, scratch: Path, n_rows: int) -> list[Row
     n_bytes = sum(each.size for each in held)
 
     def plain() -> None:
-        objects = objects_at(_location(url))
+        objects = objects_at(location_of(url))
         side_by_side(lambda each: objects.read(*each), ranges, _AT_ONCE)
 
     def scan(url: str = url) -> None:
@@ -320,7 +306,7 @@ def _long_log(server: LatentServer, scratch: Path, n: int) -> list[Row]:
     local, url = scratch / "long", server.url("long")
     with segmentlog.open_writer(f"bucket+file://{local}", "orders", num_partitions=1) as writer:
         writer.append(_SMALL)
-    found = sequence_at(_location(f"bucket+file://{local}"))
+    found = sequence_at(location_of(f"bucket+file://{local}"))
 
     def make(state: State) -> Commit:
         job, base = token_hex(16), state.logs[_ORDERS].end
@@ -334,7 +320,7 @@ def _long_log(server: LatentServer, scratch: Path, n: int) -> list[Row]:
     while found.known.number < n - n_behind:
         found.append(make)
     server.load(local, "long")
-    behind = [sequence_at(_location(server.url("long", f"{each}"))) for each in range(3)]
+    behind = [sequence_at(location_of(server.url("long", f"{each}"))) for each in range(3)]
     for each in behind:
         each.refresh()
     while found.known.number < n:
@@ -342,8 +328,8 @@ def _long_log(server: LatentServer, scratch: Path, n: int) -> list[Row]:
     server.load(local, "long")
 
     def open_it() -> None:
-        _new_process()
-        assert sequence_at(_location(url)).refresh().number == n
+        new_process()
+        assert sequence_at(location_of(url)).refresh().number == n
 
     def follow() -> None:
         assert behind.pop().refresh().number == n

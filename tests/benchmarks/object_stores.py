@@ -45,13 +45,15 @@ def rows(scratch: Path, *, quick: bool) -> list[Row]:
         ]
 
 
-def _location(url: str) -> BucketLocation:
+def location_of(url: str) -> BucketLocation:
+    """The place of a URL."""
     found = bucket_at(url)
     assert found is not None
     return found
 
 
-def _new_process() -> None:
+def new_process() -> None:
+    """Forget what this process knows of stores, as a new one."""
     clients._clients.clear()
     sequence._sequences.clear()
     places._known.clear()
@@ -91,7 +93,7 @@ def _raw_puts(location: BucketLocation) -> float:
 def _contention(end: str, n_commits: int) -> list[Row]:
     """Writers of one log, each with a client and a state of its own."""
     found = []
-    put = _raw_puts(_location(f"s3://{BUCKET}/raw?{end}"))
+    put = _raw_puts(location_of(f"s3://{BUCKET}/raw?{end}"))
     for n_writers in (1, 4, 16):
         # The region has no meaning here, but makes places that share no client.
         urls = [f"s3://{BUCKET}/at-once-{n_writers}?{end}&region=r{i}" for i in range(n_writers)]
@@ -138,7 +140,7 @@ def _contention(end: str, n_commits: int) -> list[Row]:
                 f"server makes {1 / put:.0f} conditional writes/s, one after the other",
             )
         )
-        _new_process()
+        new_process()
     return found
 
 
@@ -165,7 +167,7 @@ def _long_log(local: str, end: str, n_commits: int) -> list[Row]:
                 f"{1000 * statistics.mean(first):.2f} ms; bound by the two requests",
             )
         )  # fmt: skip
-        _new_process()
+        new_process()
     return found
 
 
@@ -174,7 +176,7 @@ def _planning(url: str, n_extents: int) -> Row:
     n_partitions = 100
     with segmentlog.open_writer(url, "orders", num_partitions=n_partitions) as writer:
         writer.append(_SMALL)
-    location = _location(url)
+    location = location_of(url)
 
     def make(state: State) -> Commit:
         job = f"{state.number:x}"
@@ -193,7 +195,7 @@ def _planning(url: str, n_extents: int) -> Row:
         sequence_at(location).append(make)
     times = []
     for _ in range(3):
-        _new_process()
+        new_process()
         begin = time.perf_counter()
         directory = segmentlog.open_log_dir(url)
         n_slices = 0
@@ -266,7 +268,7 @@ def _beside_delta(
         },
         rounds,
     )
-    location = _location(places["store"])
+    location = location_of(places["store"])
     kept = max(objects_at(location).list("data/"), key=lambda each: each.size)
     data = objects_at(location).read(kept.key, 0, kept.size)
 
