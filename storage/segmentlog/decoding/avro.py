@@ -8,21 +8,20 @@ billions of them.  All other values cost memory in proportion to their bytes.
 Logical types are those of Arrow over the same numbers, so that a time beyond the year 9999 is no
 error.  A uuid is its text.
 
-Two packages decode.  `pyruhvro` makes columns of flat records, some ten times as quickly as
-`fastavro` makes objects; it is given no other types, because it ends the process, or returns
-zeros, for some of them.  `fastavro` decodes all other values, applies Avro's rules to values of
-older schemas, and finds the value that the other has refused.
+Flat records are decoded as columns where that is certain.  `fastavro` decodes all other values,
+and finds the value that the other way has refused.
 """
 
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
 
+from segmentlog.decoding.avro_columns import FlatRecord
 from segmentlog.errors import OptionError
 
 #: Levels of types within each other; fastavro and Arrow call themselves for each.
@@ -44,10 +43,6 @@ _LOGICAL = {
     ("long", "local-timestamp-micros"): pa.timestamp("us"),
     ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
 }
-
-#: What pyruhvro decodes rightly, and as what: an int that is too large for it would be 0.
-_QUICK = {"boolean": "boolean", "int": "long", "long": "long", "float": "float",
-          "double": "double", "string": "string"}  # fmt: skip
 
 _FAILS = (ValueError, TypeError, KeyError, IndexError, EOFError, OverflowError, AttributeError,
           RecursionError, MemoryError, pa.ArrowException)  # fmt: skip
@@ -97,11 +92,9 @@ class AvroSchema:
 
         `causes`: gets why a value cannot be decoded, by its number in `values`.
         """
-        if reader is self and self._quick is not None:
-            try:
-                return self._quick(values)
-            except _FAILS:
-                pass  # which value it is follows from decoding each
+        quick = self._quick(values, reader)
+        if quick is not None:
+            return quick
         read, parsed = needed("fastavro").schemaless_reader, reader.parsed
         later = None if reader is self else parsed
         decoded: list[Any] = []
@@ -121,36 +114,20 @@ class AvroSchema:
                 [_fitting(each, reader.type, n, causes) for n, each in enumerate(decoded)]
             )
 
-    @cached_property
-    def _quick(self) -> Callable[[Sequence[bytes]], pa.Array] | None:
-        """The function that decodes values of a flat record as columns; None for others."""
-        schema = self._plain
-        if not isinstance(schema, dict) or schema["type"] != "record" or not schema["fields"]:
+    def _quick(self, values: Sequence[bytes], reader: "AvroSchema") -> pa.Array | None:
+        """The values, decoded as columns; None if each has to be looked at."""
+        sources = None if self._flat is None else self._flat.sources(reader.parsed)
+        if self._flat is None or sources is None:
             return None
-        fields = []
-        for field in schema["fields"]:
-            kind = field["type"]
-            union = kind if isinstance(kind, list) else [kind]
-            kinds = [each if isinstance(each, str) else each.get("type") for each in union]
-            if len(set(kinds) - {"null"}) != 1 or not {*kinds} <= {*_QUICK, "null"}:
-                return None
-            plain = [_QUICK.get(each, each) for each in kinds]
-            fields.append({"name": field["name"], "type": plain if len(plain) > 1 else plain[0]})
-        text = json.dumps({"type": "record", "name": "record", "fields": fields})
-        decode = needed("pyruhvro").deserialize_array
-        columns, kinds_of = [each["name"] for each in fields], self.type
+        needed("pyruhvro")
+        try:
+            return _checked(self._flat.decode(values, sources, reader.type))
+        except _FAILS:
+            return None  # which value it is follows from decoding each
 
-        def quick(values: Sequence[bytes]) -> pa.Array:
-            found = decode([*values], text)
-            made = []
-            for number, name in enumerate(columns):
-                column, kind = found.column(number), kinds_of.field(name).type
-                if pa.types.is_date32(kind) or pa.types.is_time32(kind):
-                    column = column.cast(pa.int32())
-                made.append(column.cast(kind))
-            return _checked(pa.StructArray.from_arrays(made, fields=[*kinds_of]))
-
-        return quick
+    @cached_property
+    def _flat(self) -> FlatRecord | None:
+        return FlatRecord.of(self.parsed)
 
 
 def _checked(values: pa.Array) -> pa.Array:

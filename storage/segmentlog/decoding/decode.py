@@ -90,8 +90,8 @@ def decode(
 
     Notes
     -----
-    Bytes after the end of a value are left out, as the registry's deserializers do.  Values of the
-    schema of the result that are flat records are decoded as columns, and all others one by one.
+    Bytes after the end of a value are left out, as the registry's deserializers do.  Flat records
+    are decoded as columns, and all others one by one.
     """
     on_undecodable = one_of("on_undecodable", on_undecodable, OnUndecodable)
     if column not in ("key", "value"):
