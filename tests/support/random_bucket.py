@@ -10,6 +10,7 @@ import random
 import shutil
 import tempfile
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,10 +26,13 @@ import segmentlog
 from segmentlog.bucket import clients
 from segmentlog.bucket.sequence import sequence_at
 from segmentlog.bucket.upkeep import sweep_objects
-from segmentlog.errors import CommitInDoubtError, SegmentLogError
+from segmentlog.errors import CommitInDoubtError, SegmentLogError, StorageError
 
 _N_PARTITIONS = 2
 _MOST_STATES = 24
+
+#: Seconds after which a client may give up without a fault: the machine itself stood still.
+_PATIENCE = 4.0
 
 #: Of the operations at a place, the other client's have another region in their signatures.
 _REGION, _OTHER_REGION = "us-east-1", "us-east-2"
@@ -143,6 +147,16 @@ def seen(url: str) -> _Logs:
     for topic, partition in log_dir.topic_partitions():
         found[topic, partition] = _values_of(log_dir.log(topic, partition))
     return found
+
+
+def _seen_in_time(url: str) -> _Logs:
+    began = time.monotonic()
+    try:
+        return seen(url)
+    except StorageError:
+        if time.monotonic() - began < _PATIENCE:
+            raise
+        return seen(url)
 
 
 def _values_of(log: segmentlog.Log) -> tuple[int, _Values]:
@@ -359,7 +373,9 @@ class World:
             return _FAULTS[name]
 
         server.before, server.choose = before, choose
+        began = time.monotonic()
         ending, found = self._ended(operation, self.url)
+        has_fault |= time.monotonic() - began > _PATIENCE
         with turn:  # another client may still be at work beside one of several requests
             others = 0
         server.reset()
@@ -398,13 +414,13 @@ class World:
         if self._is_proposed and (self._rng.random() < 0.3 or len(self.states) > _MOST_STATES):
             _sweep(self.url)  # which ends the jobs of such writes
             self._is_proposed = bool(self._server.late)
-        found = seen(self.url)
+        found = _seen_in_time(self.url)
         fitting = [each for each in self.states if _equal(found, each)]
         assert fitting, f"{self.said()}\n{found}\nis none of {self.states}"
         if len(self.states) > _MOST_STATES:
             while self._server.late:
                 self._server.late.pop(0)()
-            found = seen(self.url)
+            found = _seen_in_time(self.url)
             fitting = [each for each in self.states if _equal(found, each)]
             assert fitting, f"{self.said()}\n{found}\nis none of {self.states}"
         if not self._server.late and not self._is_proposed:
