@@ -32,6 +32,7 @@ _Options = TypeVar("_Options")
 SPARK_READ, SPARK_WRITE = "a read", "a write"
 
 _SECTION = re.compile("    (?:Parameters|Attributes)\n    ----------\n")
+_ENTRY = re.compile(r"^    (\w[\w, ]*) : ((?:.|\n     )*)", re.MULTILINE)
 _VALUE, _NAME = re.compile("`([^`]*)`"), re.compile("{([a-z0-9_]+)}")
 
 
@@ -107,16 +108,33 @@ def declared(options: Callable[..., object], **defaults: object) -> dict[str, De
     sentences = _sentences(options)
     found = {}
     for name, hint in _of_bases(options, inspect.get_annotations).items():
+        option = _field(name, hint, sentences.get(name))
+        if name in defaults and defaults[name] is not option.default:
+            option = option._replace(default=defaults[name])
+        found[name] = option
+    return found
+
+
+#: Most options are those of several operations, which share one type with its declaration: to make
+#: them again for each operation took half of the time of declarations at import.
+_fields: dict[tuple[str, int, str | None], tuple[object, Declared]] = {}
+
+
+def _field(name: str, hint: Any, sentence: str | None) -> Declared:  # noqa: ANN401 - a type
+    """One field; `sentence`: its own, if the class has it in its docstring."""
+    key = name, id(hint), sentence
+    if key not in _fields:
         known = [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Declared)]
         option, kind = (known[0], hint.__origin__) if known else (Declared(), hint)
-        found[name] = option._replace(
+        made = option._replace(
             name=name,
             kind=_kind(kind),
             annotation=kind,
-            sentence=sentences.get(name, option.sentence),
-            default=defaults.get(name, _default(option, kind)),
+            sentence=option.sentence if sentence is None else sentence,
+            default=_default(option, kind),
         )
-    return found
+        _fields[key] = hint, made  # the type lives as long as its number is known
+    return _fields[key][1]
 
 
 def nothing(*_: object) -> None:
@@ -136,9 +154,9 @@ def _sentences(options: Callable[..., object]) -> dict[str, str]:
     """The sentences of the section ``Parameters`` or ``Attributes`` of a docstring, by names."""
 
     def entries(each: object) -> dict[str, str]:
-        section = _SECTION.split(each.__doc__ or "")[-1]
+        _, *sections = _SECTION.split(each.__doc__ or "")
         found: dict[str, str] = {}
-        for names, text in re.findall(r"^    (\w[\w, ]*) : ((?:.|\n     )*)", section, re.M):
+        for names, text in _ENTRY.findall(sections[-1]) if sections else ():
             sentence = " ".join(text.split()).removesuffix(".").replace("``", "`")
             found |= dict.fromkeys(names.split(", "), sentence)
         return found
@@ -184,10 +202,13 @@ def _kind(hint: object) -> type:
 
 def in_python(options: Iterable[Declared]) -> str:
     """The options as a section of a docstring in numpydoc's form."""
+    return "\n".join(_entry(each.name, each.sentence) for each in options)
 
+
+@cache  # most options are those of several operations
+def _entry(name: str, sentence: str) -> str:
     def value(text: str) -> str:
         return f"``{text.capitalize() if text in {'true', 'false'} else text}``"
 
-    return "\n".join(
-        f"{each.name} : {each.said(lambda name: f'`{name}`', value)}." for each in options
-    )
+    said = Declared(sentence).said(lambda name: f"`{name}`", value)
+    return f"{name} : {said}."
