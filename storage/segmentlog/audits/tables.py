@@ -53,7 +53,7 @@ _OF_OTHERS = {
     ".hoodie": "Hudi", "_versions": "Lance", "_transactions": "Lance", **dict.fromkeys(_OF_PAIMON),
 }  # fmt: skip
 _OF_HIVE = re.compile(r"(base|delta|delete_delta)_[0-9]+(_[0-9]+)*")
-_OF_HADOOP = re.compile(r"v([0-9]+)((?:\.gz)?\.metadata\.json|\.metadata\.json\.gz)")
+_OF_HADOOP = re.compile(r"v(0|[1-9][0-9]*)((?:\.gz)?\.metadata\.json|\.metadata\.json\.gz)")
 _OF_CATALOG = re.compile(r"[0-9]+-.*\.metadata\.json(\.gz)?")
 _HINT = "version-hint.text"
 _OF_SINK = re.compile(r"([0-9]+)(\.compact)?")
@@ -309,6 +309,11 @@ _ROWS = (
 
 
 def _delta(path: str) -> Any:  # noqa: ANN401 - a package without types
+    is_local = path.startswith("file:") or not _URL.match(path)
+    name = _Tree(path).inner if is_local else ""
+    if unquote(name) != name:
+        reason = f"deltalake would open {unquote(name)} instead: {_ROWS}"
+        raise OptionError("table", path, reason)
     return _needed("deltalake", "deltalake").DeltaTable(path)
 
 
@@ -345,7 +350,9 @@ def _newest_metadata(tree: _Tree) -> str:
     """The metadata of an Iceberg table in a directory, which no catalog has named."""
     directory = f"{tree.inner}/metadata"
     names = tree.names(directory)
-    numbered = {int(found[1]): name for name in names if (found := _OF_HADOOP.fullmatch(name))}
+    # Of two forms of one version, Iceberg takes the one that is not compressed.
+    by_form = sorted(names, key=lambda name: (".gz" not in name, name))
+    numbered = {int(found[1]): name for name in by_form if (found := _OF_HADOOP.fullmatch(name))}
     of_catalog = [each for each in names if _OF_CATALOG.fullmatch(each)]
     if of_catalog or not numbered:
         n_files = sum(map(_is_metadata, names - {_HINT}))
@@ -383,13 +390,14 @@ def _of_iceberg(table: Any) -> TablePart:  # noqa: ANN401 - a package without ty
 
 def _of_delta(table: Any) -> TablePart:  # noqa: ANN401 - a package without types
     schema = pa.schema(table.schema().to_arrow())
-    try:
-        dataset = table.to_pyarrow_dataset()
-    except Exception as error:  # deletion vectors, renamed columns: features of newer tables
-        if type(error).__name__ != "DeltaProtocolError":
-            raise
-    else:
-        return TablePart(dataset.schema, partial(_of_fragments, dataset))
+    if not _has_mapped_columns(table):
+        try:
+            dataset = table.to_pyarrow_dataset()
+        except Exception as error:  # deletion vectors: a feature of newer tables
+            if type(error).__name__ != "DeltaProtocolError":
+                raise
+        else:
+            return TablePart(dataset.schema, partial(_of_fragments, dataset))
 
     def read(places: Sequence[Place]) -> Iterable[pa.RecordBatch]:
         query = _needed("deltalake", "deltalake").QueryBuilder().register("rows", table)
@@ -399,6 +407,23 @@ def _of_delta(table: Any) -> TablePart:  # noqa: ANN401 - a package without type
         return batches
 
     return TablePart(schema, read)
+
+
+def _has_mapped_columns(table: Any) -> bool:  # noqa: ANN401 - a package without types
+    """Whether its files have other names of columns than the table.
+
+    Its dataset looks for those of the table, also if the version of its readers, and no feature,
+    says so: a renamed column is then empty, or is another one.  Raises `OptionError` if the ids
+    in files name the columns, which no reader of the package looks at.
+    """
+    protocol = table.protocol()
+    features = protocol.reader_features or ()
+    may_be = protocol.min_reader_version == 2 or "columnMapping" in features
+    mode = table.metadata().configuration.get("delta.columnMapping.mode", "none")
+    if may_be and mode not in ("none", "name"):
+        reason = f"its columns are mapped by {mode}, which deltalake does not read: {_ROWS}"
+        raise OptionError("table", table.table_uri, reason)
+    return may_be and mode != "none"
 
 
 def _of_fragments(table: ds.Dataset, places: Sequence[Place]) -> Iterator[pa.RecordBatch]:
@@ -487,9 +512,11 @@ def _files_of_sink(tree: _Tree) -> list[_File]:
         try:
             paths = _sink_log(tree)
             break
-        except FileNotFoundError:
+        except FileNotFoundError as error:
             if attempt == _ATTEMPTS:
-                raise
+                said = " ".join(str(error).split())
+                reason = f"a file of its _spark_metadata is missing ({said})"
+                raise OptionError("table", tree.path, reason) from error
     found = []
     for path in paths:
         place = urlsplit(path)
@@ -527,17 +554,26 @@ def _sink_log(tree: _Tree) -> list[str]:
     deleted = set[str]()
     for number in range(max(compacted, 0), newest + 1):
         name = f"{number}.compact" if number == compacted else str(number)
-        with tree.files.open_input_stream(f"{directory}/{name}") as file:
-            lines = file.read().decode().splitlines()
-        if not lines or lines[0].strip() != "v1":
-            reason = f"{directory}/{name} is of version {lines[:1]}, and v1 is known"
-            raise OptionError("table", tree.path, reason)
-        for line in lines[1:]:
-            entry = json.loads(line)
-            paths[entry["path"]] = None
-            if entry.get("action", "add") != "add":
-                deleted.add(entry["path"])
+        for path, action in _sink_entries(tree, f"{directory}/{name}"):
+            paths[path] = None
+            if action != "add":
+                deleted.add(path)
     return [each for each in paths if each not in deleted]
+
+
+def _sink_entries(tree: _Tree, path: str) -> list[tuple[str, str]]:
+    """The files that a file of a sink's log names, and what it says of each."""
+    with tree.files.open_input_stream(path) as file:
+        lines = file.read().decode().splitlines()
+    if not lines or lines[0].strip() != "v1":
+        reason = f"{path} is of version {lines[:1]}, and v1 is known"
+        raise OptionError("table", tree.path, reason)
+    try:
+        entries = [json.loads(line) for line in lines[1:]]
+        return [(str(each["path"]), str(each.get("action", "add"))) for each in entries]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        reason = f"{path} is damaged: each of its lines names a file ({in_a_line(error)})"
+        raise OptionError("table", tree.path, reason) from error
 
 
 def _of_files(tree: _Tree, files: Sequence[_File]) -> Iterator[TablePart]:
@@ -565,6 +601,9 @@ def _with_constants(part: TablePart, constants: Mapping[str, str | None]) -> Tab
     if not constants:
         return part
     schema = part.schema
+    # As SQL finds columns: a file may have the same one in other capitals.
+    inside = {name.lower(): name for name in schema.names}
+    constants = {inside.get(name.lower(), name): value for name, value in constants.items()}
     for name in constants:
         if name not in schema.names:
             schema = schema.append(pa.field(name, pa.string()))

@@ -1,5 +1,6 @@
 """What a table is, by the rules of its own format; its rows, a few at a time."""
 
+import gzip
 import json
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -196,8 +197,12 @@ def test_a_directory_of_sparks_file_sink_is_what_its_log_lists(tmp_path: Path) -
     log_of_sink(table, "3", files[0], action="delete")
     assert [*range(10, 30)] == offsets_of(table)
     log_of_sink(table, "5", files[3])
-    with pytest.raises(OptionError, match="cannot be opened as a table"):
-        open_table(table)  # entry 4 is missing
+    with pytest.raises(OptionError, match=r"is missing \(.*_spark_metadata/4"):
+        open_table(table)
+    for text in ("v1\n[]", "v1\n{", 'v1\n{"a":1}', "v1\n\n"):
+        (table / "_spark_metadata" / "4").write_text(text)
+        with pytest.raises(OptionError, match="_spark_metadata/4 is damaged"):
+            open_table(table)
     log_of_sink(table, "4", (tmp_path / "elsewhere" / "part-9.parquet"))
     with pytest.raises(OptionError, match="in another directory"):
         open_table(table)
@@ -231,9 +236,10 @@ def test_columns_in_the_names_of_directories(tmp_path: Path) -> None:
     file = tmp_path / "topic=12" / "partition=0" / "a.parquet"
     pq.write_table(pa.table({"offset": [0], "partition": [0]}), file)
     assert [0, 10, 20, 30] == offsets_of(tmp_path)
-    pq.write_table(pa.table({"offset": [0], "partition": [1]}), file)
-    with pytest.raises(OptionError, match="its rows say something else"):
-        [*read(tmp_path)]
+    for name in ("partition", "Partition"):
+        pq.write_table(pa.table({"offset": [0], name: [1]}), file)
+        with pytest.raises(OptionError, match="its rows say something else"):
+            [*read(tmp_path / "topic=12" / "partition=0", ["offset", name])]
 
 
 def iceberg_table(tmp_path: Path) -> tuple[Path, list[Path]]:
@@ -269,6 +275,11 @@ def test_an_iceberg_table_in_a_directory_is_its_last_version(tmp_path: Path) -> 
     for text in ("1", "2\n", "3", None, "x", ""):
         hint.unlink(missing_ok=True) if text is None else hint.write_text(text)
         assert [*range(5, 20)] == offsets_of(table), text
+    packed = table / "metadata" / "v3.gz.metadata.json"
+    packed.write_bytes(gzip.compress((table / "metadata" / "v1.metadata.json").read_bytes()))
+    (table / "metadata" / "v03.metadata.json").touch()
+    assert [*range(5, 20)] == offsets_of(table)  # as Iceberg: what is not compressed comes first
+    packed.unlink()
     hint.write_text("9")
     with pytest.raises(OptionError, match="version 9, which has no metadata file"):
         open_table(table)
@@ -330,6 +341,60 @@ def test_rows_that_a_deletion_vector_of_delta_removes(tmp_path: Path) -> None:
         open_table(next(table.glob("*.parquet")))
     with pytest.raises(OptionError, match=r"the table .*/t is inside of it"):
         open_table(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        {"minReaderVersion": 2, "minWriterVersion": 5},
+        {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["columnMapping"],
+         "writerFeatures": ["columnMapping"]},
+    ],
+    ids=["version", "feature"],
+)  # fmt: skip
+def test_columns_that_a_delta_table_has_renamed(tmp_path: Path, protocol: dict[str, Any]) -> None:
+    """The column ``offset`` of its files is another one, which has this name no more."""
+    deltalake = pytest.importorskip("deltalake")
+    table = tmp_path / "t"
+    numbers = np.arange(100, 103)
+    written = {"partition": numbers * 0, "offset": numbers, "col-1": numbers - 100}
+    deltalake.write_deltalake(table, pa.table(written))
+    first = table / "_delta_log" / f"{0:020d}.json"
+    names = {"partition": "partition", "old": "offset", "offset": "col-1"}
+
+    def rewrite(mode: str) -> None:
+        actions = [json.loads(line) for line in first.read_text().splitlines()]
+        for action in actions:
+            if "protocol" in action:
+                action["protocol"] = protocol
+            if "metaData" in action:
+                action["metaData"]["configuration"] = {"delta.columnMapping.mode": mode}
+                fields = [
+                    {"name": name, "type": "long", "nullable": True, "metadata": {
+                        "delta.columnMapping.id": i, "delta.columnMapping.physicalName": inside}}
+                    for i, (name, inside) in enumerate(names.items(), 1)
+                ]  # fmt: skip
+                schema = {"type": "struct", "fields": fields}
+                action["metaData"]["schemaString"] = json.dumps(schema)
+            action.get("add", {}).pop("stats", None)
+        first.write_text("\n".join(map(json.dumps, actions)))
+
+    rewrite("name")
+    assert [0, 1, 2] == offsets_of(table)
+    assert [0, 1, 2] == offsets_of(deltalake.DeltaTable(table))
+    rewrite("id")
+    with pytest.raises(OptionError, match="mapped by id"):
+        open_table(table)
+
+
+def test_a_delta_table_that_deltalake_takes_for_another(tmp_path: Path) -> None:
+    """It decodes what looks like an escape in the name of a directory."""
+    deltalake = pytest.importorskip("deltalake")
+    deltalake.write_deltalake(tmp_path / "a b", rows(3))
+    (tmp_path / "a%20b" / "_delta_log").mkdir(parents=True)
+    with pytest.raises(OptionError, match=r"deltalake would open .*/a b instead"):
+        open_table(tmp_path / "a%20b")
+    assert [0, 1, 2] == offsets_of((tmp_path / "a b").as_uri())
 
 
 @pytest.mark.parametrize(
