@@ -68,7 +68,7 @@ from segmentlog.store.partitions import (
     put_file_aside,
     remove_deleted,
 )
-from segmentlog.store.readable import FileType, exists, list_names, status_of
+from segmentlog.store.readable import FileType, exists, is_directory, list_names, status_of
 from segmentlog.store.system_errors import MAY_WRITE, may_write, why_not_written
 from segmentlog.txn.settings_file import SettingsFile
 from segmentlog.txn.state import State
@@ -117,8 +117,7 @@ def create_partitions(directory: str, topic: str, n_partitions: int) -> None:
     offsets = dict(read_offsets(directory, HIGH_WATERMARK_CHECKPOINT))
     known = {each for each in offsets if each.topic == topic}
     # With those that have a directory, also an empty one.
-    there = [each.topic_partition for each in current_partitions(directory)]
-    known |= {each for each in there if each.topic == topic}
+    known |= {each for each in partitions_there(directory, offsets) if each.topic == topic}
     wanted = known or {TopicPartition(topic, number) for number in range(n_partitions)}
     for each in wanted:
         check_partition_path(partition_path(directory, each))
@@ -161,6 +160,29 @@ def create_replica(directory: str, topic_partition: TopicPartition, topic_id: st
     write_offsets(directory, HIGH_WATERMARK_CHECKPOINT, offsets | {topic_partition: 0})
     _create(path, topic_id)
     sync_directory(directory)
+
+
+def partitions_there(
+    directory: str, high_watermarks: Collection[TopicPartition]
+) -> list[TopicPartition]:
+    """The partitions that have a directory, also an empty one, of topics that are there.
+
+    A mirror that was killed before it made a topic leaves copies in the directories of some of its
+    partitions: how many the topic is to have, they do not show.
+    """
+    found = current_partitions(directory)
+    bounded = {each.topic for each in high_watermarks}
+    made = {
+        each.topic_partition.topic
+        for each in found
+        if each.topic_partition.topic not in bounded and not _has_only_copies(each.path)
+    }
+    return [each.topic_partition for each in found if each.topic_partition.topic in bounded | made]
+
+
+def _has_only_copies(path: str) -> bool:
+    ending = f".{FileState.CLEANED}"
+    return is_directory(path) and all(name.endswith(ending) for name in list_names(path))
 
 
 def _is_there(directory: str, topic_partition: TopicPartition) -> bool:

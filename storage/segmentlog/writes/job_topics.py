@@ -6,14 +6,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
-from segmentlog.format.names import check_topic_name
+from segmentlog.format.names import HIGH_WATERMARK_CHECKPOINT, check_topic_name
+from segmentlog.log.checkpoint import read_offsets
 from segmentlog.model import TopicPartition
 from segmentlog.reads.log_directory import open_log_dir
-from segmentlog.store.partitions import current_partitions
 from segmentlog.store.paths import is_bucket
 from segmentlog.store.readable import exists, is_url
 from segmentlog.txn.state import LazyState
-from segmentlog.txn.topics import create_partitions, is_known
+from segmentlog.txn.topics import create_partitions, is_known, partitions_there
 
 #: Partitions of a new topic that rows may name by themselves: one wrong row makes no more.
 _MOST_NAMED = 10_000
@@ -203,8 +203,8 @@ def _count_partitions(
     The directories alone do not show that the highest partitions are missing.
     """
     found: dict[str, set[int]] = {}
-    for each in current_partitions(directory):
-        topic, partition = each.topic_partition
+    known = read_offsets(directory, HIGH_WATERMARK_CHECKPOINT)
+    for topic, partition in partitions_there(directory, known):
         found.setdefault(topic, set()).add(partition)
     counts = {
         topic: max(max(numbers) + 1, in_cluster.get(topic, 0)) for topic, numbers in found.items()
