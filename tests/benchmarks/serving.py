@@ -1,6 +1,8 @@
 """Kafka's clients from ``segmentlog serve``, and from a broker that has the same files."""
 
+import base64
 import os
+import random
 import re
 import shutil
 import statistics
@@ -16,7 +18,7 @@ from pathlib import Path
 
 import confluent_kafka
 import pyarrow as pa
-from kafka_here import Broker
+from kafka_here import Broker, JavaClient
 from kafka_here.gateway import Gateway
 from kafka_protocol import RawClient
 from measure import Digest, Row, compare
@@ -26,6 +28,10 @@ import segmentlog
 __all__ = ["rows"]
 
 _N_PARTITIONS = 4
+
+#: Topics, and how each is compressed.
+_TOPICS = {"plain": "none", "zstd": "zstd"}
+
 _N_CORES = os.cpu_count() or 1
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -44,39 +50,62 @@ runpy.run_module("segmentlog", run_name="__main__", alter_sys=True)
 
 
 def rows(
-    broker: Broker, topics: Mapping[str, str], scratch: Path, rounds: int, n_partitions: int
+    broker: Broker, n_records: int, scratch: Path, rounds: int, n_partitions: int
 ) -> list[Row]:
     """The rows of the table about serving.
 
     Parameters
     ----------
-    broker : that runs, and has the topics.
-    topics : how each is called in the table, and its name; each has four partitions.
+    broker : that runs.
+    n_records : of 1 kB, in each topic.
     scratch : an empty directory.
     rounds : counted rounds.
     n_partitions : of the large directory whose metadata are asked for.
     """
     found = []
+    java = Gateway(broker.jars, is_measured=True)
+    ends = {topic: _produce(broker, java, topic, n_records, scratch) for topic in _TOPICS}
     # A broker notes its high watermarks every five seconds.
     with _serving(str(broker.log_dir), "--read-up-to", "logEnd") as (address, pid):
         pair = {"serve": (address, pid), "broker": (broker.bootstrap_servers, _pid_of(broker))}
         with ProcessPoolExecutor(_N_PARTITIONS, get_context("spawn")) as pool:
-            for word, topic in topics.items():
+            for topic in _TOPICS:
                 for n in (1, _N_PARTITIONS):
-                    name = f"librdkafka, {n} consumer{'s' * (n > 1)}, {word}"
-                    read = partial(_consume, topic, n, pool)
+                    name = f"librdkafka, {n} consumer{'s' * (n > 1)}, {topic}"
+                    read = partial(_consume, topic, ends[topic], n, pool)
                     found += _against(name, pair, read, _bytes_of(broker, topic), rounds)
-        java = Gateway(broker.jars, is_measured=True)
-        for word, topic in topics.items():
+        for topic in _TOPICS:
             for n in (1, _N_PARTITIONS):
-                name = f"Kafka's Java consumer, {n} of them, {word}"
-                read = partial(_java, java, topic, n)
+                name = f"Kafka's Java consumer, {n} of them, {topic}"
+                read = partial(_java, java, topic, ends[topic], n)
                 found += _against(name, pair, read, _bytes_of(broker, topic), rounds)
         java.java.shutdown()
         found.append(_memory(pid))
-    found.append(_first_record(str(broker.log_dir), next(iter(topics.values())), rounds))
+    found.append(_first_record(str(broker.log_dir), next(iter(_TOPICS)), rounds))
     found.append(_metadata(scratch, n_partitions, rounds))
     return found
+
+
+def _produce(
+    broker: Broker, java: Gateway, topic: str, n_records: int, scratch: Path
+) -> list[tuple[int, int]]:
+    """Fill a topic with Kafka's own tool, in batches of 16 KB; its partitions and their ends."""
+    with JavaClient(broker) as client:
+        client.create_topic(topic, _N_PARTITIONS, retention_ms=-1, segment_bytes=256 << 20)
+    rng, head = random.Random(72), b'{"customer":"name","state":"open","n":'
+    payload = scratch / "payload"
+    payload.write_bytes(b"\n".join(
+        b"%s%07d," % (head, i) + head * 11 + base64.b64encode(rng.randbytes(390))
+        for i in range(2_000)
+    ))  # fmt: skip
+    java.run(
+        "org.apache.kafka.tools.ProducerPerformance", "--topic", topic,
+        "--num-records", str(n_records), "--throughput", "-1", "--payload-file", str(payload),
+        "--producer-props", f"bootstrap.servers={broker.bootstrap_servers}", "linger.ms=20",
+        f"compression.type={_TOPICS[topic]}",
+    )  # fmt: skip
+    with RawClient(broker.bootstrap_servers) as raw:
+        return [(i, raw.list_offset(topic, i, -1).offset) for i in range(_N_PARTITIONS)]
 
 
 def _pid_of(broker: Broker) -> int:
@@ -87,13 +116,6 @@ def _pid_of(broker: Broker) -> int:
 
 def _bytes_of(broker: Broker, topic: str) -> int:
     return sum(each.stat().st_size for each in broker.log_dir.glob(f"{topic}-*/*.log"))
-
-
-def _ends(servers: str, topic: str) -> list[tuple[int, int]]:
-    with RawClient(servers) as client:
-        return [
-            (each, client.list_offset(topic, each, -1).offset) for each in range(_N_PARTITIONS)
-        ]
 
 
 @contextmanager
@@ -163,9 +185,9 @@ def _against(
 
 
 def _consume(
-    topic: str, n_consumers: int, pool: ProcessPoolExecutor, servers: str
-) -> tuple[Digest, float]:
-    ends = _ends(servers, topic)
+    topic: str, ends: list[tuple[int, int]], n_consumers: int, pool: ProcessPoolExecutor,
+    servers: str,
+) -> tuple[Digest, float]:  # fmt: skip
     parts = [ends[i::n_consumers] for i in range(n_consumers)]
     found, busy, busiest = zip(*pool.map(partial(_consumed, servers, topic), parts), strict=True)
     return tuple(map(sum, zip(*found, strict=True))), max(*busiest, sum(busy) / _N_CORES)
@@ -176,12 +198,14 @@ def _consumed(
 ) -> tuple[Digest, float, float]:
     """Records, sum of offsets and bytes of values, of partitions up to their ends.
 
-    And the processor time of the process, and of the thread that takes the records.
+    And the processor time of the process, and of the thread that takes the records.  By default,
+    librdkafka waits a second where it has fetched more than it was asked for; that would hide the
+    server, and here it does not.
     """
     process, thread = time.process_time(), time.thread_time()
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": servers, "group.id": "bench", "enable.auto.commit": False,
-         "broker.address.family": "v4"}
+         "broker.address.family": "v4", "fetch.queue.backoff.ms": 2}
     )  # fmt: skip
     consumer.assign([confluent_kafka.TopicPartition(topic, each, 0) for each, _ in ends])
     n_left = sum(end for _, end in ends)
@@ -201,9 +225,10 @@ def _consumed(
     )  # fmt: skip
 
 
-def _java(java: Gateway, topic: str, n_consumers: int, servers: str) -> tuple[Digest, float]:
+def _java(
+    java: Gateway, topic: str, ends: list[tuple[int, int]], n_consumers: int, servers: str
+) -> tuple[Digest, float]:
     """The same with Kafka's consumer, which counts records and bytes of whole answers."""
-    ends = _ends(servers, topic)
     parts = [ends[i::n_consumers] for i in range(n_consumers)]
     pid = java.jvm.java.lang.ProcessHandle.current().pid()
     before = _used(pid)

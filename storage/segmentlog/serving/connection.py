@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import time
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from segmentlog.errors import SegmentLogError
 from segmentlog.serving.apis import APIS, Api, Caller
@@ -24,6 +25,7 @@ from segmentlog.serving.wire import (
     key_and_version,
     read_request,
 )
+from segmentlog.store.readable import ReadableFile
 
 logger = logging.getLogger(__name__)
 access = logging.getLogger("segmentlog.serving.access")
@@ -70,18 +72,26 @@ class Connection:
         self._reader, self._writer, self._copies = reader, writer, copies
         self._peer, self._host = peer, peer[0]
         self._login = Login(users) if users is not None else None
-        self._waiting: asyncio.Task[Any] | None = None
+        self._task = asyncio.current_task()
+        self._waits, self._deadline = False, math.inf
         writer.transport.set_write_buffer_limits(_WAITING_BYTES)
 
     @property
     def _is_known(self) -> bool:
         return self._login is None or self._login.user is not None
 
-    def end_if_gone(self) -> None:
-        """End it if it waits, for records or other members, and nobody waits for its answer."""
+    def end_if_gone(self, now: float) -> None:
+        """End it if it waits, for records or other members, and nobody waits for its answer.
+
+        And if its client does not get on.
+        """
         is_gone = self._reader.at_eof() or self._reader.exception() is not None
-        if self._waiting is not None and is_gone:
-            self._waiting.cancel()
+        if self._task is not None and ((self._waits and is_gone) or self._deadline < now):
+            self._task.cancel()
+
+    def _allow(self, seconds: float) -> None:
+        """Give the client so long for what is awaited next; a timer for each would cost more."""
+        self._deadline = time.monotonic() + seconds
 
     async def serve(self) -> None:
         """Answer requests until the client goes."""
@@ -89,8 +99,9 @@ class Connection:
             size, key = await self._head()
             taken = await self._bounds.requests.take(size)
             try:
-                async with asyncio.timeout(_STALLED_SECONDS):
-                    frame = key + await self._reader.readexactly(size - len(key))
+                self._allow(_STALLED_SECONDS)
+                frame = key + await self._reader.readexactly(size - len(key))
+                self._allow(math.inf)
                 turn = self._bounds.turn(int.from_bytes(key, "big"))
                 async with turn or contextlib.nullcontext():
                     parts = await self._answered(frame)
@@ -107,16 +118,17 @@ class Connection:
 
     async def _head(self) -> tuple[int, bytes]:
         """The size of the next request, and the key of its API."""
-        async with asyncio.timeout(_IDLE_SECONDS if self._is_known else _STALLED_SECONDS):
-            head = await self._reader.readexactly(1)
-        async with asyncio.timeout(_STALLED_SECONDS):
-            head += await self._reader.readexactly(3)
-            size = int.from_bytes(head, "big", signed=True)
-            if head.startswith(_TLS):
-                raise MalformedRequestError("it speaks TLS, and this server does not")
-            if not _LEAST_REQUEST_BYTES <= size <= _MOST_PRODUCED_BYTES:
-                raise MalformedRequestError(f"a request of {size} bytes is not read")
-            key = await self._reader.readexactly(2)
+        self._allow(_IDLE_SECONDS if self._is_known else _STALLED_SECONDS)
+        head = await self._reader.readexactly(1)
+        self._allow(_STALLED_SECONDS)
+        head += await self._reader.readexactly(3)
+        size = int.from_bytes(head, "big", signed=True)
+        if head.startswith(_TLS):
+            raise MalformedRequestError("it speaks TLS, and this server does not")
+        if not _LEAST_REQUEST_BYTES <= size <= _MOST_PRODUCED_BYTES:
+            raise MalformedRequestError(f"a request of {size} bytes is not read")
+        key = await self._reader.readexactly(2)
+        self._allow(math.inf)
         most = _MOST_PRODUCED_BYTES if key == _PRODUCE else _MOST_REQUEST_BYTES
         if size > (most if self._is_known else _MOST_BYTES_BEFORE_LOGIN):
             raise MalformedRequestError(f"a request of {size} bytes is not read")
@@ -163,11 +175,11 @@ class Connection:
         names_all = key == _METADATA and request.body.topics is None
         if names_all and request.body in kept:
             return answer_again(kept[request.body], correlation_id)
-        self._waiting = asyncio.current_task() if key in _WAITS else None
+        self._waits = key in _WAITS
         try:
             found = await api.run(self._caller(request.client_id), request)
         finally:
-            self._waiting = None
+            self._waits = False
         if found is None:
             return None
         if key == API_VERSIONS and self._login is not None:
@@ -214,8 +226,9 @@ class Connection:
             await self._drain()
 
     async def _drain(self) -> None:
-        async with asyncio.timeout(_STALLED_SECONDS):
-            await self._writer.drain()
+        self._allow(_STALLED_SECONDS)
+        await self._writer.drain()
+        self._allow(math.inf)
 
     async def _send_pieces(self, stored: Stored) -> None:
         """Send bytes through memory, which all such answers share."""
@@ -237,18 +250,20 @@ class Connection:
             bounds.n_by_memory -= 1
 
     async def _send_file(self, stored: Stored) -> None:
-        at, end = stored.position, stored.position + stored.size
-        with (
-            stored.opened() as opened,
-            os.fdopen(opened.descriptor or 0, "rb", buffering=0, closefd=False) as file,
-        ):
+        transport, at, end = self._writer.transport, stored.position, stored.position + stored.size
+        loop = asyncio.get_running_loop()
+        with stored.opened() as file:
             while at < end:
+                n_bytes = min(_SENT_AT_ONCE, end - at)
                 try:
-                    async with asyncio.timeout(_STALLED_SECONDS):
-                        n_sent = await asyncio.get_running_loop().sendfile(
-                            self._writer.transport, file, at, min(_SENT_AT_ONCE, end - at),
-                            fallback=False,
-                        )  # fmt: skip
+                    n_sent = _sent_now(transport, file, at, n_bytes)
+                    if n_sent is None:
+                        self._allow(_STALLED_SECONDS)
+                        with os.fdopen(file.descriptor or 0, "rb", 0, closefd=False) as raw:
+                            n_sent = await loop.sendfile(
+                                transport, raw, at, n_bytes, fallback=False
+                            )  # fmt: skip
+                        self._allow(math.inf)
                 except asyncio.SendfileNotAvailableError:  # or the client is gone
                     break
                 if not n_sent:
@@ -256,3 +271,19 @@ class Connection:
                 at += n_sent
         if at < end:
             await self._send_pieces(Stored(stored.opened, at, end - at, is_local=False))
+
+
+def _sent_now(
+    transport: asyncio.WriteTransport, file: ReadableFile, at: int, n_bytes: int
+) -> int | None:
+    """How many bytes the system takes at once; None if it takes none, or has to be asked late.
+
+    The loop's own `sendfile` stops and starts the reading of the socket each time.
+    """
+    if transport.get_write_buffer_size() or transport.is_closing():
+        return None
+    try:
+        out = transport.get_extra_info("socket").fileno()
+        return os.sendfile(out, file.descriptor or 0, at, n_bytes)
+    except (OSError, AttributeError):  # the loop knows what to do
+        return None

@@ -6,6 +6,7 @@ never jumps over records; their checksums are not, unless `on_corrupt_batch` is 
 check them.  A range ends before damage, and a fetch that begins there raises its error.
 """
 
+import contextlib
 import errno
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ from segmentlog.log.damage import sound_headers
 from segmentlog.log.segment import OpenSegment, PlacedHeader, Segment, file_of, from_offset
 from segmentlog.log.walk import Verdict, walk
 from segmentlog.log.windows import BatchWindows
-from segmentlog.model import OnCorruptBatch
+from segmentlog.model import LARGEST_LONG, OnCorruptBatch
 from segmentlog.reads.log import Log
 from segmentlog.reads.transactions import CommittedBatches
 from segmentlog.serving.wire import Held, Records, Stored
@@ -99,6 +100,9 @@ class StoredBatches:
                 place = self._places.pop((offset, is_committed), None)
                 if place is not None and place[:2] != (segment.path, segment.inode):
                     place = None
+                found = self._going_on(opened, place, offset, end_offset, max_bytes)
+                if found is not None:
+                    return found
                 first = self._first(opened, offset, place)
                 if first is None:
                     continue
@@ -117,16 +121,41 @@ class StoredBatches:
                 walked = _Walked(
                     opened, offset, end_offset, max_bytes, committed, self._limit(opened)
                 )
-                found = walked.found(first, checks=self._checks, skips=self._skips)
+                size = first.header.size_in_bytes
+                found = walked.found(
+                    first.position, size, checks=self._checks, skips=self._skips
+                )  # fmt: skip
                 if found.records or found.next_offset > offset:
-                    at = _Place(segment.path, segment.inode, walked.end, committed)
-                    self._places[found.next_offset, is_committed] = at
-                    if len(self._places) > _MOST_PLACES:
-                        self._places.popitem(last=False)
+                    self._keep(walked, found)
                 if found.records:
                     return found
                 offset = max(offset, found.next_offset)  # only damage was there, and is left out
         return Found(Records(), offset)
+
+    def _going_on(
+        self, opened: OpenSegment, place: _Place | None, offset: int, end_offset: int,
+        max_bytes: int,
+    ) -> Found | None:  # fmt: skip
+        """The batches from the place of a consumer on; None if the first one needs a look."""
+        if place is None or self._checks:
+            return None
+        walked = _Walked(
+            opened, offset, end_offset, max_bytes, place.committed, self._limit(opened), offset
+        )
+        with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
+            found = walked.found(place.position)
+            if found.records:
+                self._keep(walked, found)
+                return found
+        return None
+
+    def _keep(self, walked: "_Walked", found: Found) -> None:
+        """Note where the consumer of an answer goes on."""
+        segment, committed = walked.opened.segment, walked.committed
+        at = _Place(segment.path, segment.inode, walked.end, committed)
+        self._places[found.next_offset, committed is not None] = at
+        if len(self._places) > _MOST_PLACES:
+            self._places.popitem(last=False)
 
     def _limit(self, opened: OpenSegment) -> int:
         """An offset that the last batch of a segment does not reach."""
@@ -193,6 +222,7 @@ def _opened(segment: Segment, max_bytes: int) -> OpenSegment:
 class _Walked:
     """One walk over the batches of a segment that answer a fetch.
 
+    `least`: the offset that the first batch may begin with, if nobody has looked at it.
     `end`: the byte after the last batch, from which the next fetch goes on.
     """
 
@@ -204,27 +234,29 @@ class _Walked:
         max_bytes: int,
         committed: CommittedBatches | None,
         limit: int,
+        least: int | None = None,
     ) -> None:
-        self._limit = limit
-        self._opened, self._offset, self._end_offset = opened, offset, end_offset
-        self._left, self._committed = max_bytes, committed
+        self.opened, self.committed = opened, committed
+        self._offset, self._end_offset, self._limit = offset, end_offset, limit
+        self._left, self._least = max_bytes, least
         self._ranges: list[tuple[int, int]] = []
         self._aborted: list[tuple[int, int]] = []
         self._active: set[int] = set()  # producers within an aborted transaction
         self.end = 0
 
-    def found(self, first: PlacedHeader, *, checks: bool, skips: bool) -> Found:
-        """The batches from the first one on."""
-        path, begin = self._opened.segment.path, first.position
-        size = self._opened.segment.size
-        file: ReadableFile = self._opened.file
+    def found(
+        self, begin: int, first_size: int = 0, *, checks: bool = False, skips: bool = False
+    ) -> Found:
+        """The batches from the first one on, whose byte and size are given."""
+        path, size = self.opened.segment.path, self.opened.segment.size
+        file: ReadableFile = self.opened.file
         self.end = begin
         if checks:
             batches = self._checked(file, begin, size, skips=skips)
         else:
             stop = min(begin + self._left, size)
             if is_url(path):
-                stop = min(stop, begin + max(_MOST_HELD_BYTES, first.header.size_in_bytes))
+                stop = min(stop, begin + max(_MOST_HELD_BYTES, first_size))
             batches = (each.scanned for each in walk_file(path, file, begin, stop, _ANY))
         try:
             for each in batches:
@@ -240,8 +272,8 @@ class _Walked:
     ) -> Iterator[ScannedBatches]:
         """Batches with right checksums; raises the error of others, unless it `skips` them."""
         windows = BatchWindows(_CHECKED_WINDOW_BYTES)
-        path = self._opened.segment.path
-        least = self._opened.segment.base_offset
+        path = self.opened.segment.path
+        least = self.opened.segment.base_offset
         for each in walk(path, file, begin, size, least, windows=windows, goes_on=skips):
             if each.batches is not None:
                 yield each.batches
@@ -257,21 +289,22 @@ class _Walked:
         headers = batches.headers
         ends = np.cumsum(headers[:, layout.SIZE])
         bases, lasts = headers[:, layout.BASE_OFFSET], headers[:, layout.LAST_OFFSET]
-        begins = np.concatenate(([self._offset if self._ranges else -1], lasts[:-1] + 1))
+        least = self._offset if self._ranges else self._least
+        begins = np.concatenate(([-1 if least is None else least], lasts[:-1] + 1))
         n_all = len(headers)
         n_taken = int(np.searchsorted(ends, self._left, "right"))
         if (beyond := bases >= self._end_offset).any():
             n_taken = min(n_taken, int(beyond.argmax()))
         if (wrong := bases < begins).any():  # it, or the one before it
             n_taken = min(n_taken, max(int(wrong.argmax()) - 1, 0))
-        if n_taken == n_all and (self._ranges or n_taken > 1):
+        if n_taken == n_all and (n_taken > 1 or least is not None):
             end = batches.position_of(-1) + int(headers[-1, layout.SIZE])
             n_taken -= not self._is_in_its_place(end, int(begins[-1]), int(lasts[-1]))
         if not n_taken:
             return False
         taken = batches.only(slice(0, n_taken))
-        if self._committed is not None:
-            self._add_aborted(taken, self._committed)
+        if self.committed is not None:
+            self._add_aborted(taken, self.committed)
         begin = taken.position_of(0)
         self.end = begin + int(ends[n_taken - 1])
         self._left -= self.end - begin
@@ -283,16 +316,13 @@ class _Walked:
 
     def _is_in_its_place(self, end: int, least: int, last_offset: int) -> bool:
         """Whether what follows a batch that ends at a byte shows that its offsets are right."""
-        segment = self._opened.segment
+        segment = self.opened.segment
         if end == segment.size:
             return not last_offset >= self._limit >= least
         if is_url(segment.path):  # the next header is another request
             return False
-        try:
-            following = next(self._opened.headers(end), None)
-        except (CorruptLogError, UnsupportedFormatError):
-            return False  # the next fetch meets it
-        return following is not None and following.header.base_offset > last_offset
+        following = self.opened.header_at(end, up_to_offset=LARGEST_LONG)
+        return following is not None and following.base_offset > last_offset
 
     def _add_aborted(self, batches: ScannedBatches, committed: CommittedBatches) -> None:
         """Note where aborted transactions begin here: a client drops them up to their markers."""
@@ -308,9 +338,9 @@ class _Walked:
                 self._aborted.append((producer_id, int(headers[row, layout.BASE_OFFSET])))
 
     def _records(self, file: ReadableFile) -> Records:
-        is_local = not is_url(self._opened.segment.path)
+        is_local = not is_url(self.opened.segment.path)
         most = _SMALL_BYTES if is_local else _MOST_HELD_BYTES
-        opened = partial(_reopened, self._opened.segment.path, file.status().inode)
+        opened = partial(_reopened, self.opened.segment.path, file.status().inode)
         found: list[Stored | Held] = []
         for begin, end in self._ranges:
             held = Held.read(file, begin, end - begin) if end - begin <= most else None

@@ -4,7 +4,7 @@ import fnmatch
 import logging
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -32,6 +32,7 @@ from segmentlog.format.names import (
     parse_partition_directory,
 )
 from segmentlog.log.checkpoint import read_leader_epochs
+from segmentlog.log.segment import Segment
 from segmentlog.model import (
     INTERNAL_TOPICS,
     IsolationLevel,
@@ -94,6 +95,17 @@ class ServedLog:
         self._scope = scope
         self.batches = StoredBatches(log, scope.on_corrupt_batch)
         self.held = threading.RLock()
+        self._ends: tuple[Sequence[Segment], dict[str, int]] = (), {}
+
+    def _end(self, name: str, find: Callable[[], int]) -> int:
+        """What follows from the listed files alone, found once: each fetch needs three."""
+        segments = self.log.untorn_segments
+        if self._ends[0] is not segments:  # they were listed again
+            self._ends = segments, {}
+        ends = self._ends[1]
+        if name not in ends:
+            ends[name] = find()
+        return ends[name]
 
     @property
     def _on_corrupt_batch(self) -> OnCorruptBatch:
@@ -102,7 +114,7 @@ class ServedLog:
     @property
     def start_offset(self) -> int:
         """The first offset."""
-        return self.log.log_start_offset
+        return self._end("start", lambda: self.log.log_start_offset)
 
     @property
     def local_start_offset(self) -> int:
@@ -126,16 +138,16 @@ class ServedLog:
     def high_watermark(self) -> int:
         """The end for all clients; it may lie beyond damage, which a fetch reports."""
         skips = self._scope.on_corrupt_batch is OnCorruptBatch.SKIP
-        return self.log.end_offset(
+        return self._end("end", lambda: self.log.end_offset(
             self._scope.read_up_to, fail_on_data_loss=not skips, warns=False
-        )
+        ))  # fmt: skip
 
     def last_stable_offset(self) -> int:
         """The end for clients that read committed records."""
-        return self.log.last_stable_offset(
+        return self._end("stable", lambda: self.log.last_stable_offset(
             self._scope.read_up_to, self._on_corrupt_batch,
             fail_on_data_loss=self._scope.on_corrupt_batch is not OnCorruptBatch.SKIP,
-        )  # fmt: skip
+        ))  # fmt: skip
 
     def missing(self, offset: int) -> SegmentLogError:
         """The error of a fetch between the end of the log and its high watermark."""

@@ -37,6 +37,10 @@ Body: TypeAlias = Any
 API_VERSIONS = 18
 _FETCH = 1
 
+# `kio` finds a class by its name each time; there are a few hundred.
+_request_schema = functools.cache(load_request_schema)
+_response_schema = functools.cache(load_response_schema)
+
 
 class MalformedRequestError(ValueError):
     """Bytes of a client that are not a request; the connection is closed."""
@@ -158,7 +162,7 @@ def read_request(frame: bytes) -> Request:
     """The request in a frame; raises `MalformedRequestError`."""
     key, version, correlation_id = key_and_version(frame)
     try:
-        kind = load_request_schema(key, version)
+        kind = _request_schema(key, version)
         header, at = entity_reader(kind.__header_schema__)(frame, 0)
         body, _ = entity_reader(kind)(frame, at)
     except KioIndexError as error:
@@ -171,7 +175,7 @@ def read_request(frame: bytes) -> Request:
 
 def answer(key: int, version: int, correlation_id: int, values: Mapping[str, Any]) -> Parts:
     """An answer with its length, ready to send; see `entity`."""
-    kind, parts = load_response_schema(key, version), Parts()
+    kind, parts = _response_schema(key, version), Parts()
     # Only a fetch has records; metadata of 10,000 partitions is written in 120,000 pieces.
     buffer: Any = parts if key == _FETCH else io.BytesIO()
     header = kind.__header_schema__

@@ -174,8 +174,8 @@ def test_who_waits_and_vanishes_is_let_go(
 
 
 def test_what_is_named_again_and_again_is_answered_once(server: Server) -> None:
-    """A MiB names a topic 100,000 times; the answer would have its partitions as often."""
-    n = 300
+    """A MiB may name a topic 100,000 times; the answer would have its partitions as often."""
+    n = 3
     with RawClient(server.bootstrap_servers) as client:
         named = [{"name": "t"}] * n
         assert 1 == len(client.ask(3, 9, topics=named).topics)
