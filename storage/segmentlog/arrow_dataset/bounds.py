@@ -186,7 +186,10 @@ def find_dataset_bounds(
     read_up_to = ReadUpTo(options["read_up_to"])
     fail_on_data_loss = options["fail_on_data_loss"]
     starting_offsets = options.get("starting_offsets") or {}
-    ending_offsets = options.get("ending_offsets") or {}
+    ending_offsets = options.get("ending_offsets")
+    # One without offsets is that of a query that has read nothing, and is an end, too.
+    is_place = isinstance(ending_offsets, CheckpointOffsets)
+    ending_offsets = ending_offsets or {}
     named = {"starting_offsets": starting_offsets, "ending_offsets": ending_offsets}
     for option, given in named.items():
         accepted = "give offsets by topic and partition: {('orders', 0): 5}"
@@ -195,8 +198,6 @@ def find_dataset_bounds(
             instance_of(option, each, tuple, accepted)
             if len(each) != 2:
                 raise refused(option, each, accepted)
-    # The query has read nothing of a partition that its checkpoint lacks.
-    is_place = isinstance(ending_offsets, CheckpointOffsets)
     missing = directory.missing_partitions(topics)
     option = "fail_on_data_loss=False" if has_option else ""
     if unread is None or not fail_on_data_loss:
@@ -224,6 +225,7 @@ def find_dataset_bounds(
         for option, given in named.items():
             _check_topic(log, option, given, fail_on_data_loss=fail_on_data_loss)
         start, end = starting_offsets.get(topic_partition), ending_offsets.get(topic_partition)
+        # The query has read nothing of a partition that its checkpoint lacks.
         if end is None and is_place:
             end = log.log_start_offset if start is None else start
         offsets = find_bounds(

@@ -590,6 +590,14 @@ def test_an_end_at_a_checkpoint_is_that_of_its_query(log: KafkaLog, tmp_path: Pa
     assert [3, 0] == [each.end_offset for each in audit.partitions]
     assert 3 == segmentlog.read(log, "t", ending_offsets=ends).num_rows
     assert 8 == segmentlog.read(log, "t", ending_offsets=dict(ends)).num_rows
+    for i, text in enumerate(('{"t":{}}', "{}", '{"t":{"0":-2,"1":-2}}')):
+        place = write_checkpoint(tmp_path / f"q{i}", {0: text}, committed=0)
+        none = segmentlog.checkpoint_offsets(place)
+        assert 0 == segmentlog.read(log, "t", ending_offsets=none).num_rows
+        audit = segmentlog.audit(log, "t", rows_of([]), ending_offsets=none)
+        assert ([0, 0], ("t",)) == (
+            [each.end_offset for each in audit.partitions], audit.topics_not_audited,
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(12))
