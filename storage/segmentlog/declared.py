@@ -18,7 +18,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import KW_ONLY, fields, is_dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import cache
@@ -108,6 +108,8 @@ def declared(options: Callable[..., object], **defaults: object) -> dict[str, De
     sentences = _sentences(options)
     found = {}
     for name, hint in _of_bases(options, inspect.get_annotations).items():
+        if hint is KW_ONLY:  # a mark, and no field
+            continue
         option = _field(name, hint, sentences.get(name))
         if name in defaults and defaults[name] is not option.default:
             option = option._replace(default=defaults[name])

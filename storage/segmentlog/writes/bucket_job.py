@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 from segmentlog.bucket.clients import objects_at
-from segmentlog.bucket.commits import Commit, PlacedExtent, State, Topic
+from segmentlog.bucket.commits import SETTINGS, Commit, PlacedExtent, State, Topic
 from segmentlog.bucket.places import forget
 from segmentlog.bucket.sequence import Mark, Sequence, opened_at, sequence_at
 from segmentlog.cluster.directory_settings import DirectorySettings
@@ -131,11 +131,11 @@ class BucketJob(WriteJob):
         staged = [each for task in objects for each in task.extents]
         if self.config.use_offsets:
             staged.sort(key=attrgetter("first_offset"))
-        attempt = _Attempt(self, staged, batch, secrets.token_hex(16), ends)
+        attempt = _Attempt(self, staged, batch, secrets.token_hex(16), ends, settings)
         sequence = self._sequence
         sequence.check(self.mark)
         # What rests on offsets of the log cannot follow others.
-        is_free = not (self.config.use_offsets or self.request.overwrite or ends)
+        is_free = not (self.config.use_offsets or self.request.overwrite) and ends is None
         sequence.append(attempt.commit_after, self.begun_ms if is_free else None)
         return Committed(is_new=not attempt.was_done)
 
@@ -152,10 +152,10 @@ class _Attempt:
 
     def __init__(
         self, job: BucketJob, staged: "list[StagedExtent]", batch: StreamBatch | None, token: str,
-        ends: Mapping[int, int] | None,
+        ends: Mapping[int, int] | None, settings: Mapping[str, str],
     ) -> None:  # fmt: skip
         self._job, self._staged, self._batch, self._token = job, staged, batch, token
-        self._ends = ends
+        self._ends, self._settings = ends, settings
         self._topic_ids: dict[str, str] = {}
         self.was_done = False  # whether the log had the rows before
 
@@ -188,13 +188,18 @@ class _Attempt:
         topics = [each for each in topics if each not in left_out]
         created = self._created(state, topics)
         starts, extents = self._placed(state, set(topics))
-        if not (created or starts or extents or numbered or batch):
+        topic = job.topics.topic
+        altered = state.settings.altered(topic, self._settings) if topic else state.settings
+        alters = altered != state.settings
+        if not (created or starts or extents or numbered or batch or alters):
             return None
         return Commit(
             state.number + 1,
             self._token,
             job.token,
             now_ms,
+            settings={topic or "": altered.of(topic)} if alters else {},
+            features=(SETTINGS,) if alters else (),
             created=created,
             starts=starts,
             extents=extents,

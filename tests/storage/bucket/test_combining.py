@@ -205,6 +205,18 @@ def test_who_commits_takes_proposals_along(store: MemoryStore, n_extents: int) -
     assert [len(each.parts) for each in _bodies(store)] == [0, 1, 0]
 
 
+def test_a_clone_of_a_topic_without_records_is_no_proposal(
+    store: MemoryStore, monkeypatch
+) -> None:
+    """Others would place it after their own rows, and it has told where its records begin."""
+    writer, asked = _Writer(FaultyClient(store)), list[int | None]()
+    monkeypatch.setattr(sequence.Sequence, "append", lambda *given: asked.append(given[2]))
+    for ends in ({}, {0: 1}, None):
+        job = writer.job()
+        job.commit(writer.stage(job, "clone"), ends=ends)
+    assert asked == [None, None, job.begun_ms]
+
+
 def _propose(writer: _Writer, name: str, n_extents: int = 1) -> Proposal:
     """Publish a write whose writer dies then."""
     job, found = writer.job(), sequence_at(writer.location)

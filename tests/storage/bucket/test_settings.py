@@ -1,6 +1,7 @@
 """Settings of topics of a log in an object store: commits that upkeep and writers follow."""
 
 import json
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -53,6 +54,25 @@ def test_retention_and_writers_follow_them() -> None:
     assert {(each.topic, each.base_offset) for each in segmentlog.retain(root)} == {
         ("orders", 0), ("orders", 1),
     }  # fmt: skip
+
+
+def test_a_clone_brings_its_settings(tmp_path: Path) -> None:
+    """With its records, in one commit, and back into a directory."""
+    store = MemoryStore()
+    root = client_at(FaultyClient(store)).root
+    _write(str(tmp_path / "from"), "orders")
+    segmentlog.alter_settings(
+        tmp_path / "from", "orders", {"cleanup.policy": "compact", "retention.ms": "7"}
+    )
+    segmentlog.clone(tmp_path / "from", "orders", "copy", to=root, settings={"retention.ms": "5"})
+    assert len([key for key in store.held if number_of(key)]) == 1
+    segmentlog.clone(root, "copy", "back", to=tmp_path / "back")
+    for place, topic in ((root, "copy"), (tmp_path / "back", "back")):
+        found = segmentlog.topic_settings(place, topic)
+        assert [found[name].value for name in ("cleanup.policy", "retention.ms")] == [
+            "compact",
+            "5",
+        ]
 
 
 def test_layout_1_has_none() -> None:

@@ -13,6 +13,7 @@ from typing import Self
 import numpy as np
 
 from segmentlog.arrow_dataset.bounds import DatasetBounds, find_dataset_bounds
+from segmentlog.bucket.upkeep import place_in_store
 from segmentlog.cluster.directory_settings import DirectorySettings, Source
 from segmentlog.errors import (
     LogDirectoryError,
@@ -237,7 +238,7 @@ class CloneJob:
         if self._job is not None:
             extents = [each.extents for each in outcomes if each.extents is not None]
             # A broker's topic has its settings in the cluster.
-            keeps = not is_bucket(self.directory) and not is_of_a_broker(self.directory)
+            keeps = is_bucket(self.directory) or not is_of_a_broker(self.directory)
             self._job.commit(extents, ends=self._ends, settings=self._settings if keeps else {})
         changes = sum((each.changes for each in outcomes), Changes())
         if self._given.transform is not None and counts.sum() and not any(changes):
@@ -354,7 +355,9 @@ def _destination(source: LogDirectory, given: CloneSettings) -> str:
 
 def _own_settings(source: LogDirectory, topic: str) -> dict[str, str]:
     """The settings that the topic has for itself."""
-    paths = [each for each in source.paths if not is_url(each)]
+    places = {each: place_in_store(each) for each in source.paths}
+    stored = [place.root for place in places.values() if place is not None]
+    paths = stored or [each for each in source.paths if not is_url(each)]
     known = [each for each in paths if metadata_path(each)] or paths[:1]
     if not known:
         return {}
