@@ -16,16 +16,12 @@ import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
 
 from segmentlog.decoding.avro_columns import FlatRecord
-from segmentlog.errors import OptionError
-
-#: Levels of types within each other; fastavro and Arrow call themselves for each.
-_MOST_LEVELS = 32
+from segmentlog.decoding.schema import FAILS, MOST_LEVELS, UnusableSchemaError, checked, needed
 
 _PLAIN = {
     "null": pa.null(), "boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(),
@@ -44,44 +40,29 @@ _LOGICAL = {
     ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
 }
 
-_FAILS = (ValueError, TypeError, KeyError, IndexError, EOFError, OverflowError, AttributeError,
-          RecursionError, MemoryError, pa.ArrowException)  # fmt: skip
-
-
-class UnusableSchemaError(ValueError):
-    """A schema that is not one of Avro, or that Arrow cannot hold; the text says why."""
-
-
-def needed(package: str) -> Any:  # noqa: ANN401 - packages without types
-    """A package of the extra."""
-    try:
-        return import_module(package)
-    except ModuleNotFoundError as error:
-        reason = f"the package {package}, which decodes Avro: pip install "
-        raise OptionError("schemas", package, f"{reason}'pyspark-segmentlog[schemas]'") from error
-
 
 class AvroSchema:
-    """A schema: `text`, and the texts that it refers to, each before those that need it.
+    """A schema: `text`, and the schemas that it refers to, each before those that need it.
 
-    Raises `UnusableSchemaError`.
+    `references`: their names in it, and their texts.  Raises `UnusableSchemaError`.
     """
 
-    def __init__(self, text: str, references: Iterable[str] = ()) -> None:
+    def __init__(self, text: str, references: Iterable[tuple[str, str]] = ()) -> None:
         fastavro = needed("fastavro")
         names: dict[str, Any] = {}
+        texts = dict.fromkeys(each for _, each in references)
         try:
-            for each in references:
+            for each in texts:
                 fastavro.parse_schema(_without_logical(json.loads(each)), names)
             self._plain = json.loads(text)
             self.parsed = fastavro.parse_schema(_without_logical(self._plain), names)
             types = _Types()
-            for each in references:
+            for each in texts:
                 types.of(json.loads(each), "", "")
             self.type, _ = types.of(self._plain, "", "")
         except UnusableSchemaError:
             raise
-        except (*_FAILS, fastavro.schema.SchemaParseException) as error:
+        except (*FAILS, fastavro.schema.SchemaParseException) as error:
             reason = f"it is not a schema of Avro ({type(error).__name__}: {error})"
             raise UnusableSchemaError(reason[:400]) from None
 
@@ -104,12 +85,12 @@ class AvroSchema:
             except EOFError:
                 decoded.append(None)
                 causes[number] = "its bytes end too early"
-            except (*_FAILS, needed("fastavro").read.SchemaResolutionError) as error:
+            except (*FAILS, needed("fastavro").read.SchemaResolutionError) as error:
                 decoded.append(None)
                 causes[number] = f"{type(error).__name__}: {error}"[:200]
         try:
-            return _checked(pa.array(decoded, reader.type))
-        except _FAILS:
+            return checked(pa.array(decoded, reader.type))
+        except FAILS:
             return pa.concat_arrays(
                 [_fitting(each, reader.type, n, causes) for n, each in enumerate(decoded)]
             )
@@ -121,8 +102,8 @@ class AvroSchema:
             return None
         needed("pyruhvro")
         try:
-            return _checked(self._flat.decode(values, sources, reader.type))
-        except _FAILS:
+            return checked(self._flat.decode(values, sources, reader.type))
+        except FAILS:
             return None  # which value it is follows from decoding each
 
     @cached_property
@@ -130,17 +111,11 @@ class AvroSchema:
         return FlatRecord.of(self.parsed)
 
 
-def _checked(values: pa.Array) -> pa.Array:
-    """Values of which all are possible: texts are UTF-8, and times are within a day."""
-    values.validate(full=True)
-    return values
-
-
 def _fitting(value: object, kind: pa.DataType, number: int, causes: dict[int, str]) -> pa.Array:
     """A column of one value, or of null if its type cannot hold it."""
     try:
-        return _checked(pa.array([value], kind))
-    except _FAILS as error:
+        return checked(pa.array([value], kind))
+    except FAILS as error:
         causes[number] = f"it does not fit {kind} ({error})"[:200]
         return pa.nulls(1, kind)
 
@@ -187,8 +162,8 @@ class _Types:
         `space`: the namespace around it.  `path`: its fields, for a reason.
         """
         self._n_levels += 1
-        if self._n_levels > _MOST_LEVELS:
-            raise UnusableSchemaError(f"{path}: more than {_MOST_LEVELS} types in each other")
+        if self._n_levels > MOST_LEVELS:
+            raise UnusableSchemaError(f"{path}: more than {MOST_LEVELS} types in each other")
         try:
             return self._of(schema, space, path)
         finally:

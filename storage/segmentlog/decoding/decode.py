@@ -7,7 +7,7 @@ import json
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -15,11 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from segmentlog.arguments import one_dialect, one_of, refused, whole_number
-from segmentlog.decoding.avro import AvroSchema, UnusableSchemaError
+from segmentlog.decoding.avro import AvroSchema
+from segmentlog.decoding.frames import Frames
+from segmentlog.decoding.protobuf import ProtobufSchema
+from segmentlog.decoding.schema import Schema, UnusableSchemaError
 from segmentlog.errors import OptionError, UndecodableValueError
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.kafka_tables.open_table import table
-from segmentlog.kafka_tables.registry import payload, schema_guid, schema_id
 from segmentlog.reads.log_directory import LogDirectory
 
 logger = logging.getLogger(__name__)
@@ -29,6 +31,10 @@ _MOST_COUNTED = 1_000  #: causes that are told apart: each value could have one 
 
 #: The column of causes, if values that cannot be decoded are null.
 _CAUSE = "undecodable"
+
+_FORMATS: dict[str, Callable[[str, list[tuple[str, str]]], Schema]] = {
+    "AVRO": AvroSchema, "PROTOBUF": ProtobufSchema,
+}  # fmt: skip
 
 
 class OnUndecodable(StrEnum):
@@ -49,15 +55,16 @@ def decode(
     version: int | None = None,
     on_undecodable: OnUndecodable | str = OnUndecodable.FAIL,
 ) -> Any:  # noqa: ANN401 - as `rows` is
-    """Rows whose keys or values are columns of their schemas, in Avro.
+    """Rows whose keys or values are columns of their schemas, in Avro or protobuf.
 
     ::
 
         rows = segmentlog.read("/var/lib/kafka", "orders", include_headers=True)
         segmentlog.decode(rows, "/var/lib/kafka", "orders-value")
 
-    All values are resolved to one schema of the subject by Avro's own rules: fields by their names
-    and aliases, defaults, and promotions of numbers.
+    All values are resolved to one schema of the subject by the rules of its format.  Avro's are:
+    fields by their names and aliases, defaults, and promotions of numbers.  In protobuf, fields
+    have numbers.
 
     Parameters
     ----------
@@ -82,16 +89,16 @@ def decode(
     Raises
     ------
     OptionError
-        If the subject or the version is not there, the schema is not one of Avro, Arrow has no
-        type for it, a package of the extra ``schemas`` is missing, or a column.
+        If the subject or the version is not there, the schema is not one of its format, Arrow has
+        no type for it, a package of the extra ``schemas`` is missing, or a column.
     UndecodableValueError
         At a value that cannot be decoded: it has no id, the id has no schema or several, or its
         bytes do not have the form of the schema.
 
     Notes
     -----
-    Bytes after the end of a value are left out, as the registry's deserializers do.  Flat records
-    are decoded as columns, and all others one by one.
+    Bytes after the end of a value are left out, as the registry's deserializers do.  Messages
+    of protobuf and flat records of Avro are decoded as columns, and all others one by one.
     """
     on_undecodable = one_of("on_undecodable", on_undecodable, OnUndecodable)
     if column not in ("key", "value"):
@@ -124,7 +131,7 @@ class _Registered:
         self._versions: dict[tuple[str, int], Mapping[str, Any]] = {
             (each["subject"], each["version"]): each for each in self._rows
         }
-        self._parsed: dict[tuple[str, int], AvroSchema] = {}
+        self._parsed: dict[tuple[str, int], Schema] = {}
 
     def of_subject(self, subject: str, version: int | None) -> Mapping[str, Any]:
         """A version of a subject, or the newest one."""
@@ -153,33 +160,38 @@ class _Registered:
             raise UnusableSchemaError(f"the {field} {name} has several schemas: {subjects}")
         return found[0]
 
-    def parsed(self, row: Mapping[str, Any]) -> AvroSchema:
+    def parsed(self, row: Mapping[str, Any]) -> Schema:
         """A schema with those that it refers to; raises `UnusableSchemaError`."""
         place = row["subject"], row["version"]
         if place not in self._parsed:
-            if row["schema_type"] != "AVRO":
-                raise UnusableSchemaError(f"its schema is {row['schema_type']}, and not AVRO")
-            needed: dict[tuple[str, int], str] = {}
+            if row["schema_type"] not in _FORMATS:
+                raise UnusableSchemaError(
+                    f"its schema is {row['schema_type']}, which has no columns"
+                )
+            needed: dict[tuple[str, str, int], str] = {}
             self._add_references(row, needed, [place])
-            self._parsed[place] = AvroSchema(row["schema"], list(needed.values()))
+            make = _FORMATS[row["schema_type"]]
+            self._parsed[place] = make(
+                row["schema"], [(name, text) for (name, *_), text in needed.items()]
+            )
         return self._parsed[place]
 
     def _add_references(
         self,
         row: Mapping[str, Any],
-        needed: dict[tuple[str, int], str],
+        needed: dict[tuple[str, str, int], str],
         above: list[tuple[str, int]],
     ) -> None:
         for each in row["references"] or ():
             place = each["subject"], each["version"]
-            if place in needed:
+            if (each["name"], *place) in needed:
                 continue
             if place not in self._versions or place in above:
                 reason = "refers to itself" if place in above else "is not here"
                 raise UnusableSchemaError(f"{place[0]} version {place[1]} {reason}")
             referred = self._versions[place]
             self._add_references(referred, needed, [*above, place])
-            needed[place] = referred["schema"]
+            needed[each["name"], *place] = referred["schema"]
 
 
 def _layout_free(schema: str) -> str:
@@ -267,18 +279,15 @@ class _Decoder:
 
     def _values(self, batch: pa.RecordBatch) -> tuple[pa.Array, dict[int, str]]:
         """The decoded column, and the causes by rows."""
-        is_key = self._column == "key"
         headers = batch.column("headers") if "headers" in batch.schema.names else None
         values = batch.column(self._column)
-        ids = schema_id(values, headers, is_key=is_key)
-        names = [ids] if headers is None else [ids, schema_guid(headers, is_key=is_key)]
-        rests = payload(values, headers, is_key=is_key)
+        frames = Frames(values, headers, is_key=self._column == "key")
         is_left = values.is_valid().to_numpy(zero_copy_only=False).copy()
         causes: dict[int, str] = {}
         index = np.full(len(values), -1, np.int64)
         parts: list[pa.Array] = [pa.nulls(0, self._reader.type)]
         n_parts = 0
-        for each in names:
+        for each in frames.names():
             groups = each.dictionary_encode()
             codes = groups.indices.fill_null(-1).to_numpy()
             for code, name in enumerate(groups.dictionary.to_pylist()):
@@ -286,31 +295,49 @@ class _Decoder:
                 is_left[rows] = False
                 if not len(rows):
                     continue
-                found = self._group(name, rests.take(pa.array(rows)).to_pylist(), rows, causes)
-                if found is not None:
-                    index[rows] = n_parts + np.arange(len(rows))
+                for decoded, found in self._group(name, frames, rows, causes):
+                    index[decoded] = n_parts + np.arange(len(decoded))
                     parts.append(found)
-                    n_parts += len(rows)
+                    n_parts += len(decoded)
         for row in np.flatnonzero(is_left).tolist():
             causes[row] = "it names no schema"
         column = pa.concat_arrays(parts).take(pa.array(index, mask=index < 0))
         return column, causes
 
     def _group(
-        self,
-        name: int | str,
-        values: list[bytes],
-        rows: Int64s,
-        causes: dict[int, str],
-    ) -> pa.Array | None:
-        """The values of one schema; None if it cannot be used."""
+        self, name: int | str, frames: Frames, rows: Int64s, causes: dict[int, str]
+    ) -> Iterator[tuple[Int64s, pa.Array]]:
+        """The values of one schema by rows, if it can be used."""
         try:
             row = self._registered.named(name, self._subject)
             same = row["schema_type"], _layout_free(row["schema"]), row["references"]
+            if same[0] != self._same[0]:
+                raise UnusableSchemaError(f"its schema is {same[0]}, and not {self._same[0]}")
             writer = self._reader if same == self._same else self._registered.parsed(row)
         except UnusableSchemaError as error:
             causes.update(dict.fromkeys(rows.tolist(), str(error)))
-            return None
+            return
+        if not isinstance(writer, ProtobufSchema):
+            yield rows, self._column_of(writer, frames.payloads(rows), name, rows, causes)
+            return
+        for path, (of_path, values) in frames.messages(rows).items():
+            try:
+                if path is None:
+                    raise UnusableSchemaError("it has no indexes of a message")
+                message = writer.at(path)
+            except UnusableSchemaError as error:
+                causes.update(dict.fromkeys(of_path.tolist(), f"{error}, with the schema {name}"))
+                continue
+            yield of_path, self._column_of(message, values, name, of_path, causes)
+
+    def _column_of(
+        self,
+        writer: Schema,
+        values: list[bytes],
+        name: int | str,
+        rows: Int64s,
+        causes: dict[int, str],
+    ) -> pa.Array:
         found: dict[int, str] = {}
         column = writer.decode(values, self._reader, found)
         for number, cause in found.items():
