@@ -17,6 +17,7 @@ import pyarrow as pa
 from segmentlog.arguments import one_dialect, one_of, refused, whole_number
 from segmentlog.decoding.avro import AvroSchema
 from segmentlog.decoding.frames import Frames
+from segmentlog.decoding.json_schema import JsonSchema
 from segmentlog.decoding.protobuf import ProtobufSchema
 from segmentlog.decoding.schema import Schema, UnusableSchemaError
 from segmentlog.errors import OptionError, UndecodableValueError
@@ -33,7 +34,7 @@ _MOST_COUNTED = 1_000  #: causes that are told apart: each value could have one 
 _CAUSE = "undecodable"
 
 _FORMATS: dict[str, Callable[[str, list[tuple[str, str]]], Schema]] = {
-    "AVRO": AvroSchema, "PROTOBUF": ProtobufSchema,
+    "AVRO": AvroSchema, "JSON": JsonSchema, "PROTOBUF": ProtobufSchema,
 }  # fmt: skip
 
 
@@ -55,7 +56,7 @@ def decode(
     version: int | None = None,
     on_undecodable: OnUndecodable | str = OnUndecodable.FAIL,
 ) -> Any:  # noqa: ANN401 - as `rows` is
-    """Rows whose keys or values are columns of their schemas, in Avro or protobuf.
+    """Rows whose keys or values are columns of their schemas, in Avro, JSON or protobuf.
 
     ::
 
@@ -64,7 +65,7 @@ def decode(
 
     All values are resolved to one schema of the subject by the rules of its format.  Avro's are:
     fields by their names and aliases, defaults, and promotions of numbers.  In protobuf, fields
-    have numbers.
+    have numbers, and in JSON they have names.
 
     Parameters
     ----------
@@ -98,7 +99,8 @@ def decode(
     Notes
     -----
     Bytes after the end of a value are left out, as the registry's deserializers do.  Messages
-    of protobuf and flat records of Avro are decoded as columns, and all others one by one.
+    of protobuf, flat records of Avro, and most objects of JSON are decoded as columns, and all
+    others one by one.
     """
     on_undecodable = one_of("on_undecodable", on_undecodable, OnUndecodable)
     if column not in ("key", "value"):

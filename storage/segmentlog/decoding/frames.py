@@ -27,7 +27,8 @@ class Frames:
 
     def payloads(self, rows: Int64s) -> list[bytes]:
         """The bytes of values without their frames."""
-        return self._payloads.take(pa.array(rows)).to_pylist()
+        taken: list[bytes] = self._payloads.take(pa.array(rows)).to_pylist()
+        return taken
 
     def messages(self, rows: Int64s) -> dict[tuple[int, ...] | None, tuple[Int64s, list[bytes]]]:
         """Messages of protobuf by the paths to their types, with their rows; None: no path."""

@@ -29,7 +29,7 @@ _MOST_SECONDS = 20
 _COMPILE = f"""
 import contextlib, resource, sys
 from grpc_tools import protoc
-for limit, most in [("AS", 2 << 30), ("CPU", {_MOST_SECONDS}), ("FSIZE", 64 << 20)]:
+for limit, most in [("AS", 2 << 30), ("CPU", {_MOST_SECONDS})]:
     with contextlib.suppress(ValueError, OSError, AttributeError):
         resource.setrlimit(getattr(resource, "RLIMIT_" + limit), (most, most))
 sys.exit(protoc.main(sys.argv))
@@ -148,22 +148,22 @@ def _compiled(texts: dict[str, str], known: Sequence[Any]) -> list[Any]:
         except (OSError, ValueError) as error:
             reason = f"its files cannot be written ({type(error).__name__})"
             raise UnusableSchemaError(reason) from None
-        known_path, made = Path(name, "known"), Path(name, "made")
+        known_path = Path(name, "known")
         known_path.write_bytes(of_files(file=known).SerializeToString())
         arguments = ["-I.", f"--descriptor_set_in={known_path}", "--include_imports",
-                     f"-o{made}", MAIN]  # fmt: skip
+                     "-o/dev/stdout", MAIN]  # fmt: skip
         try:
             done = subprocess.run(
                 [sys.executable, "-c", _COMPILE, *arguments], cwd=folder,
                 env={"PYTHONPATH": ":".join(each for each in sys.path if each)},
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                stdin=subprocess.DEVNULL, capture_output=True,
                 timeout=2 * _MOST_SECONDS, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             raise UnusableSchemaError(f"protoc takes more than {_MOST_SECONDS} s") from None
-        if done.returncode or not made.exists():
+        if done.returncode:
             told = done.stderr.decode("utf-8", "replace").replace(name, "").replace(MAIN, "line")
             lines = [each for each in told.splitlines() if not _OF_LOG.search(each)]
             reason = " ".join(lines)[:300] or f"protoc ends with the status {done.returncode}"
             raise UnusableSchemaError(f"it is not a schema of protobuf ({reason})")
-        return [*of_files.FromString(made.read_bytes()).file]
+        return [*of_files.FromString(done.stdout).file]

@@ -138,7 +138,7 @@ class ProtobufSchema:
         return pa.concat_arrays([self._columns(values, *each, causes) for each in halves])
 
     def _at_once(self, values: Sequence[bytes]) -> pa.Array:
-        framed = []
+        framed: list[bytes] = []
         for each in values:
             framed += (_field_of(len(each)), each)
         rows = self._rows.FromString(b"".join(framed))

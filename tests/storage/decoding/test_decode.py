@@ -313,7 +313,7 @@ def test_columns_of_flat_records_are_those_of_records_one_by_one() -> None:
     ("arguments", "expected"),
     [
         ({"subject": "nothing"}, "subjects are"), ({"version": 2}, "are 1"),
-        ({"subject": "d"}, "its schema is JSON"), ({"column": "headers"}, "'key' or 'value'"),
+        ({"subject": "d"}, "its types are"), ({"column": "headers"}, "'key' or 'value'"),
         ({"column": "key"}, "the column key is missing"), ({"rows": 7}, "a stream of Arrow"),
         ({"schemas": pa.table({"a": [1]})}, "the table 'schemas'"),
         ({"on_undecodable": "replace"}, "'fail' or 'null' or 'skip'"),
