@@ -8,7 +8,6 @@ as many machines would not have: so the rows of many writers come with a longer 
 import itertools
 import math
 import statistics
-import threading
 import time
 from array import array
 from collections.abc import Callable, Sequence
@@ -16,13 +15,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, NamedTuple
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from latent_store import BUCKET, LatentServer
 from measure import Row
 from object_stores import location_of, new_process
+from racing import SMALL, Raced, delta_options, race
 
 import segmentlog
 from segmentlog.bucket.clients import objects_at
@@ -41,7 +40,6 @@ _SCALE = 0.150 / _R  # of the longer one
 _AT_ONCE = 32
 _LINE_MB = 125  # 1 Gbit/s
 _LONG_MS = 400.0  # of a request, beside which the work of a processor is little
-_SMALL = pa.table({"value": [b"x" * 100] * 10})
 _ORDERS = TopicPartition("orders", 0)
 
 #: Writers, how much longer a request takes, commits, and the goal.
@@ -62,15 +60,24 @@ _OF_DELTA = {1: 40, 4: 60, 16: 64}
 def rows(scratch: Path, *, quick: bool) -> list[Row]:
     """All rows of the table."""
     with LatentServer() as server:
-        found, rates = list[Row](), dict[int, float]()
+        found, races = list[Row](), dict[int, Raced]()
         for n_writers, scale, n_commits, goal in _RACES:
-            race = _race(server, n_writers, scale, n_commits // 10 if quick else n_commits)
-            found.append(race.row(n_writers, scale, goal))
+            raced = _race(server, n_writers, scale, n_commits // 10 if quick else n_commits)
+            name = f"{_shown(n_writers)}, R = {1000 * _R * scale:.1f} ms"
+            found.append(Row(name, "–", goal, *_figures(raced, scale)))
             if scale == 1.0:
-                rates[n_writers] = race.rate
+                races[n_writers] = raced
+        found += [_beside_plain(server, each, races[each]) for each in (16, 32)]
         for n_writers, n_commits in _OF_DELTA.items():
-            race = _race_of_delta(server, n_writers, n_commits // 4 if quick else n_commits)
-            found.append(race.beside(n_writers, rates[n_writers]))
+            raced = _race_of_delta(server, n_writers, n_commits // 4 if quick else n_commits)
+            rate, theirs = races[n_writers].rate, "; ".join(_figures(raced))
+            found.append(
+                Row(
+                    _shown(n_writers), f"`deltalake`, R = {1000 * _R:.1f} ms", "≥ 1.0",
+                    f"{rate / raced.rate:.1f}",
+                    f"{rate:.1f} against {raced.rate:.1f} commits/s; of Delta {theirs}",
+                )
+            )  # fmt: skip
         n = 200 if quick else 2000
         return [
             *found,
@@ -81,113 +88,52 @@ def rows(scratch: Path, *, quick: bool) -> list[Row]:
         ]
 
 
-class _Race(NamedTuple):
-    """How long each write took, in R; all of them, in seconds; and the requests of one."""
-
-    times: list[float]
-    seconds: float
-    requests: float
-
-    @property
-    def rate(self) -> float:
-        return len(self.times) / self.seconds
-
-    @property
-    def figures(self) -> str:
-        p99 = sorted(self.times)[int(0.99 * len(self.times))]
-        return (
-            f"p99 {p99:.1f} R, median {statistics.median(self.times):.1f} R; "
-            f"{self.rate:.1f} commits/s; {self.requests:.2f} requests each"
-        )
-
-    def row(self, n_writers: int, scale: float, goal: str) -> Row:
-        return Row(
-            f"{_shown(n_writers)}, R = {1000 * _R * scale:.1f} ms", "–", goal,
-            *self.figures.split("; ", 1),
-        )  # fmt: skip
-
-    def beside(self, n_writers: int, rate: float) -> Row:
-        return Row(
-            _shown(n_writers), f"`deltalake`, R = {1000 * _R:.1f} ms", "≥ 1.0",
-            f"{rate / self.rate:.1f}", f"{rate:.1f} against {self.rate:.1f} commits/s; of Delta "
-            f"{self.figures}",
-        )  # fmt: skip
+def _figures(raced: Raced, scale: float = 1.0) -> tuple[str, str]:
+    """What writes have waited; and how many there were, with what they have asked."""
+    times = [each / (_R * scale) for each in raced.times]
+    p99 = sorted(times)[int(0.99 * len(times))]
+    return (
+        f"p99 {p99:.1f} R, median {statistics.median(times):.1f} R",
+        f"{raced.rate:.1f} commits/s; {raced.requests:.2f} requests each",
+    )
 
 
 def _shown(n_writers: int) -> str:
     return f"small commits, {n_writers} writer{'s' * (n_writers > 1)} at once"
 
 
-def _raced(
-    server: LatentServer, writes: Sequence[Callable[[], object]], n_commits: int, scale: float
-) -> _Race:
-    """Let all write at once, each as often, as fast as they can."""
-    times = list[float]()
-
-    def often(write: Callable[[], object], times: list[float], n: int) -> None:
-        for _ in range(n):
-            begin = time.perf_counter()
-            write()
-            times.append((time.perf_counter() - begin) / (_R * scale))
-
-    def run(times: list[float], n: int) -> float:
-        threads = [threading.Thread(target=often, args=(each, times, n)) for each in writes]
-        begin = time.perf_counter()
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
-        return time.perf_counter() - begin
-
-    run([], 2)
-    server.counts()
-    seconds = run(times, max(n_commits // len(writes), 2))
-    return _Race(times, seconds, server.counts().total() / len(times))
-
-
-def _race(server: LatentServer, n_writers: int, scale: float, n_commits: int) -> _Race:
-    new_process()
-    server.wait(0, 0)
+def _race(server: LatentServer, n_writers: int, scale: float, n_commits: int) -> Raced:
     name = f"race-{n_writers}-{scale:.0f}"
-    with segmentlog.open_writer(server.url(name), "orders", num_partitions=1) as writer:
-        writer.append(_SMALL)
-    urls = [server.url(name, str(i)) for i in range(n_writers)]
-    writers = [segmentlog.open_writer(url, "orders") for url in urls]
-
-    def write(writer: Any) -> None:
-        writer.append(_SMALL)
-        writer.flush()
-
-    server.wait(*(each * scale for each in _MS))
-    found = _raced(server, [partial(write, each) for each in writers], n_commits, scale)
-    for each in writers:
-        each.close()
     server.wait(0, 0)
+    with segmentlog.open_writer(server.url(name), "orders", num_partitions=1) as writer:
+        writer.append(SMALL)
+    places = [server.url(name, str(i)) for i in range(n_writers)]
+    raced = race(server, "log", places, n_commits, (_MS[0] * scale, _MS[1] * scale))
     new_process()
     n_rows = segmentlog.read(server.url(name), "orders").num_rows
-    assert n_rows == 10 * (1 + 2 * n_writers + len(found.times))
-    return found
+    assert n_rows == 10 * (1 + 2 * n_writers + len(raced.times))
+    return raced
 
 
-def _race_of_delta(server: LatentServer, n_writers: int, n_commits: int) -> _Race:
-    server.wait(0, 0)
-    options = {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.port}", "AWS_ALLOW_HTTP": "true",
-        "AWS_REGION": "us-east-1", "AWS_SKIP_SIGNATURE": "true", "conditional_put": "etag",
-    }  # fmt: skip
-    url = f"s3://{BUCKET}/delta-{n_writers}"
-    write_deltalake(url, _SMALL, storage_options=options)
-    tables = [DeltaTable(url, storage_options=options) for _ in range(n_writers)]
-    retries = CommitProperties(max_commit_retries=10_000)
-
-    def write(table: DeltaTable) -> None:
-        write_deltalake(table, _SMALL, mode="append", commit_properties=retries)
-
-    server.wait(*_MS)
-    found = _raced(server, [partial(write, each) for each in tables], n_commits, 1.0)
+def _race_of_delta(server: LatentServer, n_writers: int, n_commits: int) -> Raced:
+    url, options = f"s3://{BUCKET}/delta-{n_writers}", delta_options(server.port)
+    write_deltalake(url, SMALL, storage_options=options)
+    raced = race(server, "delta", [url] * n_writers, n_commits, _MS)
     n_rows = DeltaTable(url, storage_options=options).to_pyarrow_table().num_rows
-    assert n_rows == 10 * (1 + 2 * n_writers + len(found.times))
-    return found
+    assert n_rows == 10 * (1 + 2 * n_writers + len(raced.times))
+    return raced
+
+
+def _beside_plain(server: LatentServer, n_writers: int, mine: Raced) -> Row:
+    """The same requests without a log, by as many writers."""
+    shares = {kind: n / len(mine.times) for kind, n in mine.counts.items()}
+    places = [f"plain/{each}" for each in range(n_writers)]
+    raced = race(server, "plain", places, len(mine.times), _MS, shares)
+    return Row(
+        _shown(n_writers), "the same plain requests, without a log", "–",
+        f"{mine.rate / raced.rate:.2f}", f"{mine.rate:.1f} against {raced.rate:.1f} commits/s; "
+        f"plain requests: {_figures(raced)[0]}",
+    )  # fmt: skip
 
 
 def _gets(url: str, keys: Sequence[str]) -> float:
@@ -305,7 +251,7 @@ def _long_log(server: LatentServer, scratch: Path, n: int) -> list[Row]:
     server.wait(0, 0)
     local, url = scratch / "long", server.url("long")
     with segmentlog.open_writer(f"bucket+file://{local}", "orders", num_partitions=1) as writer:
-        writer.append(_SMALL)
+        writer.append(SMALL)
     found = sequence_at(location_of(f"bucket+file://{local}"))
 
     def make(state: State) -> Commit:

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Callable
 from datetime import timedelta
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
 from segmentlog.bucket.directory_objects import DirectoryObjects
@@ -84,11 +84,12 @@ def connect(location: BucketLocation) -> Objects:
 
 def environment() -> tuple[tuple[str, str], ...]:
     """The variables of now that a client is made from."""
-    return tuple(
-        (name, os.environ.get(name, ""))
-        for name in os.environ
-        if name.startswith(_OF_STORES) or name.upper() in _OF_NETWORK
-    )
+    return tuple((name, os.environ.get(name, "")) for name in os.environ if _matters(name))
+
+
+@lru_cache(1024)  # each request asks for all names
+def _matters(name: str) -> bool:
+    return name.startswith(_OF_STORES) or name.upper() in _OF_NETWORK
 
 
 def _client(location: BucketLocation) -> Client:

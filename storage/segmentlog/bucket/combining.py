@@ -115,6 +115,7 @@ class Writes:
         self._hot_until = float("-inf")
         self._asks, self._asked = False, float("-inf")  # to ask others for turns, and when
         self._pace = _FIRST_PACE
+        self._last_listed = list[tuple[Key, Found]]()
         self._passed_over = set[str]()  # tokens of proposals that no commit can have
         self._bodies = dict[str, bytes]()  # of proposals that are too large for their keys
 
@@ -279,17 +280,23 @@ class Writes:
                 self._asks, self._asked = False, time.monotonic()
                 acts.append((HOT, secrets.token_bytes(8)))
             side_by_side(self._put, acts)
-        # Else the newest commit was read a moment ago.
-        listed = self._listed_and_followed() if new or n_lost else self._listed()
+        # After a commit without them, the last list still says who comes before; only who goes
+        # first makes another one, which takes the others more time to wait.
+        is_fresh = bool(new or n_lost)
+        listed = self._listed_and_followed() if is_fresh else self._last_listed
         newest = max((key.made_at for key, _ in listed), default=0)
         while self._sequence.known.number < newest and self._followed():
             pass
-        others, n_before = self._open(listed, mine)
+        found, n_before = self._open(listed, mine)
+        pause = 0.75 if is_fresh else 1.5
         for _ in range(0 if is_urgent or not n_before else 1 + n_before // 2):
-            time.sleep(0.75 * self._pace)
+            time.sleep(pause * self._pace)
+            pause = 0.75
             if self._followed():
                 return None
-        return others
+        if not is_fresh:
+            found, _ = self._open(self._listed(), mine)
+        return self._proposals(found)
 
     def _put(self, named: tuple[str, bytes]) -> None:
         key, data = named
@@ -326,33 +333,46 @@ class Writes:
                         found.append((key, each))
         except StorageError as error:
             logger.debug("%s: proposals were not listed: %s", sequence.location, error)
+        self._last_listed = found
         return found
 
     def _open(
-        self, found: list[tuple[Key, Found]], mine: list[_Write]
-    ) -> tuple[list[Proposal], int]:
+        self, listed: list[tuple[Key, Found]], mine: list[_Write]
+    ) -> tuple[list[tuple[Key, Found]], int]:
         """The open proposals of others, the oldest first, and how many are older than `mine`."""
-        sequence = self._sequence
-        state = sequence.known
-        named = sequence.tokens_after(state.number - MOST_COMMITS) | self._passed_over
-        found = [each for each in found if each[0].token not in named]
-        found.sort(key=lambda row: (row[0].made_at, row[1].modified_ms, row[0].token))
+        number = self._sequence.known.number
+        named = self._sequence.tokens_after(number - MOST_COMMITS) | self._passed_over
         tokens = {each.proposals[0].commit.token for each in mine if each.proposals}
-        bodies = self._bodies_of([each for key, each in found if key.token not in tokens])
-        others, n_before, is_before = dict[str, Proposal](), 0, True
-        for key, each in found:
+        others, n_before, is_before = list[tuple[Key, Found]](), 0, True
+        for key, each in sorted(
+            listed, key=lambda row: (row[0].made_at, row[1].modified_ms, row[0].token)
+        ):
+            is_open = number - MOST_COMMITS < key.made_at <= number
             if key.token in tokens:
                 is_before = False
-            elif state.number - MOST_COMMITS < key.made_at <= state.number:
-                proposal = Proposal.decode(key, bodies.get(each.key, b""))
-                if (
-                    proposal is not None
-                    and proposal.seen == sequence.token_of(key.made_at)
-                    and proposal.commit.job not in state.ended
-                ):
-                    others.setdefault(key.token, proposal)
-                    n_before += is_before
-        return [*others.values()][:_MOST_PARTS], n_before
+            elif is_open and key.token not in named and self._sequence.token_of(key.made_at):
+                n_before += is_before
+                others.append((key, each))
+        return others[:_MOST_PARTS], n_before
+
+    def _proposals(self, found: list[tuple[Key, Found]]) -> list[Proposal]:
+        """The proposals with some keys; nobody waits once more for those that no commit can have.
+
+        Only whoever creates a commit reads them: it is one writer of many.
+        """
+        sequence, proposals = self._sequence, dict[str, Proposal]()
+        bodies = self._bodies_of([each for _, each in found])
+        for key, each in found:
+            proposal = Proposal.decode(key, bodies.get(each.key, b""))
+            if (
+                proposal is not None
+                and proposal.seen == sequence.token_of(key.made_at)
+                and proposal.commit.job not in sequence.known.ended
+            ):
+                proposals.setdefault(key.token, proposal)
+            elif not each.size or each.key in bodies:
+                self._passed_over.add(key.token)
+        return [*proposals.values()]
 
     def _bodies_of(self, found: list[Found]) -> dict[str, bytes]:
         """The bytes of proposals that are too large for their keys."""

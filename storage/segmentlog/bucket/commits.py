@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
-from itertools import repeat
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from segmentlog.bucket.growing import Growing
@@ -69,6 +69,9 @@ _NUMBERS = ("start", "size", "base_offset", "end_offset", "n_records", "max_time
 #: More of them, which a commit leaves out if all of them are 0.
 _MORE_NUMBERS = ("offset_index", "time_index", "transaction_index", "digest")
 _ALL_NUMBERS = (*_NUMBERS, *_MORE_NUMBERS)
+
+#: Columns of a commit's extents that are numbers from 0 on.
+_FROM_0 = ("partition", "start", "base_offset", "shift", "n_records")
 
 #: Bytes that follow the batches of an extent in its object: its indexes, one after the other.
 INDEX_SIZES = ("offset_index", "time_index", "transaction_index")
@@ -452,6 +455,14 @@ def _numbers(given: object, least: int = 0, most: int = LARGEST_LONG) -> None:
         raise ValueError(f"expected integers from {least} to {most}, found {str(found)[:80]!r}")
 
 
+def _in_a_row(*columns: object) -> list[Any]:
+    """Lists as one; raises `TypeError` if one of them is none."""
+    for each in columns:
+        if type(each) is not list:
+            raise TypeError(f"expected a list, found {str(each)[:80]!r}")
+    return [*chain.from_iterable(cast("tuple[list[Any], ...]", columns))]
+
+
 def digest_of_extent(pieces: Iterable[bytes]) -> int:
     """A digest of batches as a commit has it: 63 bits, and never 0."""
     digest = blake2b(digest_size=8)
@@ -516,12 +527,11 @@ def _check_commit(found: Mapping[str, Any]) -> None:
     columns = found["extents"]
     _numbers(columns["topic"], 0, len(found["topics"]) - 1)
     _numbers(columns["object"], 0, len(found["objects"]) - 1)
-    for name in ("partition", "start", "base_offset", "shift", "n_records"):
-        _numbers(columns[name])
-    for name in ("size", "end_offset"):
-        _numbers(columns[name], 1)
-    for name in _MORE_NUMBERS:
-        _numbers(columns.get(name, []))
+    # Each writer checks the commits of all others: one check of joined columns is several times
+    # as quick as one of each.
+    more = [columns[name] for name in _MORE_NUMBERS if name in columns]
+    _numbers(_in_a_row(*(columns[name] for name in _FROM_0), *more))
+    _numbers(_in_a_row(columns["size"], columns["end_offset"]), 1)
     _numbers(columns["max_timestamp"], -1)
     names = ("object", "start", "size", "base_offset", "end_offset", "n_records", "shift")
     zeros = [0] * len(columns["size"])

@@ -36,6 +36,9 @@ MOST_COMMITS = 16
 #: a sweep removes the objects of those that it has ended.
 LONGEST_JOB_MS = 14 * 24 * 3600 * 1000
 
+#: A list goes back so many commits; one of as many goes back `MOST_COMMITS`.
+_OFTEN = 4
+
 #: Numbers of commits that share a folder of the inbox: a list takes one folder, or two.
 _FOLDER = 256
 
@@ -168,8 +171,12 @@ def _folder(number: int) -> str:
 
 
 def folders(number: int) -> list[tuple[str, str]]:
-    """The folders of proposals for the commit after a number, each with a key before them."""
-    first = max(number - MOST_COMMITS + 1, 0)
+    """The folders of proposals for the commit after a number, each with a key before them.
+
+    With many writers, most proposals are of the last commits, and all others are named by then.
+    So only every fourth list begins with the first one that may be open.
+    """
+    first = max(number - (MOST_COMMITS if number % _OFTEN == 0 else _OFTEN) + 1, 0)
     return [(each, f"{each}{first:020d}") for each in {_folder(first), _folder(number)}]
 
 

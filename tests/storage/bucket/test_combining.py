@@ -14,7 +14,7 @@ import pytest
 from faulty_store import FaultyClient, Killed, MemoryStore, client_at
 from virtual_time import LatentClient, VirtualTime
 
-from segmentlog.bucket import commits, sequence
+from segmentlog.bucket import combining, commits, sequence
 from segmentlog.bucket.commits import Commit
 from segmentlog.bucket.data_objects import RELATIVE, StagedExtent, StagedObjects
 from segmentlog.bucket.proposals import HOT, INBOX, Proposal, parsed_key
@@ -324,7 +324,7 @@ def test_a_sweep_ends_proposals(store: MemoryStore) -> None:
 @pytest.mark.parametrize(
     "kind", ["another log", "too late", "of the future", "damaged", "no data"]
 )
-def test_what_cannot_follow_is_passed_over(store: MemoryStore, kind: str) -> None:
+def test_what_cannot_follow_is_passed_over(store: MemoryStore, kind: str, monkeypatch) -> None:
     left, combiner = _Writer(FaultyClient(store)), _Writer(FaultyClient(store))
     combiner.job()
     proposal = _propose(left, "left")
@@ -348,6 +348,22 @@ def test_what_cannot_follow_is_passed_over(store: MemoryStore, kind: str) -> Non
     combiner.write("own")
     assert "left" not in _names(store)
     assert all(not each.parts for each in _bodies(store))
+    waits = list[float]()
+    monkeypatch.setattr(combining.time, "sleep", waits.append)
+    combiner.write("next")
+    assert not waits  # nobody waits once more for a writer whose write no commit can have
+
+
+def test_an_old_proposal_is_taken_along_within_four_commits(store: MemoryStore) -> None:
+    """Most lists of proposals are short."""
+    left, combiner = _Writer(FaultyClient(store)), _Writer(FaultyClient(store))
+    _propose(left, "left")
+    for number in range(8):
+        combiner.write(f"own {number}")
+    sequence_at(combiner.location)._writes.heat()
+    for number in range(8, 12):
+        combiner.write(f"own {number}")
+    assert "left" in _names(store)
 
 
 def test_a_proposal_that_spoils_a_commit_fails_nobody_else(store: MemoryStore) -> None:
