@@ -12,7 +12,7 @@ from pyspark.sql.types import StructField, StructType
 
 from pyspark_segmentlog.options.names import read_names
 from pyspark_segmentlog.options.read_options import ALTERNATIVES, ReadOptions
-from pyspark_segmentlog.reads.schema import row_schema
+from pyspark_segmentlog.reads.reader import read_schema
 from pyspark_segmentlog.reads.table import TableOptions, reads_table, table_columns
 from segmentlog.errors import OptionError
 from segmentlog.reads import readable_path
@@ -38,7 +38,7 @@ def schema_of_table(raw: Mapping[str, str]) -> StructType | None:
     else:
         parsed = ReadOptions.parse(options)
         paths = parsed.paths
-        columns = row_schema(include_headers=parsed.include_headers, strings=parsed.strings)
+        columns = read_schema(parsed)
     for path in paths:
         found = readable_path(path)
         if not path.startswith(("/", "~", "file:")) and "://" not in path:

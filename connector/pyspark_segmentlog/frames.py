@@ -4,6 +4,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from os import PathLike, fspath
 from typing import TYPE_CHECKING
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import StructType
 
 from pyspark_segmentlog.options.names import check_read_names
+from pyspark_segmentlog.options.read_options import ReadOptions
+from pyspark_segmentlog.reads.reader import read_schema
 from pyspark_segmentlog.reads.schema import row_schema, unknown_column
 from pyspark_segmentlog.reads.table import (
     TableOptions,
@@ -102,6 +105,10 @@ def _schema(
         every, unknown = table_columns(of_table), partial(unknown_table_column, of_table)
     else:
         every, unknown = row_schema(include_headers=True, strings=strings), unknown_column
+        if any(name.lower() == "decode" for name in options):
+            raw = {name: str(value) for name, value in options.items()}
+            given = ReadOptions.parse({"paths": json.dumps(paths), **raw})
+            every = read_schema(replace(given, include_headers=True, strings=strings))
     names = [columns] if isinstance(columns, str) else list(columns)
     for name in names:
         if name not in every.names:

@@ -46,7 +46,7 @@ class SegmentLogDataSource(DataSource):
         from pyspark_segmentlog.catalog_table import schema_of_table
         from pyspark_segmentlog.options.read_options import ReadOptions
         from pyspark_segmentlog.python_worker import freeze_modules
-        from pyspark_segmentlog.reads.schema import row_schema
+        from pyspark_segmentlog.reads.reader import read_schema
         from pyspark_segmentlog.reads.table import TableOptions, reads_table
         from pyspark_segmentlog.sail import Columns
 
@@ -58,7 +58,7 @@ class SegmentLogDataSource(DataSource):
 
             return Columns(table_columns(TableOptions.parse(self.options)).fields)
         options = ReadOptions.parse(self.options)
-        columns = row_schema(include_headers=options.include_headers, strings=options.strings)
+        columns = read_schema(options)
         freeze_modules()
         return Columns(columns.fields)
 

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
         open_replicas,
         replicas,
     )
-    from segmentlog.decoding.decode import OnUndecodable, decode
+    from segmentlog.decoding.rows import decode
     from segmentlog.errors import (
         ArgumentError,
         ChecksumMismatchError,
@@ -156,6 +156,7 @@ if TYPE_CHECKING:
         OffsetRange,
         OnCorruptBatch,
         OnInvalidUtf8,
+        OnUndecodable,
         ReadUpTo,
         Replicas,
         SliceFile,
@@ -393,7 +394,7 @@ _look_up, __dir__ = _exported(
         "cluster.replicated": (
             "Replica ReplicatedDirectory ReplicatedPartition open_replicas replicas"
         ),
-        "decoding.decode": "OnUndecodable decode",
+        "decoding.rows": "decode",
         "errors": (
             "ArgumentError ChecksumMismatchError ColumnError CommitInDoubtError "
             "CorruptCheckpointError CorruptIndexError CorruptLogError ErrorCode "
@@ -430,7 +431,8 @@ _look_up, __dir__ = _exported(
         "maintain.verification.verify": "verify",
         "model": (
             "Appended Codec IsolationLevel LogSlice OffsetRange OnCorruptBatch OnInvalidUtf8 "
-            "ReadUpTo Replicas SliceFile TimestampAndOffset TimestampType TopicPartition"
+            "OnUndecodable ReadUpTo Replicas SliceFile TimestampAndOffset TimestampType "
+            "TopicPartition"
         ),
         "reads.choose": "MissingPartition",
         "reads.listed": "LostOffsets LostSegments",

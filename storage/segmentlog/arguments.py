@@ -374,14 +374,14 @@ _OF_CALLS = frozenset(
     longest_read_days mask_credentials max_bytes max_compaction_lag_ms min_cleanable_dirty_ratio
     min_compaction_lag_ms missing most_ranges n_bytes n_offsets new_topic next_int notes now_ms
     null null_keys num_rows offset_column offset_map offsets on_bytes on_kept on_log on_partition
-    on_phase on_records on_rows on_segment on_step on_undecodable one_segment open_transactions
-    other output own partition_column placement policy position producer producer_epoch
-    producer_expiration_ms producer_id producers progress purge ranges read_committed
-    remote_storage_enable remove renamed replication_factor retention_bytes retention_ms right
-    right_dataset roll rows schema schemas server_properties shallow show_keys skips sorting source
-    spark spill_directory subject target_metadata timestamps tls_certificate tls_key to to_log_end
-    told topic_column topic_partition topic_partitions transform unbuffered up_to_offset
-    use_threads users version warns yes
+    on_phase on_records on_rows on_segment on_step one_segment open_transactions other output own
+    partition_column placement policy position producer producer_epoch producer_expiration_ms
+    producer_id producers progress purge ranges read_committed remote_storage_enable remove renamed
+    replication_factor retention_bytes retention_ms right right_dataset roll rows schema schemas
+    server_properties shallow show_keys skips sorting source spark spill_directory subject
+    target_metadata timestamps tls_certificate tls_key to to_log_end told topic_column
+    topic_partition topic_partitions transform unbuffered up_to_offset use_threads users version
+    warns yes
     """.replace("_", "").split()
 )
 

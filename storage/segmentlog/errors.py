@@ -599,7 +599,8 @@ class UndecodableValueError(SegmentLogError, ValueError):
     reason: str
     _message = (
         "{topic}-{partition}: the {column} of the record at offset {offset} cannot be decoded: "
-        "{reason}; set on_undecodable to null or skip to decode the others"
+        "{reason}; set onUndecodable (in Python on_undecodable) to null or skip to decode the "
+        "others"
     )
 
 

@@ -133,6 +133,14 @@ class OnInvalidUtf8(StrEnum):
     REPLACE = "replace"  #: with U+FFFD in place of the bad bytes, as in Java
 
 
+class OnUndecodable(StrEnum):
+    """What happens to a row whose key or value cannot be decoded."""
+
+    FAIL = "fail"
+    NULL = "null"
+    SKIP = "skip"
+
+
 class ScanPolicy(NamedTuple):
     """The rules for reading a slice, the same for all slices of a read.
 

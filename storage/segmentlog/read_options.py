@@ -7,7 +7,7 @@ with all reads.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, TypedDict
 
 from segmentlog.declared import SPARK_READ, Declared, Words, declared
@@ -17,6 +17,7 @@ from segmentlog.model import (
     IsolationLevel,
     OnCorruptBatch,
     OnInvalidUtf8,
+    OnUndecodable,
     ReadUpTo,
     RemoteStorageLayout,
     Replicas,
@@ -169,6 +170,59 @@ class FormOptions(TypedDict, total=False):
     ]
 
 
+class DecodeOptions(TypedDict, total=False):
+    """Keys and values as the columns of their schemas.
+
+    `Log.scan` does not take this group: a log does not know where the schemas are.
+    """
+
+    decode: Annotated[
+        str | Collection[str] | None,
+        Declared(
+            "which of `key` and `value` become columns of their schemas, which a registry has "
+            "left in the topic `_schemas` of the same directories",
+            idea="keys and values by their schemas",
+            accepts="`key`, `value`, or `key,value`",
+            words=Words("decode", "deserialize avro schemaRegistryUrl", {}),
+            example="value",
+        ),
+    ]
+    decode_subject: Annotated[
+        str | None,
+        Declared(
+            "with {decode}: the subject whose schema the column has; values of other schemas are "
+            "resolved to it",
+            idea="the subject of a schema registry",
+            accepts="a subject",
+            shown_default="`TOPIC-value` or `TOPIC-key`",
+            example="orders-value",
+        ),
+    ]
+    decode_version: Annotated[
+        int | None,
+        Declared(
+            "with {decode}: the version of the subject",
+            least=1,
+            idea="the version of a schema",
+            shown_default="the newest that is not deleted",
+        ),
+    ]
+    on_undecodable: Annotated[
+        OnUndecodable | str,
+        Declared(
+            "with {decode}: `fail` ends the read at the first key or value that cannot be "
+            "decoded; `null` makes it null, and adds a column `undecodable` with the cause; "
+            "`skip` leaves the row out, and logs how many were left out, and why",
+            OnUndecodable.FAIL,
+            idea="keys and values that cannot be decoded",
+        ),
+    ]
+
+
+#: The options that ask for keys or values as columns of their schemas, or belong to it.
+DECODES = ("decode", "decode_subject", "decode_version")
+
+
 class LoadOptions(TypedDict, total=False):
     """What a read takes of a machine."""
 
@@ -319,12 +373,18 @@ class SourceOptions(CopiesOptions, TierOptions, total=False):
     """What the paths of a read are."""
 
 
-class DatasetOptions(OffsetsOptions, ScanOptions, SourceOptions, total=False):
+class DatasetOptions(OffsetsOptions, ScanOptions, DecodeOptions, SourceOptions, total=False):
     """Those of `segmentlog.dataset` and `read`."""
 
 
 class LatestOptions(
-    OffsetsOptions, EndOptions, FormOptions, LoadOptions, SourceOptions, total=False
+    OffsetsOptions,
+    EndOptions,
+    FormOptions,
+    LoadOptions,
+    DecodeOptions,
+    SourceOptions,
+    total=False,
 ):
     """Those of `segmentlog.latest`."""
 

@@ -11,9 +11,10 @@ from pyspark_segmentlog.options.option import GivenOptions, Query
 from pyspark_segmentlog.options.reference import READ_OPTIONS, PartitionAssignor
 from pyspark_segmentlog.options.timestamps import TimestampBound
 from segmentlog import LogDirectory, open_log_dir, open_replicas, read_options
+from segmentlog.declared import those_of
 from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.model import OnInvalidUtf8, ReadUpTo, Replicas, ScanPolicy, TopicPartition
-from segmentlog.read_options import FormOptions, scan_policy
+from segmentlog.read_options import DECODES, DecodeOptions, FormOptions, scan_policy
 from segmentlog.reads import tiered_paths
 
 Start: TypeAlias = OffsetBound | TimestampBound | LastRecords | LastDuration
@@ -99,6 +100,7 @@ class ReadOptions:
     max_bytes_per_partition: int  # 0 for no cuts by bytes
     max_partitions: int | None
     partition_assignor: PartitionAssignor  # how at most `max_partitions` tasks share the slices
+    decode: DecodeOptions  # keys and values as columns of their schemas; not yet resolved
     policy: ScanPolicy  # without the form of rows, which each query decides
     on_invalid_utf8: OnInvalidUtf8
     triggers: Triggers | None  # of a stream; None in a batch query
@@ -117,6 +119,11 @@ class ReadOptions:
         paths = _with_tier(paths, given)
         start, end = _start(given, query), _end(given, query)
         check_order(start, end)
+        values = {
+            name: given[option.in_spark]
+            for name, option in read_options.READ_OPTIONS.items()
+            if option.is_row_of_spark
+        }
         return cls(
             paths=paths,
             replicas=given["replicas"],
@@ -136,16 +143,19 @@ class ReadOptions:
             max_bytes_per_partition=given["maxBytesPerPartition"],
             max_partitions=_max_partitions(given),
             partition_assignor=given["partitionAssignor"],
+            decode=those_of(DecodeOptions, values),
             policy=scan_policy(
-                {
-                    name: given[option.in_spark]
-                    for name, option in read_options.READ_OPTIONS.items()
-                    if option.is_row_of_spark and name not in FormOptions.__annotations__
-                }
+                {n: each for n, each in values.items() if n not in FormOptions.__annotations__}
             ),
             on_invalid_utf8=given["onInvalidUtf8"],
             triggers=Triggers.parse(given) if query == Query.STREAM else None,
         )
+
+    @property
+    def asks_for_decoding(self) -> bool:
+        """Whether an option is given that has a meaning only if keys or values are decoded."""
+        given: Mapping[str, object] = self.decode
+        return any(given[name] is not None for name in DECODES)
 
     def open_directory(self) -> LogDirectory:
         """The log directories as they are now."""

@@ -31,6 +31,7 @@ from segmentlog.model import (
 )
 from segmentlog.read_options import READ_OPTIONS as OF_READS
 from segmentlog.read_options import (
+    DecodeOptions,
     EndOptions,
     FormOptions,
     LoadOptions,
@@ -215,6 +216,7 @@ READ_OPTIONS = (
            "keeps: `includeHeaders` is then `true` unless it is given", boolean),
     *_of_all_dialects(EndOptions),
     *_of_all_dialects(SelectionOptions),
+    *_of_all_dialects(DecodeOptions),
     Option("minPartitions", "none", "a number from 1", "Smallest number of tasks, as a hint: "
            "large partitions are divided by their offsets, as by `kafka`", number(1, 2**31 - 1)),
     Option("maxRecordsPerPartition", "none", "a number from 1", "Largest number of offsets that "

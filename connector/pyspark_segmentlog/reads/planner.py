@@ -75,7 +75,7 @@ class LatePartitions(NamedTuple):
 
     def ranges(self, options: ReadOptions) -> list[LateRange]:
         """The whole of each partition that the options select, and that was not planned."""
-        there = _selected(options, options.open_directory())
+        there = selected(options, options.open_directory())
         return [
             LateRange(each, EARLIEST, LATEST, 0, self.topic_ids.get(each.topic, ""))
             for each in there if each not in self.planned
@@ -201,12 +201,12 @@ class PlannedMoment:
             self._known_ids = {each: ids[each] for each in directory.unmoved if each in ids}
         if directory is not None:
             self.directory = directory
-            self.assigned = _selected(options, directory)
+            self.assigned = selected(options, directory)
             return
         _check_single(options.paths)
         self.directory = options.open_directory()
         _check_there(options, self.directory)
-        self.assigned = _selected(options, self.directory)
+        self.assigned = selected(options, self.directory)
 
     def ends(self) -> dict[TopicPartition, int]:
         """The latest offset of each partition, by ``readUpTo`` and the isolation level."""
@@ -425,7 +425,7 @@ def _check_there(options: ReadOptions, directory: LogDirectory) -> None:
         )
 
 
-def _selected(options: ReadOptions, directory: LogDirectory) -> list[TopicPartition]:
+def selected(options: ReadOptions, directory: LogDirectory) -> list[TopicPartition]:
     """Partitions to read, sorted; brokers' internal topics are read only if they are named."""
     known = directory.topic_partitions()
     if options.assign:

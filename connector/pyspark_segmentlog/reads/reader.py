@@ -23,6 +23,19 @@ if TYPE_CHECKING:
 
     from pyspark_segmentlog.reads.planner import LateRange, Part
     from pyspark_segmentlog.reads.pushed import Bounds
+    from segmentlog.decoding import Decoding, Skipped
+
+
+def read_schema(options: ReadOptions) -> "StructType":
+    """The columns of a read, if the user gives no schema."""
+    from pyspark_segmentlog.reads.schema import row_schema
+
+    columns = row_schema(include_headers=options.include_headers, strings=options.strings)
+    if not options.asks_for_decoding:
+        return columns
+    from pyspark_segmentlog.reads.decoded import decoding_of, with_decoded
+
+    return with_decoded(columns, decoding_of(options))
 
 
 class TaskPartition(InputPartition):
@@ -37,28 +50,43 @@ class TaskPartition(InputPartition):
 class SegmentLogReader(DataSourceReader):
     """Reads the records that `options` select; it is pickled into every task, so it holds no more.
 
-    `text`: the columns among them that are wanted as text.
+    `text`: the columns among them that are wanted as text.  `decoding`: of those that become the
+    columns of their schemas.
     """
 
     def __init__(
-        self, options: ReadOptions, columns: tuple[str, ...], text: tuple[str, ...] = ()
+        self,
+        options: ReadOptions,
+        columns: tuple[str, ...],
+        text: tuple[str, ...] = (),
+        decoding: "Decoding | None" = None,
     ) -> None:
         self.options = options
         self._columns = columns
         self._text = text
+        self._decoding = decoding
         self._bounds: Bounds | None = None
 
     @classmethod
     def of_query(cls, raw: Mapping[str, str], schema: "StructType", query: Query) -> Self:
         """The reader of a query; a schema that the user gave selects columns."""
         from pyspark_segmentlog.options.names import warn_of_unused
-        from pyspark_segmentlog.reads.schema import selected_columns, text_columns
+        from pyspark_segmentlog.reads.schema import row_schema, selected_columns, text_columns
 
-        options = ReadOptions.parse(raw, query)
-        columns = selected_columns(schema)
-        text = text_columns(schema, strings=options.strings)
+        options, decoding = ReadOptions.parse(raw, query), None
+        if options.asks_for_decoding:
+            from pyspark_segmentlog.reads.decoded import decoding_of, with_decoded
+
+            decoding = decoding_of(options, schema)
+        if decoding is None:
+            columns = selected_columns(schema)
+            text = text_columns(schema, strings=options.strings)
+        else:
+            every = with_decoded(row_schema(include_headers=True), decoding)
+            columns = selected_columns(schema, every, decoding.columns)
+            text = text_columns(schema, strings=options.strings, decoded=decoding.columns)
         warn_of_unused(raw, query)
-        return cls(options, columns, text)
+        return cls(options, columns, text, decoding)
 
     @PlainErrors()
     def partitions(self) -> Sequence[InputPartition]:
@@ -79,8 +107,11 @@ class SegmentLogReader(DataSourceReader):
 
         with PlainErrors():
             keep_for(partition.plan, map(opened_path, self.options.paths))
+            skipped = None if self._decoding is None else self._decoding.new_count()
             for part in parts_of_task(partition.parts, self.options):
-                yield from self._read(part)
+                yield from self._read(part, skipped)
+            if skipped is not None:
+                skipped.warn()
         freeze_modules()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -89,16 +120,23 @@ class SegmentLogReader(DataSourceReader):
         for path in self.options.paths:
             readable_path(path)
 
-    def _read(self, part: "LogSlice | LateRange") -> "Iterator[pa.RecordBatch]":
+    def _read(
+        self, part: "LogSlice | LateRange", skipped: "Skipped | None"
+    ) -> "Iterator[pa.RecordBatch]":
         from pyspark_segmentlog.reads.task import read_part
         from segmentlog.reads import TextColumns
 
-        if not self._text:
-            yield from read_part(part, self._columns, self.options)
+        decoding, wanted = self._decoding, self._columns
+        if not self._text and decoding is None:
+            yield from read_part(part, wanted, self.options)
             return
-        text = TextColumns(self._columns, self._text, self.options.on_invalid_utf8)
+        columns = wanted if decoding is None else decoding.scanned(wanted)
+        text = TextColumns(columns, self._text, self.options.on_invalid_utf8)
         for batch in read_part(part, text.scanned, self.options):
-            yield text.convert(batch, part.topic_partition)
+            rows = text.convert(batch, part.topic_partition)
+            if decoding is not None:
+                rows = decoding.decoded(rows, wanted, skipped, part.topic_partition)
+            yield rows
 
 
 class PushableReader(SegmentLogReader):

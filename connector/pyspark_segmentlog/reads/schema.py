@@ -1,5 +1,6 @@
 """The columns of Spark's ``kafka`` source, and the columns that a user's schema selects."""
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import (
@@ -51,19 +52,26 @@ def unknown_column(name: str) -> "ColumnError":
     return ColumnError(name, "unknown", accepted)
 
 
-def selected_columns(schema: StructType) -> tuple[str, ...]:
-    """Names that a schema selects, in its order."""
+def selected_columns(
+    schema: StructType, every: StructType | None = None, decoded: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Names that a schema selects, in its order.
+
+    `every`: all columns that there are.  `decoded`: those of them that are not bytes.
+    """
     # A schema given with ``spark.read.schema(…)`` may leave columns out and change their order.
     # Columns that are left out are not decoded. Keys and values may be binary or string.
     from segmentlog.errors import ColumnError
 
-    known = {field.name: field for field in row_schema(include_headers=True).fields}
+    if every is None:
+        every = row_schema(include_headers=True)
+    known = {field.name: field for field in every.fields}
     for field in schema.fields:
         if field.name not in known:
             raise unknown_column(field.name)
         found = field.dataType.simpleString()
         expected = known[field.name].dataType.simpleString()
-        is_text = field.name in TEXT_COLUMNS and field.dataType == StringType()
+        is_text = field.name in {*TEXT_COLUMNS} - {*decoded} and field.dataType == StringType()
         if found != expected and not is_text:
             accepted = f"read it as {expected}, then convert it"
             if field.name != "headers":
@@ -78,11 +86,16 @@ def selected_columns(schema: StructType) -> tuple[str, ...]:
     return tuple(schema.names)
 
 
-def text_columns(schema: StructType, *, strings: bool = False) -> tuple[str, ...]:
-    """Names of the keys and values that a checked schema has as ``string``."""
+def text_columns(
+    schema: StructType, *, strings: bool = False, decoded: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Names of the keys and values that a checked schema has as ``string`` instead of bytes.
+
+    `decoded`: the columns that are not bytes.
+    """
     from segmentlog.errors import OptionError
 
-    either = [field for field in schema.fields if field.name in TEXT_COLUMNS]
+    either = [each for each in schema.fields if each.name in {*TEXT_COLUMNS} - {*decoded}]
     text = tuple(field.name for field in either if field.dataType == StringType())
     if strings and len(text) < len(either):
         accepted = (

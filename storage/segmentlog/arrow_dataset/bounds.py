@@ -31,7 +31,6 @@ from segmentlog.errors import (
 from segmentlog.format.kernels import layout
 from segmentlog.format.records.columns import record_schema
 from segmentlog.model import (
-    BYTES_OR_TEXT,
     LARGEST_LONG,
     LEAST_LONG,
     LogSlice,
@@ -54,7 +53,6 @@ from segmentlog.store.system_errors import is_of_one, storage_error
 logger = logging.getLogger(__name__)
 
 _SCHEMA = record_schema(include_headers=True)
-_TEXT_SCHEMA = record_schema(include_headers=True, text=BYTES_OR_TEXT)
 _FORMAT = ds.IpcFileFormat()
 _MOST_FILES = 1_000  # that a filter is compared with, one by one
 _MOST_TIGHTENED = 16  # slices whose ends are found exactly, which takes some milliseconds each
@@ -118,9 +116,16 @@ class DatasetBounds(NamedTuple):
         return _open_again, (self.paths, ranges, self.policy, ids, self.opens)
 
     def slices(
-        self, condition: pc.Expression | None, timestamps: TimestampRange | None = None
+        self,
+        expression: pc.Expression | None,
+        timestamps: TimestampRange | None = None,
+        schema: pa.Schema = _SCHEMA,
     ) -> Iterator[LogSlice]:
-        """Slices that may hold rows for which `condition` is true, in the order of their rows."""
+        """Slices that may hold rows for which `expression` is true, in the order of their rows.
+
+        `schema`: of the rows.
+        """
+        condition = None if expression is None else _Condition.of(expression, schema)
         partitions = [each for each in self.partitions if each.offsets[0] < each.offsets[1]]
         if condition is not None:
             whole = [LogSlice(*each.topic_partition, *each.offsets, ()) for each in partitions]
@@ -328,14 +333,34 @@ class _NoFiles(fs.FileSystemHandler):  # type: ignore[misc]
 NO_FILES = fs.PyFileSystem(_NoFiles())
 
 
-def timestamp_range(condition: pc.Expression | None) -> TimestampRange | None:
-    """Times of all rows for which `condition` can be true; None if it bounds no times."""
+class _Condition(NamedTuple):
+    """A condition, and the columns that it can be about."""
+
+    expression: pc.Expression
+    schema: pa.Schema
+
+    @classmethod
+    def of(cls, expression: pc.Expression, schema: pa.Schema) -> "_Condition":
+        """The condition of rows of a schema, whose timestamps may be integers."""
+        at = schema.get_field_index("timestamp")
+        return cls(expression, schema if at < 0 else schema.set(at, _SCHEMA.field("timestamp")))
+
+
+def timestamp_range(
+    expression: pc.Expression | None, schema: pa.Schema = _SCHEMA
+) -> TimestampRange | None:
+    """Times of all rows for which `expression` can be true; None if it bounds no times.
+
+    `schema`: of the rows.
+    """
     # Timestamps of records are whole milliseconds, so the range is found by bisection over these.
     # The scan leaves out batches of other times, as far as their headers show them.
+    if expression is None:
+        return None
+    condition = _Condition.of(expression, schema)
     timestamp, kind = pc.field("timestamp"), _BEFORE_ALL.type
-    if condition is None or len(_may_match(
-        [timestamp <= _BEFORE_ALL, timestamp >= pa.scalar(LARGEST_LONG, kind)], condition
-    )) == 2:  # fmt: skip
+    ends = [timestamp <= _BEFORE_ALL, timestamp >= pa.scalar(LARGEST_LONG, kind)]
+    if len(_may_match(ends, condition)) == len(ends):
         return None
 
     def begins_by(timestamp_ms: int) -> bool:
@@ -369,7 +394,7 @@ def slice_guarantee(log_slice: LogSlice) -> pc.Expression:
 
 
 def _narrow_slices(
-    partition: PartitionBounds, slices: Sequence[LogSlice], condition: pc.Expression
+    partition: PartitionBounds, slices: Sequence[LogSlice], condition: _Condition
 ) -> list[LogSlice]:
     """Slices that remain; of slices with small segments, the segments that remain."""
     # A slice of which every segment remains is not divided: it is quicker to read as a whole.
@@ -389,7 +414,7 @@ def _narrow_slices(
 
 
 def _tighten(
-    partition: PartitionBounds, log_slice: LogSlice, condition: pc.Expression
+    partition: PartitionBounds, log_slice: LogSlice, condition: _Condition
 ) -> list[LogSlice]:
     """The part of a slice that remains by its offsets, unless it is nearly the whole."""
     start, end = log_slice.offsets
@@ -412,13 +437,13 @@ def _tighten(
     return partition.cut(tight, 0)
 
 
-def _remaining(slices: Sequence[LogSlice], condition: pc.Expression) -> list[int]:
+def _remaining(slices: Sequence[LogSlice], condition: _Condition) -> list[int]:
     """Indexes of the slices that may hold rows for which `condition` is true."""
     return _may_match([slice_guarantee(each) for each in slices], condition)
 
 
 def _by_time(
-    partition: PartitionBounds, slices: Sequence[LogSlice], condition: pc.Expression
+    partition: PartitionBounds, slices: Sequence[LogSlice], condition: _Condition
 ) -> list[LogSlice]:
     """Slices that remain by their largest timestamps."""
     # Times are read from the disk.  They can only help if the filter leaves out rows that are
@@ -437,16 +462,12 @@ def _by_time(
     return [slices[i] for i in _may_match(timed, condition)]
 
 
-def _may_match(guarantees: Sequence[pc.Expression], condition: pc.Expression) -> list[int]:
+def _may_match(guarantees: Sequence[pc.Expression], condition: _Condition) -> list[int]:
     """Indexes of the guarantees under which `condition` can be true, in order."""
     fragments: list[Any] = [
         _FORMAT.make_fragment(str(i), filesystem=NO_FILES, partition_expression=each)
         for i, each in enumerate(guarantees)
     ]
-    files = ds.FileSystemDataset(fragments, _SCHEMA, _FORMAT, NO_FILES)
-    try:
-        found = list(files.get_fragments(filter=condition))
-    except pa.ArrowNotImplementedError:  # a function of text: the dataset has keys as strings
-        files = ds.FileSystemDataset(fragments, _TEXT_SCHEMA, _FORMAT, NO_FILES)
-        found = list(files.get_fragments(filter=condition))
+    files = ds.FileSystemDataset(fragments, condition.schema, _FORMAT, NO_FILES)
+    found = files.get_fragments(filter=condition.expression)
     return sorted(int(each.path) for each in found)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,6 @@ from segmentlog.arrow_dataset.aggregates import (
     count_rows,
     counts_table,
     interval_milliseconds,
-    latest_by_key,
 )
 from segmentlog.arrow_dataset.bounds import (
     NO_FILES,
@@ -25,10 +24,14 @@ from segmentlog.arrow_dataset.bounds import (
     slice_guarantee,
     timestamp_range,
 )
-from segmentlog.arrow_dataset.log_scanner import LogScanner
+from segmentlog.arrow_dataset.log_scanner import LogScanner, named_in
 from segmentlog.format.records.columns import TextColumns, record_schema
 from segmentlog.masking import with_plain_buckets
 from segmentlog.model import LogSlice, OnCorruptBatch, ScanPolicy, TimestampRange, TopicPartition
+from segmentlog.reads.latest_rows import latest_by_key
+
+if TYPE_CHECKING:
+    from segmentlog.decoding.rows import Decoding
 
 #: Options of Arrow's scanners for its own threads, files and memory, which have no meaning here.
 _OF_ARROW = frozenset(
@@ -45,6 +48,7 @@ class Scannable:
     """The methods that datasets and fragments share: each is one query."""
 
     policy: ScanPolicy
+    decoding: "Decoding | None"
     _schema: pa.Schema
     _condition: pc.Expression | None
 
@@ -138,9 +142,11 @@ class LogFragment(Scannable):
         policy: ScanPolicy,
         schema: pa.Schema,
         condition: pc.Expression | None,
+        decoding: "Decoding | None" = None,
     ) -> None:
         self.log_slice = log_slice
         self.policy = policy
+        self.decoding = decoding
         self._schema = schema
         self._condition = condition
 
@@ -180,6 +186,7 @@ class LogDataset(Scannable, ds.UnionDataset):  # type: ignore[misc]
     include_headers : whether there is a column ``headers``.
     condition : rows for which it is not true are left out by every query.
     narrowing : slices that cannot hold a row for which it is true are left out.
+    decoding : of keys or values, if they are the columns of their schemas.
     """
 
     def __init__(
@@ -189,13 +196,10 @@ class LogDataset(Scannable, ds.UnionDataset):  # type: ignore[misc]
         include_headers: bool = False,
         condition: pc.Expression | None = None,
         narrowing: pc.Expression | None = None,
+        decoding: "Decoding | None" = None,
     ) -> None:
-        schema = record_schema(
-            include_headers=include_headers,
-            text=bounds.policy.text,
-            in_milliseconds=bounds.policy.in_milliseconds,
-            header_names_as_bytes=bounds.policy.header_names_as_bytes,
-        )
+        self._has_headers, self.decoding = include_headers, decoding
+        schema = self._with_columns(bounds.policy, include_headers=include_headers)
         # Arrow's C++ may be handed this dataset, as a part of a union for example.  It then finds
         # a file that cannot be opened, and says so.
         file = ds.IpcFileFormat().make_fragment("log", filesystem=NO_FILES)
@@ -205,9 +209,18 @@ class LogDataset(Scannable, ds.UnionDataset):  # type: ignore[misc]
         self._schema = schema
         self._bounds = bounds
         self._by_name = {each.topic_partition: each for each in bounds.partitions}
-        self.policy = bounds.policy._replace(timestamps=timestamp_range(narrowing))
+        self.policy = bounds.policy._replace(timestamps=timestamp_range(narrowing, schema))
         self._condition = condition
         self._narrowing = narrowing
+
+    def _with_columns(self, policy: ScanPolicy, *, include_headers: bool) -> pa.Schema:
+        schema = record_schema(
+            include_headers=include_headers,
+            text=policy.text,
+            in_milliseconds=policy.in_milliseconds,
+            header_names_as_bytes=policy.header_names_as_bytes,
+        )
+        return schema if self.decoding is None else self.decoding.schema_of(schema)
 
     @property
     def schema(self) -> pa.Schema:
@@ -220,13 +233,15 @@ class LogDataset(Scannable, ds.UnionDataset):  # type: ignore[misc]
         return f"LogDataset({paths}, topics={list(names)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        has_headers = "headers" in self._schema.names
-        return _make, (self._bounds, has_headers, self._condition, self._narrowing)
+        return _make, (
+            self._bounds, self._has_headers, self._condition, self._narrowing, self.decoding
+        )  # fmt: skip
 
     def slices(
         self, condition: pc.Expression | None = None, timestamps: TimestampRange | None = None
     ) -> Iterator[LogSlice]:
-        return self._bounds.slices(_both(self._narrowing, condition), timestamps)
+        narrowing = _both(self._narrowing, condition)
+        return self._bounds.slices(narrowing, timestamps, self._schema)
 
     def cut(self, log_slice: LogSlice, n_bytes: int) -> list[LogSlice]:
         return self._by_name[log_slice.topic_partition].cut(log_slice, n_bytes)
@@ -234,7 +249,10 @@ class LogDataset(Scannable, ds.UnionDataset):  # type: ignore[misc]
     def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[LogFragment]:
         """Slices that may hold rows for which `filter` is true."""
         for log_slice in self.slices(_both(self._condition, filter)):
-            yield LogFragment(log_slice, self.policy, self._schema, self._condition)
+            yield self._fragment(log_slice)
+
+    def _fragment(self, log_slice: LogSlice) -> LogFragment:
+        return LogFragment(log_slice, self.policy, self._schema, self._condition, self.decoding)
 
     def filter(self, expression: pc.Expression) -> "LogDataset":
         """The dataset without the rows for which `expression` is not true."""
@@ -269,6 +287,7 @@ class LogDataset(Scannable, ds.UnionDataset):  # type: ignore[misc]
         """
         interval_ms = interval_milliseconds(interval)
         is_plain = self._condition is None and self._narrowing is None
+        is_plain &= self.decoding is None or not self.decoding.skips
         skips = self.policy.on_corrupt_batch == OnCorruptBatch.SKIP
         if is_plain and not skips and not exact:
             counts = [
@@ -279,9 +298,9 @@ class LogDataset(Scannable, ds.UnionDataset):  # type: ignore[misc]
         else:
             found: dict[TopicPartition, Counts] = {}
             for log_slice in self.slices(self._condition):
-                fragment = LogFragment(log_slice, self.policy, self._schema, self._condition)
                 counted = found.setdefault(log_slice.topic_partition, {})
-                count_rows(fragment.to_batches(["timestamp"]), interval_ms, counted)
+                rows = self._fragment(log_slice).to_batches(["timestamp"])
+                count_rows(rows, interval_ms, counted)
             counts = list(found.items())
         return counts_table(counts, interval_ms)
 
@@ -312,37 +331,41 @@ class LogDataset(Scannable, ds.UnionDataset):  # type: ignore[misc]
         All records are read once.  Beside the result, the rows of a reduction are in memory: as
         many bytes as the result has of one partition, and at least 64 MiB.
         """
-        policy = self.policy
-        wanted = self._schema if columns is None else record_schema(columns, text=policy.text)
-        text = TextColumns(wanted.names, policy.text, policy.on_invalid_utf8)
-        needed = {*text.scanned, "topic", "partition", "key", "value"}
+        wanted = self._schema if columns is None else self._selected(columns)
+        form = _Form(wanted.names, self.policy, self.decoding)
+        needed = {*form.scanned, "topic", "partition", "key", "value"}
         scanned = [name for name in record_schema(include_headers=True).names if name in needed]
-        rows = self._as_bytes(scanned) if policy.text else self.scanner(scanned).to_reader()
+        is_plain = not self.policy.text and self.decoding is None
+        rows = self.scanner(scanned).to_reader() if is_plain else self._as_bytes(scanned)
         found = (each for each in latest_by_key(rows).to_batches() if each.num_rows)
-        converted = [
-            text.convert(each.select(text.scanned), _partition_of(each)) for each in found
-        ]
-        return pa.Table.from_batches(converted, wanted)
+        made = pa.Table.from_batches(map(form.convert, found), wanted)
+        form.end()
+        return made
+
+    def _selected(self, columns: Sequence[str]) -> pa.Schema:
+        """The schema of some columns, of which one may be the headers."""
+        every = self._with_columns(self.policy, include_headers=True)
+        others = [name for name in columns if name not in every.names]
+        names = record_schema(columns).names if others or self.decoding is None else columns
+        return pa.schema([every.field(name) for name in names])
 
     def _as_bytes(self, columns: Sequence[str]) -> pa.RecordBatchReader:
         """The rows with keys and values as bytes."""
         # As text, keys that are not UTF-8 could become equal, and values null, which would delete
-        # their keys.
-        condition, policy = self._condition, self.policy
-        bounds = self._bounds._replace(policy=self._bounds.policy._replace(text=()))
-        narrowing = _both(self._narrowing, condition)
-        rows = LogDataset(bounds, include_headers=True, narrowing=narrowing)
+        # their keys. So could values that cannot be decoded.
+        condition, rows = self._condition, _Stored(self)
         if condition is None:
             return rows.scanner(columns).to_reader()
+        decoding = self.decoding and self.decoding.with_all_rows()
+        form = _Form([*named_in(self._schema, [condition])], self.policy, decoding)
 
         def matching() -> Iterator[pa.RecordBatch]:
             """The rows for which the condition on their text is true."""
             for batch in rows.scanner().to_batches():
-                text = TextColumns(batch.schema.names, policy.text, policy.on_invalid_utf8)
-                table = pa.Table.from_batches([text.convert(batch, _partition_of(batch))])
-                numbered = table.append_column("row", pa.array(np.arange(batch.num_rows)))
-                kept = batch.take(numbered.filter(condition)["row"].combine_chunks())
-                yield kept.select(columns)
+                numbers = pa.array(np.arange(batch.num_rows))
+                table = pa.Table.from_batches([form.convert(batch)])
+                kept = table.append_column("row", numbers).filter(condition)["row"]
+                yield batch.take(kept.combine_chunks()).select(columns)
 
         return pa.RecordBatchReader.from_batches(record_schema(columns), matching())
 
@@ -353,7 +376,7 @@ class LogDataset(Scannable, ds.UnionDataset):  # type: ignore[misc]
     def _with(
         self, condition: pc.Expression | None, narrowing: pc.Expression | None
     ) -> "LogDataset":
-        return _make(self._bounds, "headers" in self._schema.names, condition, narrowing)
+        return _make(self._bounds, self._has_headers, condition, narrowing, self.decoding)
 
     def replace_schema(self, schema: pa.Schema) -> "LogDataset":
         """The dataset itself; another schema is refused, as the columns of a record are fixed."""
@@ -383,19 +406,70 @@ class LogDataset(Scannable, ds.UnionDataset):  # type: ignore[misc]
         return _in_memory(self).join_asof(_in_memory(right_dataset), *args, **kwargs)
 
 
+class _Stored(Scannable):
+    """The rows of a dataset as they are stored; its conditions only leave slices out."""
+
+    decoding = _condition = None
+
+    def __init__(self, dataset: LogDataset) -> None:
+        self._dataset = dataset
+        self._schema = record_schema(include_headers=True)
+        times = dataset.policy.timestamps or timestamp_range(dataset._condition, dataset.schema)
+        self.policy = dataset.policy._replace(text=(), timestamps=times)
+
+    def slices(
+        self, condition: pc.Expression | None = None, timestamps: TimestampRange | None = None
+    ) -> Iterator[LogSlice]:
+        return self._dataset.slices(self._dataset._condition, timestamps)
+
+    def cut(self, log_slice: LogSlice, n_bytes: int) -> list[LogSlice]:
+        return self._dataset.cut(log_slice, n_bytes)
+
+
+class _Form:
+    """Makes wanted columns of rows as they are stored, each batch of one partition.
+
+    `scanned`: the columns that it needs.
+    """
+
+    def __init__(
+        self, wanted: Sequence[str], policy: ScanPolicy, decoding: "Decoding | None"
+    ) -> None:
+        self._wanted, self._decoding = wanted, decoding
+        self._skipped = None if decoding is None else decoding.new_count()
+        self._text = TextColumns(
+            wanted if decoding is None else decoding.scanned(wanted),
+            policy.text,
+            policy.on_invalid_utf8,
+        )
+        self.scanned = self._text.scanned
+
+    def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        place = TopicPartition(
+            batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py()
+        )
+        rows = self._text.convert(batch.select(self.scanned), place)
+        if self._decoding is None:
+            return rows
+        return self._decoding.decoded(rows, self._wanted, self._skipped, place)
+
+    def end(self) -> None:
+        """Log what was left out."""
+        if self._skipped is not None:
+            self._skipped.warn()
+
+
 def _make(
     bounds: DatasetBounds,
     include_headers: bool,
     condition: pc.Expression | None,
     narrowing: pc.Expression | None,
+    decoding: "Decoding | None",
 ) -> LogDataset:
     return LogDataset(
-        bounds, include_headers=include_headers, condition=condition, narrowing=narrowing
-    )
-
-
-def _partition_of(batch: pa.RecordBatch) -> TopicPartition:
-    return TopicPartition(batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py())
+        bounds, include_headers=include_headers, condition=condition, narrowing=narrowing,
+        decoding=decoding,
+    )  # fmt: skip
 
 
 def _in_memory(dataset: ds.Dataset) -> ds.Dataset:

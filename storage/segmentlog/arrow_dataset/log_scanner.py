@@ -26,14 +26,15 @@ from pyarrow import acero
 from segmentlog.arguments import class_of_one_dialect, refused, texts, whole_number
 from segmentlog.arrow_dataset.bounds import timestamp_range
 from segmentlog.errors import OptionError
-from segmentlog.format.records.columns import n_bytes_of
+from segmentlog.format.records.columns import n_bytes_of, record_schema
 from segmentlog.format.records.one_pass import ReadMemory
-from segmentlog.model import LogSlice, ScanPolicy
+from segmentlog.model import LogSlice, ScanPolicy, TopicPartition
 from segmentlog.reads.ordered_reads import n_threads_of, read_in_order
 from segmentlog.reads.scan import scan_slice
 
 if TYPE_CHECKING:
     from segmentlog.arrow_dataset.log_dataset import Scannable
+    from segmentlog.decoding.rows import Decoding, Skipped
 
 #: How Arrow prints a column that is given by its number.
 _BY_NUMBER = "FieldPath("
@@ -46,11 +47,18 @@ class Projection:
 
     `columns`: names, or expressions by name; None for all.  `condition`: rows for which it is true
     are kept; None keeps all.  `needed`: names of the columns to decode, in the order of the
-    dataset; at least one.
+    dataset; at least one.  `scanned`: names of the columns of records that they are made of.
+
+    Of `decoding`, keys and values are decoded after rows are left out by other columns: a value
+    that nobody asks for cannot fail a query.
     """
 
     def __init__(
-        self, schema: pa.Schema, columns: _Columns, condition: pc.Expression | None
+        self,
+        schema: pa.Schema,
+        columns: _Columns,
+        condition: pc.Expression | None,
+        decoding: "Decoding | None" = None,
     ) -> None:
         self._condition = condition
         self._names: list[str] | None = None
@@ -66,7 +74,7 @@ class Projection:
                     reason = f"No column {name!r}: columns are {', '.join(schema.names)}"
                     raise pa.ArrowInvalid(reason)
         used = [*self._expressions, *([] if condition is None else [condition])]
-        found = _named_in(schema, used) | {*(self._names or ())}
+        found = named_in(schema, used) | {*(self._names or ())}
         self.needed = [name for name in schema.names if name in found]
         if not self.needed:  # a column that costs nothing if it can be had, to count rows
             self.needed = ["partition"] if "partition" in schema.names else schema.names[:1]
@@ -75,9 +83,36 @@ class Projection:
         # Without rows it shows whether the filter can be evaluated, and the resulting schema.
         empty = pa.Table.from_batches([], decoded)
         self.schema: pa.Schema = self._apply(empty).schema
+        self.scanned, self._decoding = self.needed, decoding
+        self._before: Projection | None = None
+        if decoding is not None:
+            self.scanned = decoding.scanned(self.needed)
+            if condition is not None and not named_in(schema, [condition]) & decoding.made:
+                kept = [name for name in self.scanned if name in {*schema.names} - decoding.made]
+                fields = {name: schema.field(name) for name in kept}
+                scanned = [fields.get(each.name, each) for each in record_schema(self.scanned)]
+                self._before = Projection(pa.schema(scanned), self.scanned, condition)
+                self._condition = None
 
-    def apply(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Rows of `batch`, which has at least the columns `needed`, that are kept."""
+    def apply(
+        self,
+        batch: pa.RecordBatch,
+        topic_partition: TopicPartition | None = None,
+        skipped: "Skipped | None" = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of `batch`, which has at least the columns `scanned`, that are kept.
+
+        `skipped`: gets what is left out because it cannot be decoded.
+        """
+        if self._decoding is None:
+            yield from self._kept(batch)
+            return
+        for rows in [batch] if self._before is None else self._before.apply(batch):
+            decoded = self._decoding.decoded(rows, self.needed, skipped, topic_partition)
+            if decoded.num_rows:
+                yield from self._kept(decoded)
+
+    def _kept(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         if self._condition is None and self._names is not None:
             yield batch if self._names == batch.schema.names else batch.select(self._names)
             return
@@ -94,7 +129,7 @@ class Projection:
         return done if self._names is None else done.select(self._names)
 
 
-def _named_in(schema: pa.Schema, expressions: Sequence[pc.Expression]) -> set[str]:
+def named_in(schema: pa.Schema, expressions: Sequence[pc.Expression]) -> set[str]:
     """Names of the columns that expressions use."""
     # Arrow shows no parts of an expression. But it refuses an expression over a table that lacks
     # one of its columns. If columns are given by their numbers, all are taken as used.
@@ -154,7 +189,8 @@ class LogScanner:
         self._condition = condition
         self._is_timeline = order == "timestamp"
         self._columns = dataset_schema.names if columns is None else columns
-        self._projection = Projection(dataset_schema, columns, condition)
+        self._decoding = source.decoding
+        self._projection = Projection(dataset_schema, columns, condition, self._decoding)
         if batch_size is not None:
             batch_size = whole_number("batch_size", batch_size, 1)
         self._batch_size = batch_size
@@ -166,7 +202,8 @@ class LogScanner:
         """The policy of reads: batches of times that the filter leaves out are not decoded."""
         policy = self._source.policy
         if policy.timestamps is None:
-            return policy._replace(timestamps=timestamp_range(self._condition))
+            times = timestamp_range(self._condition, self.dataset_schema)
+            return policy._replace(timestamps=times)
         return policy
 
     @property
@@ -179,25 +216,32 @@ class LogScanner:
         return self._batches(self._n_threads)
 
     def _batches(self, n_threads: int) -> Iterator[pa.RecordBatch]:
-        if self._is_timeline:
-            yield from self._merged()
-            return
-        slices = self._source.slices(self._condition, self._policy.timestamps)
-        with ReadMemory() as memory:
-            reads = (partial(self._read, each, memory) for each in slices)
-            yield from read_in_order(reads, n_threads)
+        skipped = None if self._decoding is None else self._decoding.new_count()
+        try:
+            if self._is_timeline:
+                yield from self._merged(skipped)
+                return
+            slices = self._source.slices(self._condition, self._policy.timestamps)
+            with ReadMemory() as memory:
+                reads = (partial(self._read, each, memory, skipped) for each in slices)
+                yield from read_in_order(reads, n_threads)
+        finally:
+            if skipped is not None:
+                skipped.warn()
 
-    def _read(self, log_slice: LogSlice, memory: ReadMemory) -> Iterator[pa.RecordBatch]:
-        columns, policy = self._projection.needed, self._policy
+    def _read(
+        self, log_slice: LogSlice, memory: ReadMemory, skipped: "Skipped | None"
+    ) -> Iterator[pa.RecordBatch]:
+        columns, policy = self._projection.scanned, self._policy
         for scanned in scan_slice(log_slice, columns=columns, policy=policy, memory=memory):
-            for batch in self._projection.apply(scanned):
+            for batch in self._projection.apply(scanned, log_slice.topic_partition, skipped):
                 yield from _cut(batch, self._batch_size)
 
-    def _merged(self) -> Iterator[pa.RecordBatch]:
+    def _merged(self, skipped: "Skipped | None") -> Iterator[pa.RecordBatch]:
         """Rows of all partitions by time: filtered, then merged, then made into the columns."""
         needed = {*self._projection.needed, "timestamp"}
         decoded = [name for name in self.dataset_schema.names if name in needed]
-        kept = Projection(self.dataset_schema, decoded, self._condition)
+        kept = Projection(self.dataset_schema, decoded, self._condition, self._decoding)
         made = Projection(kept.schema, self._columns, None)
         slices = list(self._source.slices(self._condition, self._policy.timestamps))
         partitions = [list(each) for _, each in groupby(slices, lambda each: each[:2])]
@@ -205,18 +249,23 @@ class LogScanner:
         n_bytes = min(max(n_bytes, _LEAST_BYTES), _MOST_BYTES)
         most_bytes = max(_MERGED_BYTES, 2 * n_bytes * len(partitions))
         with ReadMemory(n_bytes) as memory:
-            tables = [self._tables(each, kept, n_bytes, memory) for each in partitions]
+            tables = [self._tables(each, kept, n_bytes, memory, skipped) for each in partitions]
             for merged in merge_by_timestamp(tables, most_bytes):
                 for batch in made.apply(merged):
                     yield from _cut(batch, self._batch_size)
 
     def _tables(
-        self, slices: Sequence[LogSlice], projection: Projection, n_bytes: int, memory: ReadMemory
+        self,
+        slices: Sequence[LogSlice],
+        projection: Projection,
+        n_bytes: int,
+        memory: ReadMemory,
+        skipped: "Skipped | None",
     ) -> Iterator[pa.Table]:
         """Rows of one partition in tables of about `n_bytes`, or of one batch of the log."""
         # A read ends with each table, and the next one begins after it: a read that waited for its
         # turn would keep its decoder's memory and its file.
-        columns = list(dict.fromkeys(["offset", *projection.needed]))
+        columns = list(dict.fromkeys(["offset", *projection.scanned]))
         todo = deque(slices)
         while todo:
             piece, held, n_held = todo.popleft(), list[pa.Table](), 0
@@ -227,7 +276,8 @@ class LogScanner:
             scan = scan_slice(piece, columns=columns, policy=self._policy, memory=memory)
             with contextlib.closing(scan):
                 for batch in scan:
-                    for rows in projection.apply(batch.select(projection.needed)):
+                    scanned = batch.select(projection.scanned)
+                    for rows in projection.apply(scanned, piece.topic_partition, skipped):
                         held.append(_compact(rows))
                         n_held += n_bytes_of(held[-1])
                     if n_held < n_bytes:

@@ -5,13 +5,14 @@ Importing ``pyarrow.dataset`` takes long, so this module leaves it to the first 
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from segmentlog.arguments import takes, topic_names
 from segmentlog.cluster.replicated import open_replicas
 from segmentlog.errors import OptionError, SegmentLogError
-from segmentlog.model import Replicas, TopicPartition
-from segmentlog.read_options import DatasetOptions, LatestOptions, scan_policy
+from segmentlog.model import OnUndecodable, Replicas, TopicPartition
+from segmentlog.read_options import DECODES, DatasetOptions, LatestOptions, scan_policy
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.store.paths import readable_path, tiered_paths
 from segmentlog.store.readable import exists
@@ -64,8 +65,9 @@ def read(
     if columns is not None and not isinstance(columns, Mapping):
         from segmentlog.format.records.columns import record_schema
 
-        names = record_schema(columns).names
-        options["include_headers"] = "headers" in names or options["include_headers"]
+        if options["on_undecodable"] != OnUndecodable.NULL or options["decode"] is None:
+            record_schema(columns)  # refuses others
+        options["include_headers"] = "headers" in columns or options["include_headers"]
     logs = dataset(*(() if path is None else (path,)), topics=topics, **options)
     return logs.to_table(columns, filter, order=order)
 
@@ -144,9 +146,20 @@ def dataset(
     """
     from segmentlog.arrow_dataset.log_dataset import LogDataset
 
-    return LogDataset(
-        dataset_bounds(path, topics, options), include_headers=options["include_headers"]
-    )
+    bounds, decoding = dataset_bounds(path, topics, options), None
+    if any(options.get(name) is not None for name in DECODES):
+        from segmentlog.decoding.rows import Decoding, look_up_schemas
+
+        # After the bounds: a schema is there before the records that name it.
+        look_up = partial(
+            look_up_schemas, bounds.opens, bounds.paths, bounds.policy.on_corrupt_batch
+        )
+        topics_read = {each.topic_partition.topic for each in bounds.partitions}
+        decoding = Decoding.of_read(options, topics_read, look_up)
+        if decoding is not None:
+            text = [name for name in bounds.policy.text if name not in decoding.columns]
+            bounds = bounds._replace(policy=bounds.policy._replace(text=tuple(text)))
+    return LogDataset(bounds, include_headers=options["include_headers"], decoding=decoding)
 
 
 def dataset_bounds(

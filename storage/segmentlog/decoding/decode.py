@@ -1,153 +1,83 @@
-"""``segmentlog.decode``: rows whose keys or values become columns of their schemas.
+"""A column of keys or values as the column of a schema.
 
 Values are grouped by the schema that they name, and each group is decoded in one call.
 """
 
 import json
-import logging
-import os
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from enum import StrEnum
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from segmentlog.arguments import one_dialect, one_of, refused, whole_number
+from segmentlog.arguments import refused
 from segmentlog.decoding.avro import AvroSchema
 from segmentlog.decoding.frames import Frames
 from segmentlog.decoding.json_schema import JsonSchema
 from segmentlog.decoding.protobuf import ProtobufSchema
 from segmentlog.decoding.schema import Schema, UnusableSchemaError
-from segmentlog.errors import OptionError, UndecodableValueError
+from segmentlog.errors import OptionError
 from segmentlog.format.kernels.memory import Int64s
-from segmentlog.kafka_tables.open_table import table
-from segmentlog.reads.log_directory import LogDirectory
 
-logger = logging.getLogger(__name__)
-
-_MOST_NAMED = 5  #: causes that a warning names
-_MOST_COUNTED = 1_000  #: causes that are told apart: each value could have one of its own
-
-#: The column of causes, if values that cannot be decoded are null.
-_CAUSE = "undecodable"
+#: Looks for schemas that find none of those that values name, before there are no more looks:
+#: bytes that only look like ids would cause one for each batch.
+_MOST_IN_VAIN = 3
 
 _FORMATS: dict[str, Callable[[str, list[tuple[str, str]]], Schema]] = {
     "AVRO": AvroSchema, "JSON": JsonSchema, "PROTOBUF": ProtobufSchema,
 }  # fmt: skip
 
 
-class OnUndecodable(StrEnum):
-    """What happens to a row whose value cannot be decoded."""
-
-    FAIL = "fail"
-    NULL = "null"
-    SKIP = "skip"
-
-
-@one_dialect()
-def decode(
-    rows: Any,  # noqa: ANN401 - all that has Arrow's protocol of streams
-    schemas: str | os.PathLike[str] | LogDirectory | pa.Table,
-    subject: str,
-    *,
-    column: str = "value",
-    version: int | None = None,
-    on_undecodable: OnUndecodable | str = OnUndecodable.FAIL,
-) -> Any:  # noqa: ANN401 - as `rows` is
-    """Rows whose keys or values are columns of their schemas, in Avro, JSON or protobuf.
-
-    ::
-
-        rows = segmentlog.read("/var/lib/kafka", "orders", include_headers=True)
-        segmentlog.decode(rows, "/var/lib/kafka", "orders-value")
-
-    All values are resolved to one schema of the subject by the rules of its format.  Avro's are:
-    fields by their names and aliases, defaults, and promotions of numbers.  In protobuf, fields
-    have numbers, and in JSON they have names.
-
-    Parameters
-    ----------
-    rows : a ``pyarrow.Table``; or a stream, such as a dataset or a ``RecordBatchReader``.  With a
-        column ``headers``, ids and GUIDs in headers count, too.
-    schemas : the log directory that has the registry's topic ``_schemas``, or its table
-        ``schemas``.  Deleted versions count: values name them.
-    subject : the subject whose schema the result has; serializers name it ``TOPIC-value`` or
-        ``TOPIC-key`` by default.
-    column : ``value`` or ``key``.
-    version : of the subject; by default the newest that is not deleted.
-    on_undecodable : ``fail`` ends with the first value that cannot be decoded; ``null`` makes it
-        null, and adds a column ``undecodable`` with the cause; ``skip`` leaves the row out, and
-        logs how many were left out, and why.
-
-    Returns
-    -------
-    pyarrow.Table or pyarrow.RecordBatchReader
-        A table if `rows` is one; else a stream, which decodes while it is read.  The column has
-        the type of the schema: a struct for a record.  A null stays null.
-
-    Raises
-    ------
-    OptionError
-        If the subject or the version is not there, the schema is not one of its format, Arrow has
-        no type for it, a package of the extra ``schemas`` is missing, or a column.
-    UndecodableValueError
-        At a value that cannot be decoded: it has no id, the id has no schema or several, or its
-        bytes do not have the form of the schema.
-
-    Notes
-    -----
-    Bytes after the end of a value are left out, as the registry's deserializers do.  Messages
-    of protobuf, flat records of Avro, and most objects of JSON are decoded as columns, and all
-    others one by one.
-    """
-    on_undecodable = one_of("on_undecodable", on_undecodable, OnUndecodable)
-    if column not in ("key", "value"):
-        raise OptionError("column", str(column), "it is 'key' or 'value'")
-    if version is not None:
-        version = whole_number("version", version, 1)
-    try:
-        reader = pa.RecordBatchReader.from_stream(rows)
-    except TypeError:
-        raise refused("rows", rows, "give a table, or a stream of Arrow") from None
-    registered = schemas if isinstance(schemas, pa.Table) else table(schemas, "schemas")
-    decoder = _Decoder(_Registered(registered), subject, version, column, on_undecodable)
-    schema = decoder.schema_of(reader.schema)
-    decoded = pa.RecordBatchReader.from_batches(schema, decoder.batches(reader, schema))
-    return decoded.read_all() if isinstance(rows, pa.Table) else decoded
-
-
-class _Registered:
+class Registered:
     """The schemas of a registry, parsed when they are asked for."""
 
-    def __init__(self, schemas: pa.Table) -> None:
-        try:
-            rows = schemas.sort_by([("subject", "ascending"), ("version", "ascending")])
-            self._rows: list[Mapping[str, Any]] = rows.select(
-                ["subject", "version", "id", "guid", "schema_type", "schema", "references",
-                 "deleted"]
-            ).to_pylist()  # fmt: skip
-        except (KeyError, pa.ArrowInvalid):
-            raise refused("schemas", schemas.schema.names, "give the table 'schemas'") from None
+    def __init__(self, schemas: pa.Table | list[Mapping[str, Any]]) -> None:
+        self._rows = schemas if isinstance(schemas, list) else _rows(schemas)
         self._versions: dict[tuple[str, int], Mapping[str, Any]] = {
             (each["subject"], each["version"]): each for each in self._rows
         }
         self._parsed: dict[tuple[str, int], Schema] = {}
 
-    def of_subject(self, subject: str, version: int | None) -> Mapping[str, Any]:
-        """A version of a subject, or the newest one."""
+    def of_subject(self, subject: str, version: int | None) -> list[Mapping[str, Any]]:
+        """A version of a subject, or all: the newest ones first, and deleted ones after others."""
         rows = [each for each in self._rows if each["subject"] == subject]
         if not rows:
             names = dict.fromkeys(each["subject"] for each in self._rows)
             raise refused("subject", subject, f"subjects are {', '.join(names) or 'not here'}")
         if version is None:
-            kept = [each for each in rows if not each["deleted"]]
-            return [*rows, *kept][-1]
+            return sorted(rows, key=lambda each: (bool(each["deleted"]), -each["version"]))
         if (subject, version) not in self._versions:
             known = ", ".join(str(each["version"]) for each in rows)
             raise refused("version", version, f"versions of {subject} are {known}")
-        return self._versions[subject, version]
+        return [self._versions[subject, version]]
+
+    def lacks(self, names: Collection[int | str]) -> set[int | str]:
+        """The ids and GUIDs among `names` that no schema has."""
+        return {*names} - {None} - {each[field] for each in self._rows for field in ("id", "guid")}
+
+    def only(self, subject: str) -> "Registered":
+        """The schemas of a subject, and all that they refer to."""
+        kept: dict[tuple[str, int], Mapping[str, Any]] = {}
+        todo = [each for each in self._rows if each["subject"] == subject]
+        while todo:
+            row = todo.pop()
+            place = row["subject"], row["version"]
+            if place not in kept:
+                kept[place] = row
+                places = ((each["subject"], each["version"]) for each in row["references"] or ())
+                todo += [self._versions[each] for each in places if each in self._versions]
+        return Registered([row for place, row in self._versions.items() if place in kept])
+
+    def with_newer(self, newer: "Registered") -> "Registered":
+        """These schemas, and those of a later look: some may have been deleted since."""
+        rows = self._versions | newer._versions
+        return Registered([rows[place] for place in sorted(rows)])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """The rows travel: a schema is parsed again where it is needed."""
+        return Registered, (self._rows,)
 
     def named(self, name: int | str, subject: str) -> Mapping[str, Any]:
         """The schema that has an id or a GUID; raises `UnusableSchemaError`."""
@@ -196,6 +126,22 @@ class _Registered:
             needed[each["name"], *place] = referred["schema"]
 
 
+def _rows(schemas: pa.Table) -> list[Mapping[str, Any]]:
+    """The rows of the table ``schemas``, in the order of subjects and versions."""
+    names = ["subject", "version", "id", "guid", "schema_type", "schema", "references", "deleted"]
+    try:
+        rows = schemas.sort_by([("subject", "ascending"), ("version", "ascending")])
+        found: list[Mapping[str, Any]] = rows.select(names).to_pylist()
+    except (KeyError, pa.ArrowInvalid):
+        raise refused("schemas", schemas.schema.names, "give the table 'schemas'") from None
+    return found
+
+
+def _identity(row: Mapping[str, Any]) -> tuple[object, ...]:
+    """What two versions have in common that are the same schema."""
+    return row["schema_type"], _layout_free(row["schema"]), row["references"]
+
+
 def _layout_free(schema: str) -> str:
     try:
         return json.dumps(json.loads(schema))
@@ -203,94 +149,104 @@ def _layout_free(schema: str) -> str:
         return schema
 
 
-class _Decoder:
-    """Decodes a column of batches to the schema of a subject."""
+def as_it_is(kind: pa.DataType) -> pa.DataType:
+    """The type of a schema as the type of a column."""
+    return kind
+
+
+def _cast(values: pa.Array, kind: pa.DataType, causes: dict[int, str]) -> pa.Array:
+    """Values as another type; null where there is a cause, because it cannot hold the value."""
+    if values.type == kind:
+        return values
+    try:
+        return values.cast(kind)
+    except pa.ArrowInvalid:
+        parts = []
+        for number in range(len(values)):
+            try:
+                parts.append(values.slice(number, 1).cast(kind))
+            except pa.ArrowInvalid as error:
+                causes.setdefault(number, f"it does not fit {kind} ({error})"[:200])
+                parts.append(pa.nulls(1, kind))
+        return pa.concat_arrays(parts)
+
+
+class ColumnDecoder:
+    """Decodes keys or values to one schema of a subject.
+
+    `column`: ``key`` or ``value``.  `version`: of the subject, or None for the newest one: `type`,
+    the type of the result, stays the same also if newer versions come.  `look_up`: finds the table
+    ``schemas`` as it is now, if values name schemas that are not known.  `fitted`: the type that
+    is wanted for the type of a schema; raises `UnusableSchemaError` if there is none.  `searches`:
+    whether the newest version is taken for which it does not.
+
+    It can be pickled, and then has the schemas of its subject alone if it can look others up.
+    Raises `OptionError`.
+    """
 
     def __init__(
         self,
-        registered: _Registered,
+        registered: Registered,
+        column: str,
         subject: str,
         version: int | None,
-        column: str,
-        on_undecodable: OnUndecodable,
+        look_up: Callable[[], pa.Table] | None = None,
+        fitted: Callable[[pa.DataType], pa.DataType] = as_it_is,
+        *,
+        searches: bool = False,
     ) -> None:
-        self._registered = registered
-        self._subject = subject
-        self._column = column
-        self._on_undecodable = on_undecodable
-        row = registered.of_subject(subject, version)
-        try:
-            self._reader = registered.parsed(row)
-        except UnusableSchemaError as error:
-            accepted = f"version {row['version']} cannot be decoded: {error}"
-            raise OptionError("subject", subject, accepted) from None
-        # The same schema under another version is the same object, for the quick way.
-        self._same = row["schema_type"], _layout_free(row["schema"]), row["references"]
-        self._n_skipped: Counter[str] = Counter()
+        self.column = column
+        self._registered, self._subject, self._look_up = registered, subject, look_up
+        rows = registered.of_subject(subject, version)
+        reasons: list[str] = []
+        for row in rows if searches else rows[:1]:
+            try:
+                self._row, self.type = row, fitted(registered.parsed(row).type)
+            except UnusableSchemaError as error:
+                reasons.append(f"version {row['version']} cannot be decoded: {error}")
+            else:
+                break
+        else:
+            raise OptionError("subject", subject, reasons[0])
+        self._begin()
 
-    def schema_of(self, schema: pa.Schema) -> pa.Schema:
-        """The schema of the result."""
-        index = schema.get_field_index(self._column)
-        if index < 0:
-            raise refused("rows", schema.names, f"the column {self._column} is missing")
-        kind = schema.field(index).type
-        if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
-            raise refused("rows", str(kind), f"the column {self._column} has bytes")
-        schema = schema.set(index, pa.field(self._column, self._reader.type))
-        if self._on_undecodable == OnUndecodable.NULL:
-            schema = schema.append(pa.field(_CAUSE, pa.string()))
-        return schema
+    def _begin(self) -> None:
+        self._n_looks = _MOST_IN_VAIN
+        self._lock = threading.Lock()
 
-    def batches(
-        self, batches: pa.RecordBatchReader, schema: pa.Schema
-    ) -> Iterator[pa.RecordBatch]:
-        """The rows of the result."""
-        for batch in batches:
-            yield from self._decoded(batch, schema)
-        if self._n_skipped:
-            most = self._n_skipped.most_common(_MOST_NAMED)
-            logger.warning(
-                "%d rows of which the %s cannot be decoded are left out: %s",
-                self._n_skipped.total(), self._column,
-                "; ".join(f"{n} because of {cause}" for cause, n in most),
-            )  # fmt: skip
+    @cached_property
+    def _reader(self) -> Schema:
+        return self._registered.parsed(self._row)
 
-    def _decoded(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        column, causes = self._values(batch)
-        if causes and self._on_undecodable == OnUndecodable.FAIL:
-            row = min(causes)
-            place: list[Any] = [
-                batch.column(name)[row].as_py() if name in batch.schema.names else unknown
-                for name, unknown in (("topic", "?"), ("partition", -1), ("offset", row))
-            ]
-            topic, partition, offset = place
-            raise UndecodableValueError(topic, partition, offset, self._column, causes[row])
-        columns = batch.columns
-        columns[batch.schema.get_field_index(self._column)] = column
-        if self._on_undecodable == OnUndecodable.NULL:
-            columns.append(pa.array([causes.get(n) for n in range(len(batch))], pa.string()))
-        made = pa.RecordBatch.from_arrays(columns, schema=schema)
-        if causes and self._on_undecodable == OnUndecodable.SKIP:
-            for cause in causes.values():
-                is_known = cause in self._n_skipped or len(self._n_skipped) < _MOST_COUNTED
-                self._n_skipped[cause if is_known else "other causes"] += 1
-            keeps = np.ones(len(batch), bool)
-            keeps[[*causes]] = False
-            made = made.filter(pa.array(keeps))
-        yield made
+    @cached_property
+    def _same(self) -> tuple[object, ...]:
+        """What a schema under another version has, if it is the same, for the quick way."""
+        return _identity(self._row)
 
-    def _values(self, batch: pa.RecordBatch) -> tuple[pa.Array, dict[int, str]]:
-        """The decoded column, and the causes by rows."""
+    def __getstate__(self) -> dict[str, object]:
+        """What is known of the subject, and how to look the rest up; parsed where it is needed."""
+        has_more = self._look_up is not None
+        known = self._registered.only(self._subject) if has_more else self._registered
+        kept = ("column", "type", "_subject", "_look_up", "_row")
+        return {name: getattr(self, name) for name in kept} | {"_registered": known}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._begin()
+
+    def decoded(self, batch: pa.RecordBatch) -> tuple[pa.Array, dict[int, str]]:
+        """The decoded column, and by rows, why a value of it is null and was not."""
         headers = batch.column("headers") if "headers" in batch.schema.names else None
-        values = batch.column(self._column)
-        frames = Frames(values, headers, is_key=self._column == "key")
+        values = batch.column(self.column)
+        frames = Frames(values, headers, is_key=self.column == "key")
         is_left = values.is_valid().to_numpy(zero_copy_only=False).copy()
         causes: dict[int, str] = {}
         index = np.full(len(values), -1, np.int64)
-        parts: list[pa.Array] = [pa.nulls(0, self._reader.type)]
+        parts: list[pa.Array] = [pa.nulls(0, self.type)]
         n_parts = 0
-        for each in frames.names():
-            groups = each.dictionary_encode()
+        every = [each.dictionary_encode() for each in frames.names()]
+        self._look_again({name for each in every for name in each.dictionary.to_pylist()})
+        for groups in every:
             codes = groups.indices.fill_null(-1).to_numpy()
             for code, name in enumerate(groups.dictionary.to_pylist()):
                 rows = np.flatnonzero((codes == code) & is_left)
@@ -306,13 +262,24 @@ class _Decoder:
         column = pa.concat_arrays(parts).take(pa.array(index, mask=index < 0))
         return column, causes
 
+    def _look_again(self, names: Collection[int | str]) -> None:
+        """Look the schemas up if values name others than those that are known."""
+        with self._lock:
+            if self._look_up is None or not self._n_looks or not self._registered.lacks(names):
+                return
+            self._n_looks -= 1
+            found = self._registered.with_newer(Registered(self._look_up()))
+            if self._registered.lacks(names) != found.lacks(names):
+                self._n_looks = _MOST_IN_VAIN
+            self._registered = found
+
     def _group(
         self, name: int | str, frames: Frames, rows: Int64s, causes: dict[int, str]
     ) -> Iterator[tuple[Int64s, pa.Array]]:
         """The values of one schema by rows, if it can be used."""
         try:
             row = self._registered.named(name, self._subject)
-            same = row["schema_type"], _layout_free(row["schema"]), row["references"]
+            same = _identity(row)
             if same[0] != self._same[0]:
                 raise UnusableSchemaError(f"its schema is {same[0]}, and not {self._same[0]}")
             writer = self._reader if same == self._same else self._registered.parsed(row)
@@ -341,7 +308,7 @@ class _Decoder:
         causes: dict[int, str],
     ) -> pa.Array:
         found: dict[int, str] = {}
-        column = writer.decode(values, self._reader, found)
+        column = _cast(writer.decode(values, self._reader, found), self.type, found)
         for number, cause in found.items():
             causes[int(rows[number])] = f"{cause}, with the schema {name}"
         return column

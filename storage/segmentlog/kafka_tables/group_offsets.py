@@ -42,6 +42,7 @@ from segmentlog.kafka_tables.source import CONSUMER_OFFSETS, Source, record_type
 from segmentlog.log.damage import sound_headers
 from segmentlog.log.segment import Segment
 from segmentlog.model import OnCorruptBatch, TopicPartition
+from segmentlog.reads.latest_rows import latest_by_key
 from segmentlog.reads.listed import retry_if_relisted
 from segmentlog.reads.log import Log
 
@@ -259,8 +260,6 @@ def _commits(source: Source, log: Log, fates: Fates) -> Iterator[_Commits]:
 
 def _latest(source: Source, log: Log, commits: Iterator[_Commits]) -> pa.Table:
     """The last commit of each key, and the pending ones."""
-    from segmentlog.arrow_dataset.aggregates import latest_by_key  # the compiled kernels load here
-
     pending: list[pa.RecordBatch] = []
     producers: list[np.ndarray] = []
     removed: list[pa.Table] = []

@@ -218,9 +218,10 @@ def _as_binary(values: pa.Array) -> pa.Array:
 
 def _last_headers(headers: pa.Array, *, is_key: bool) -> pa.Array:
     """The last header of each record that has the name; null without one."""
-    name = "__key_schema_id" if is_key else "__value_schema_id"
+    name = b"__key_schema_id" if is_key else b"__value_schema_id"
     every = pc.list_flatten(headers)
-    is_named = pc.fill_null(pc.equal(pc.struct_field(every, "key"), name), False)
+    names = pc.struct_field(every, "key")
+    is_named = pc.fill_null(pc.equal(names, pa.scalar(name).cast(names.type)), False)
     rows = pc.list_parent_indices(headers).filter(is_named).to_numpy()
     index = np.full(len(headers), -1, np.int64)
     index[rows] = np.arange(len(rows))  # of several headers of a record, the last assignment holds

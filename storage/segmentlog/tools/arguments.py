@@ -49,6 +49,8 @@ class _Parsed(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - no public name
         typed = [*args]
+        if any("--decode" in each.opts for each in self.params):
+            args = _with_value(args)
         try:
             return super().parse_args(ctx, args)
         except _UsageError as error:
@@ -73,6 +75,17 @@ class _Parsed(TyperCommand):
             return ": it changes one directory, whose lock it holds; run it for each of them"
         lines = "; ".join(f"segmentlog {self.name} {shlex.quote(each)}" for each in given)
         return f": it changes one directory, whose lock it holds; run it for each: {lines}"
+
+
+def _with_value(args: Sequence[str]) -> list[str]:
+    """The arguments, with ``value`` after each ``--decode`` that no column follows."""
+    found: list[str] = []
+    for at, each in enumerate(args):
+        found.append(each)
+        after = args[at + 1] if at + 1 < len(args) else ""
+        if each == "--decode" and not {*after.split(",")} <= {"key", "value"}:
+            found.append("value")
+    return found
 
 
 def _elsewhere(given: str, ctx: Any) -> str:  # noqa: ANN401 - typer has no public name for it

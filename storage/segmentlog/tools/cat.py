@@ -5,7 +5,7 @@ import select
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,7 +24,7 @@ from segmentlog.model import (
     ScanPolicy,
     TopicPartition,
 )
-from segmentlog.read_options import ScanOptions
+from segmentlog.read_options import DatasetOptions
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log import Log, find_bounds
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
@@ -33,11 +33,15 @@ from segmentlog.store.readable import exists, is_directory, is_url
 from segmentlog.times import epoch_milliseconds
 from segmentlog.tools import arguments
 from segmentlog.tools.aborted import ABORTED, AbortedRecords
+from segmentlog.tools.decoded import FLAGS, decoding_of, n_undecodable, with_json
 from segmentlog.tools.failures import Failed, log_of
 from segmentlog.tools.message_format import JsonFormat, MessageFormat, Pack, TextFormat, unescaped
 from segmentlog.tools.output import counted, escape, printable
 from segmentlog.tools.records import cut, note_damage, scan
 from segmentlog.tools.usage import write_not_in_use
+
+if TYPE_CHECKING:
+    from segmentlog.decoding.rows import Decoding
 
 _LOOK_SECONDS = 0.2  #: between two looks at a directory that is followed
 _PATIENCE = 20  #: looks at an open transaction before it is named
@@ -107,10 +111,11 @@ def _time(text: str) -> int:
     "segmentlog cat /var/lib/kafka orders -o @2026-01-31T10:00:00Z -c 5",
     r"segmentlog cat /var/lib/kafka orders -f '%t %p %o %T %k %s\n'",
     "segmentlog cat /var/lib/kafka orders -J | jq .payload",
+    "segmentlog cat /var/lib/kafka orders --decode",
     "segmentlog cat /var/lib/kafka orders -o end --follow",
 )
 @arguments.tiered
-@arguments.flags(ScanOptions, "read_up_to", read_up_to=ReadUpTo.LOG_END)
+@arguments.flags(DatasetOptions, *FLAGS, "read_up_to", read_up_to=ReadUpTo.LOG_END)
 def cat(
     paths: Annotated[
         list[str],
@@ -231,7 +236,10 @@ def cat(
             there = [each for each in within if exists(readable_path(each))]
             if there:
                 directories, topic = there, renamed[0].topic
+    refuse_two("--decode", given["decode"], "--deserialize", deserialize)
     opened = open_log_dir(*tier.beside(directories))
+    chosen = _topic_of(opened, topic), partition or ()
+    decoding = decoding_of(given, opened, chosen[:1])
     if as_json:
         node = opened.node_id
         written: MessageFormat = JsonFormat(unescaped(delimiter), -1 if node is None else node)
@@ -242,9 +250,9 @@ def cat(
         written = TextFormat.delimited(key, unescaped(delimiter), shows_null=shows_null)
     written.packs = Pack.of(deserialize or ())
     read = _Read(
-        written, isolation_level, given["read_up_to"], count, bounds.until_ms, by_record=unbuffered
-    )
-    chosen = _topic_of(opened, topic), partition or ()
+        written, isolation_level, given["read_up_to"], count, bounds.until_ms, decoding,
+        by_record=unbuffered,
+    )  # fmt: skip
     read.all(opened, chosen, bounds)
     write_not_in_use(opened, chosen[:1])
     if follow and not read.is_done:
@@ -256,6 +264,9 @@ def cat(
     if read.n_aborted and not (quiet or isinstance(written, JsonFormat)):
         n = counted(records=read.n_aborted)
         sys.stderr.write(f"{n} of aborted transactions are among them: -J marks them\n")
+    if read.n_undecodable and not quiet:
+        n = counted(records=read.n_undecodable)
+        sys.stderr.write(f"{n} cannot be decoded: their bytes are marked with the cause\n")
     read.failed.end()
 
 
@@ -288,8 +299,9 @@ class _Read:
 
     `count`: the most records to write; None for all.  `until_ms`: the first record of this time or
     later ends its partition; None for no end.  `by_record`: whether each record is written at
-    once.  `n_written`: the number of records so far, and `n_aborted`: of these, those of aborted
-    transactions.
+    once.  `decoding`: of keys or values, which are written as JSON.  `n_written`: the number of
+    records so far; of these, `n_aborted` are those of aborted transactions, and `n_undecodable`
+    have a key or a value that cannot be decoded.
     """
 
     def __init__(
@@ -299,12 +311,13 @@ class _Read:
         read_up_to: ReadUpTo,
         count: int | None,
         until_ms: int | None,
+        decoding: "Decoding | None" = None,
         *,
         by_record: bool,
     ) -> None:
         self.isolation_level, self.read_up_to = isolation_level, read_up_to
         self.failed = Failed()
-        self.n_written = self.n_aborted = 0
+        self.n_written = self.n_aborted = self.n_undecodable = 0
         self._format = written
         self._count = count
         self._write = _writer()
@@ -313,9 +326,12 @@ class _Read:
             isolation_level, in_milliseconds=True, header_names_as_bytes=True
         )
         self._until_ms = until_ms
+        self._decoding = decoding
         self._columns = written.columns
         if until_ms is not None:
             self._columns = sorted({*written.columns, "timestamp"})
+        if decoding is not None:
+            self._columns = decoding.scanned({*self._columns, *decoding.columns})
         #: the offsets that each log has
         self.ranges: dict[TopicPartition, OffsetRange] = {}
         self._next: dict[TopicPartition, int] = {}
@@ -470,6 +486,9 @@ class _Read:
             piece = rows.slice(begin, piece_rows)
             if ABORTED in piece.schema.names:
                 self.n_aborted += piece.column(ABORTED).true_count
+            if self._decoding is not None:
+                piece = with_json(piece, self._decoding)
+                self.n_undecodable += n_undecodable(piece)
             self._write(self._format.render(piece, topic_partition))
             if self._by_record:
                 sys.stdout.flush()

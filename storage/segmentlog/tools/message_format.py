@@ -20,6 +20,7 @@ from segmentlog.errors import OptionError
 from segmentlog.format.records.columns import where
 from segmentlog.model import TimestampType, TopicPartition
 from segmentlog.tools.aborted import ABORTED
+from segmentlog.tools.decoded import CAUSE_OF
 
 _BYTES = pa.large_binary()  # a line may have a value several times, and escapes are longer
 _NULL = b"NULL"
@@ -221,7 +222,12 @@ class TextFormat:
             case "h":
                 return _headers_as_text(rows.column("headers"))
             case "k" | "s":
-                column = _shown_column(rows, _COLUMN_OF[token], self.packs)
+                name = _COLUMN_OF[token]
+                column = _shown_column(rows, name, self.packs)
+                if CAUSE_OF[name] in rows.schema.names:
+                    causes = rows.column(CAUSE_OF[name]).cast(_BYTES)
+                    marked = _row_by_row(b"(undecodable: ", causes, b") ", column)
+                    column = pc.if_else(causes.is_valid(), marked, column)
                 if not self._shows_null:
                     return column
                 # NULL also for no bytes: kcat compares lengths
@@ -265,11 +271,21 @@ class JsonFormat:
             lines += [f',"tstype":"{kind}","ts":'.encode(), _numbers(rows.column("timestamp"))]
         lines += [f',"broker":{self._broker}'.encode(), _headers_as_json(rows.column("headers"))]
         for name, field in (("key", "key"), ("value", "payload")):
-            lines += [f',"{field}":'.encode(), _quoted(_shown_column(rows, name, self.packs))]
+            shown = _quoted(_shown_column(rows, name, self.packs))
+            if CAUSE_OF[name] in rows.schema.names:
+                shown = self._decoded(rows, name, field, shown)
+            lines += [f',"{field}":'.encode(), shown]
         if ABORTED in rows.schema.names:
             mark, nothing = (pa.scalar(each, _BYTES) for each in (b',"aborted":true', b""))
             lines.append(pc.if_else(rows.column(ABORTED), mark, nothing))
         return _joined([*lines, b"}", self._delimiter], rows.num_rows)
+
+    def _decoded(self, rows: pa.RecordBatch, name: str, field: str, quoted: pa.Array) -> pa.Array:
+        """Values of JSON; text, and a field with the cause, where there is one."""
+        causes = rows.column(CAUSE_OF[name]).cast(_BYTES)
+        plain = pc.fill_null(rows.column(name).cast(_BYTES), b"null")
+        marked = _row_by_row(quoted, f',"{field}_undecodable":'.encode(), _quoted(causes))
+        return pc.if_else(causes.is_valid(), marked, plain)
 
 
 MessageFormat: TypeAlias = TextFormat | JsonFormat

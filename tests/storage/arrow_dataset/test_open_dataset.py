@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 import pytest
 
 import segmentlog
-from segmentlog.arrow_dataset import aggregates
 from segmentlog.errors import InvalidUtf8Error, OptionError
+from segmentlog.reads import latest_rows
 
 
 def test_a_topic_is_read_between_two_times(example_data: str) -> None:
@@ -96,7 +96,7 @@ def test_the_last_value_of_each_key_is_found(
 
     The result does not depend on how many rows are compared at once.
     """
-    monkeypatch.setattr(aggregates, "_LEAST_BYTES", least_bytes)
+    monkeypatch.setattr(latest_rows, "_LEAST_BYTES", least_bytes)
     rng = np.random.default_rng(7)
     expected: dict[str, dict[str, str]] = {"a": {}, "b": {}}
     with segmentlog.open_writer(tmp_path, num_partitions=2) as writer:

@@ -1,0 +1,180 @@
+"""The option ``decode`` of reads: the same rows, whichever way they are asked for."""
+
+import pickle
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from registered import CITY, DEGREES, OSLO, ROME, framed, readings, record, register, write
+
+import segmentlog
+from segmentlog.polars import scan_log
+
+pytest.importorskip("fastavro")
+pytest.importorskip("pyruhvro")
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+FOUND = [
+    {"city": "Oslo", "degrees": None}, {"city": "Rome", "degrees": 30},
+    {"city": "Bern", "degrees": None},
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Values of two schemas, one that names none, and none."""
+    path = tmp_path_factory.mktemp("decoded") / "logs"
+    readings(path, b"no schema", None)
+    return path
+
+
+def decoded(path: Path, topics: str = "readings", **options: Any) -> segmentlog.LogDataset:
+    return segmentlog.dataset(path, topics, **{"decode": "value"} | options)
+
+
+def test_values_are_columns_and_the_others_stay(logs: Path) -> None:
+    plain = segmentlog.read(logs, "readings")
+    found = segmentlog.read(logs, "readings", decode="value", on_undecodable="null")
+    assert [*FOUND, None, None] == found["value"].to_pylist()
+    assert [None, None, None, "it names no schema", None] == found["undecodable"].to_pylist()
+    assert plain.drop_columns("value").equals(found.drop_columns(["value", "undecodable"]))
+    assert decoded(logs, on_undecodable="null").schema == found.schema
+    first = segmentlog.read(logs, "readings", decode=["value"], decode_version=1, ending_offsets={
+        ("readings", 0): 2})  # fmt: skip
+    assert [{"city": "Oslo"}, {"city": "Rome"}] == first["value"].to_pylist()
+    with pytest.raises(segmentlog.UndecodableValueError, match=r"offset 3 .* names no schema"):
+        segmentlog.read(logs, "readings", decode="value")
+
+
+def test_every_way_to_ask_leaves_out_the_same_rows(
+    logs: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also those that need no value, and those of other libraries."""
+    duckdb = pytest.importorskip("duckdb")
+    pytest.importorskip("polars")
+    found = decoded(logs, on_undecodable="skip")
+    rows = found.to_table()
+    assert [*FOUND, None] == rows["value"].to_pylist()
+    assert caplog.text.count("1 rows of which the value cannot be decoded are left out: 1:") == 1
+    assert rows.num_rows == found.count_rows() == len(found.to_table(["offset"]))
+    assert [0, 1, 2, 4] == found.to_table(["offset"], order="timestamp")["offset"].to_pylist()
+    counted = found.count_by_time(timedelta(days=1))["count"].to_pylist()
+    assert rows.num_rows == sum(counted)
+    assert rows.equals(pickle.loads(pickle.dumps(found)).to_table())
+    assert rows.equals(pa.Table.from_batches(b for f in found.get_fragments() for b in f.scan()))
+    assert [(30,)] == duckdb.sql("select value.degrees from found where value.city = 'Rome'") \
+        .fetchall()  # fmt: skip
+    lazy = scan_log(logs, topics="readings", decode="value", on_undecodable="skip")
+    assert lazy.collect()["value"].to_list() == [*FOUND, None]
+    assert lazy.select("offset").collect().height == rows.num_rows
+
+
+def test_a_value_that_is_not_asked_for_fails_nothing(logs: Path) -> None:
+    found = decoded(logs)
+    assert FOUND == found.to_table(filter=pc.field("offset") < 3)["value"].to_pylist()
+    assert 5 == found.count_rows() == found.to_table(["offset", "key"]).num_rows
+    some = decoded(logs, on_undecodable="null")
+    rome = some.to_table(filter=pc.field("value", "city") == "Rome")
+    assert [FOUND[1]] == rome["value"].to_pylist()
+    failed = some.to_table(["offset"], filter=pc.field("undecodable").is_valid())
+    assert [3] == failed["offset"].to_pylist()
+    assert 1 == some.filter(pc.field("value", "degrees") > 0).count_rows()
+    text = decoded(logs, strings=True, on_undecodable="null")
+    assert pa.string() == text.schema.field("key").type
+    assert FOUND[0] == text.head(1)["value"][0].as_py()
+
+
+def test_the_latest_record_of_a_key_is_that_of_its_bytes(tmp_path: Path) -> None:
+    """A tombstone deletes its key; a value that cannot be decoded hides no other, and no key."""
+    readings(tmp_path)
+    keys = [b"gone", b"bad", b"kept", b"gone", b"bad"]
+    write(tmp_path, "t", [OSLO, OSLO, ROME, None, b"x"], key=keys)
+    asked: dict[str, Any] = {"decode": "value", "decode_subject": "readings-value"}
+    found = segmentlog.latest(tmp_path, "t", **asked, on_undecodable="null")
+    assert [(b"kept", FOUND[1], None), (b"bad", None, "it names no schema")] == [
+        (row["key"], row["value"], row["undecodable"]) for row in found.to_pylist()
+    ]
+    left = segmentlog.latest(tmp_path, "t", columns=["key"], **asked, on_undecodable="skip")
+    assert [b"kept"] == left["key"].to_pylist()
+    with pytest.raises(segmentlog.UndecodableValueError, match="offset 4"):
+        segmentlog.latest(tmp_path, "t", **asked)
+    rows = segmentlog.dataset(tmp_path, "t", **asked, on_undecodable="skip", strings=True)
+    of_rome = rows.filter(pc.field("value", "city") == "Rome").latest()
+    assert [("kept", FOUND[1])] == [(r["key"], r["value"]) for r in of_rome.to_pylist()]
+
+
+def test_keys_and_values_at_once_and_ids_in_headers(tmp_path: Path) -> None:
+    readings(tmp_path)
+    register(tmp_path, "t-key", 1, 7, "long")
+    register(tmp_path, "t-value", 1, 2, record(CITY, DEGREES))
+    in_header = [{"key": "__value_schema_id", "value": framed(2, b"")}]
+    keys = [framed(7, b"\x02"), framed(7, b"\x04"), b"?", framed(7, b"\x08")]
+    values = [ROME, ROME[5:], ROME, b"?"]
+    headers = pa.array([None, in_header, None, None], HEADERS)
+    write(tmp_path, "t", values, key=keys, headers=headers)
+    found = segmentlog.read(tmp_path, "t", decode="key,value", on_undecodable="null")
+    assert [1, 2, None, 4] == found["key"].to_pylist()
+    assert [FOUND[1], FOUND[1], FOUND[1], None] == found["value"].to_pylist()
+    why = [None, None, "key: it names no schema", "value: it names no schema"]
+    assert why == found["undecodable"].to_pylist()
+    left = decoded(tmp_path, "t", decode=["value", "key"], on_undecodable="skip").to_table()
+    assert [1, 2] == left["key"].to_pylist()
+    assert "headers" not in left.schema.names
+
+
+def test_a_dataset_finds_schemas_that_it_has_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is unpickled, it has those of its subject; a deleted one stays known."""
+    readings(tmp_path)
+    register(tmp_path, "others", 1, 9, record(CITY))
+    write(tmp_path, "readings", [framed(9, b"\x08Lima"), framed(8, b"\x08Lima")] * 2)
+    found = decoded(tmp_path, on_undecodable="null")
+    register(tmp_path, "readings-value", 1, 1, None)
+    register(tmp_path, "readings-value", 3, 3, record(CITY, DEGREES, {**CITY, "name": "more"}))
+    there = pickle.loads(pickle.dumps(found))
+    assert b"others" not in pickle.dumps(found)
+    lima = {"city": "Lima", "degrees": None}
+    rows = there.to_table()
+    assert [*FOUND, lima, None, lima, None] == rows["value"].to_pylist()
+    assert found.to_table().equals(rows)
+    assert "no schema has the id 8" in rows["undecodable"][4].as_py()
+
+
+@pytest.mark.parametrize(
+    ("options", "option", "expected"),
+    [
+        ({"decode": "values"}, "decode", "give 'key', 'value' or 'key,value'"),
+        ({"decode": []}, "", ""),
+        ({"decode": "key"}, "decode", "subject readings-key: subjects are readings-value"),
+        ({"topics": None}, "decode", "topics are _schemas, readings: read one topic, or give"),
+        ({"decode_subject": "x"}, "decode_subject", "subjects are readings-value"),
+        ({"decode_version": 9}, "decode_version", "versions of readings-value are 1, 2"),
+        ({"decode": None, "decode_version": 1}, "decode_version", "it belongs to decode"),
+        ({"decode": "key,value", "decode_version": 1}, "decode_version", "decode one of the two"),
+        ({"decode": None, "decode_subject": "a"}, "decode_subject", "it belongs to decode"),
+    ],
+)  # fmt: skip
+def test_what_does_not_lead_to_one_schema(
+    logs: Path, options: dict[str, Any], option: str, expected: str
+) -> None:
+    given = {"topics": "readings", "decode": "value"} | options
+    if not option:
+        assert segmentlog.read(logs, **given).equals(segmentlog.read(logs, "readings"))
+        return
+    with pytest.raises(segmentlog.OptionError, match=expected) as caught:
+        segmentlog.read(logs, **given)
+    assert option == caught.value.option
+
+
+def test_a_directory_without_a_registry_and_one_topic_that_is_empty(tmp_path: Path) -> None:
+    write(tmp_path, "t", [])
+    with pytest.raises(segmentlog.LogDirectoryError, match="holds no partition of _schemas"):
+        segmentlog.read(tmp_path, "t", decode="value")
+    register(tmp_path, "t-value", 1, 1, record(CITY))
+    found = segmentlog.read(tmp_path, "t", decode="value")
+    assert 0 == found.num_rows
+    assert pa.struct([("city", pa.string())]) == found["value"].type

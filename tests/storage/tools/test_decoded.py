@@ -1,0 +1,90 @@
+"""Commands that write decoded keys and values."""
+
+import json
+from collections.abc import Callable
+from datetime import date, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from registered import framed, readings, register, write
+from typer.testing import Result
+
+from segmentlog.tools.decoded import json_of
+
+pytest.importorskip("fastavro")
+pytest.importorskip("pyruhvro")
+
+Run = Callable[..., Result]
+LINES = ['{"city": "Oslo", "degrees": null}', '{"city": "Rome", "degrees": 30}',
+         '{"city": "Bern", "degrees": null}']  # fmt: skip
+MARKED = "(undecodable: it names no schema) no schema"
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("decoded") / "logs"
+    readings(path, b"no schema", None)
+    register(path, "keyed-key", 1, 7, "long")
+    register(path, "keyed-value", 1, 8, "string")
+    write(path, "keyed", [framed(8, b"\4a\n")], key=[framed(7, b"\x02")])
+    return path
+
+
+def test_cat_writes_values_as_json_and_others_as_their_bytes(run: Run, logs: Path) -> None:
+    """The flag needs no word for values, wherever it stands."""
+    done = run("cat", logs, "readings", "--decode")
+    assert [*LINES, MARKED, ""] == done.stdout.splitlines()
+    assert "1 record cannot be decoded" in done.stderr
+    assert done.stdout == run("cat", "--decode", logs, "readings", "-q").stdout
+    first = run("cat", logs, "readings", "--decode", "--decode-version", 1, "-c", 1, "-f", "%o %s")
+    assert '0 {"city": "Oslo"}' == first.stdout
+    objects = [
+        *map(json.loads, run("cat", logs, "readings", "-J", "--decode").stdout.splitlines())
+    ]
+    assert {"city": "Rome", "degrees": 30} == objects[1]["payload"]
+    assert ("no schema", "it names no schema") == (
+        objects[3]["payload"], objects[3]["payload_undecodable"]
+    )  # fmt: skip
+    assert objects[4]["payload"] is None
+    assert "payload_undecodable" not in objects[1] | objects[4]
+
+
+def test_cat_writes_keys_and_values(run: Run, logs: Path) -> None:
+    both = run("cat", logs, "keyed", "--decode", "key,value", "-K", ":")
+    assert '1:"a\\n"\n' == both.stdout
+    assert '1:"a\\n"\n' == run(
+        "cat", logs, "keyed", "--decode", "key", "--decode", "value", "-K", ":"
+    ).stdout  # fmt: skip
+    for flags, said in (
+        (["--decode", "--decode-subject", "x"], "option '--decode-subject' is 'x'; subjects are"),
+        (["--decode-version", 2], "option '--decode-version' is '2'; it belongs to"),
+        (["--decode", "-s", "q"], "not both"),
+    ):
+        assert said in run("cat", logs, "keyed", *flags, status=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "expected"),
+    [
+        (pa.timestamp("ms", "UTC"), 1_500, "1970-01-01T00:00:01.500Z"),
+        (pa.timestamp("us"), -1, "1969-12-31T23:59:59.999999"),
+        (pa.timestamp("ns", "UTC"), 1, "1970-01-01T00:00:00.000000001Z"),
+        (pa.timestamp("ms", "UTC"), 2**62, 2**62), (pa.date32(), 2**31 - 1, 2**31 - 1),
+        (pa.date32(), date(2026, 1, 2), "2026-01-02"), (pa.time32("ms"), time(1), "01:00:00.000"),
+        (pa.decimal128(9, 2), Decimal("-1.20"), "-1.20"), (pa.float64(), float("nan"), "nan"),
+        (pa.binary(2), b"a\xff", "a\\xff"), (pa.string(), "\u202e", "\u202e"),
+        (pa.map_(pa.string(), pa.date32()), [("a", 1), ("b", None)],
+         {"a": "1970-01-02", "b": None}),
+        (pa.list_(pa.struct([("n", pa.int32())])), [{"n": 1}, None], [{"n": 1}, None]),
+    ],
+)  # fmt: skip
+def test_each_type_as_json(kind: pa.DataType, given: Any, expected: Any) -> None:
+    """Within a record, as most are."""
+    record = pa.struct([("it", kind), ("more", pa.null())])
+    texts = json_of(pa.array([{"it": given}, None], record))
+    assert texts[1] is None
+    assert {"it": expected, "more": None} == json.loads(texts[0] or b"")
+    assert (texts[0] or b"").decode().isprintable()
