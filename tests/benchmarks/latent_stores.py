@@ -255,12 +255,12 @@ def _long_log(server: LatentServer, scratch: Path, n: int) -> list[Row]:
     found = sequence_at(location_of(f"bucket+file://{local}"))
 
     def make(state: State) -> Commit:
-        job, base = token_hex(16), state.logs[_ORDERS].end
+        job, base = token_hex(8), state.logs[_ORDERS].end
         extent = PlacedExtent(
-            *_ORDERS, f"data/{job}/0-ab.batches", 0, 1000, base, base + 10, 10,
+            *_ORDERS, f"data/{job}/0-abababab.batches", 0, 1000, base, base + 10, 10,
             1_700_000_000_000 + state.number, base,
         )  # fmt: skip
-        return Commit(state.number + 1, job, job, int(time.time() * 1000), extents=[extent])
+        return Commit(state.number + 1, job * 2, job, int(time.time() * 1000), extents=[extent])
 
     n_behind = 300
     while found.known.number < n - n_behind:
@@ -305,9 +305,9 @@ def _in_round_trips(server: LatentServer, name: str, work: Callable[[], object],
 
 def _checkpoints(n: int) -> Row:
     """The checkpoint of a log whose commits all are of the last month, each with an extent."""
-    jobs = [token_hex(16) for _ in range(n)]
+    jobs = [token_hex(8) for _ in range(n)]
     log = PartitionLog(end=10 * n, n_extents=n)
-    log.extents.objects = [f"data/{job}/0-{token_hex(8)}.batches" for job in jobs]
+    log.extents.objects = [f"data/{job}/0-{token_hex(4)}.batches" for job in jobs]
     log.extents.shifts = array("q", range(0, 10 * n, 10))
     given = {
         "size": [1000] * n, "base_offset": range(0, 10 * n, 10), "n_records": [10] * n,

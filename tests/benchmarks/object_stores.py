@@ -179,14 +179,14 @@ def _planning(url: str, n_extents: int) -> Row:
     location = location_of(url)
 
     def make(state: State) -> Commit:
-        job = f"{state.number:x}"
+        job = f"{state.number:016x}"
         extents = []
         for partition in range(n_partitions):
             base = state.logs[TopicPartition("orders", partition)].end
             extents.append(
                 PlacedExtent(
-                    "orders", partition, f"data/{job}/0-ab.batches", partition * 1000, 1000, base,
-                    base + 10, 10, 1_700_000_000_000 + state.number, base,
+                    "orders", partition, f"data/{job}/0-abababab.batches", partition * 1000, 1000,
+                    base, base + 10, 10, 1_700_000_000_000 + state.number, base,
                 )
             )  # fmt: skip
         return Commit(state.number + 1, job, job, 1_700_000_000_000, extents=extents)

@@ -159,7 +159,7 @@ def _leftovers(url: str) -> None:
     """Objects of a job that was killed, and of records that have left the log."""
     _write(url, "older")
     _overwrite(url)
-    clients.objects_at(location_of(url)).put("data/ab/0-cd.batches", [b"left"])
+    clients.objects_at(location_of(url)).put("data/abababababababab/0-cdcdcdcd.batches", [b"left"])
 
 
 def _names(name: str, n_rows: int = _ROWS) -> list[str]:

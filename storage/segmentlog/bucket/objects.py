@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 MARKER = "segmentlog.bucket"
 
 DATA = "data/"  #: beginning of the keys of data objects
-_DATA_KEY = re.compile(r"data/[0-9A-Za-z]+/[0-9]+-[0-9A-Za-z]+\.batches")
+_DATA_KEY = re.compile(r"data/[0-9a-f]{16}/[0-9]+-[0-9a-f]{8}\.batches")
 
 CLOCK = "segmentlog/clock/"  #: of objects that are made to be looked at, and removed
 _CLOCK_KEY = re.compile(r"segmentlog/clock/(now|compact-[0-9a-f]+|doctor-[0-9a-f]+-[0-9]+)")

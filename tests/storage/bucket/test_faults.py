@@ -63,7 +63,7 @@ class _World:
         """
         found = []
         for task in range(2):
-            key = f"data/{job.token}/{task}-{next(self.n_records)}.batches"
+            key = f"data/{job.token}/{task}-{next(self.n_records):08x}.batches"
             extents, data = [], b""
             for topic in _TOPICS:
                 for partition in range(_PARTITIONS):

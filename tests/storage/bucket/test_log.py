@@ -371,16 +371,21 @@ def test_a_sweep_takes_only_what_it_has_made(tmp_path: Path) -> None:
     _write(f"bucket+file://{outer}", ["a"])
     shutil.copytree(tmp_path / "inner", others / "payments")
     shutil.copytree(tmp_path / "inner", outer / "segmentlog/clock")
-    foreign = ("reports/2026.csv", "ab/0-cd.batches.bak", "ab/notes", "ab/cd/0-ef.batches")
+    left_by_job = "abababababababab/0-cdcdcdcd.batches"
+    foreign = (
+        "reports/2026.csv", f"{left_by_job}.bak", "abababababababab/notes",
+        "abababababababab/cd/0-cdcdcdcd.batches",
+        "archive/0-copy.batches", left_by_job.upper(), left_by_job.replace("0-", "x-"),
+    )  # fmt: skip
     for name in (*foreign, "../segmentlog/clock/now-and-then"):
         (others / name).parent.mkdir(parents=True, exist_ok=True)
         (others / name).write_bytes(b"others'")
-    (others / "ab/0-cd.batches").write_bytes(b"of a job that was killed")
+    (others / left_by_job).write_bytes(b"of a job that was killed")
     before = {each for each in outer.rglob("*") if each.is_file()}
     swept = segmentlog.sweep(f"bucket+file://{outer}", longest_job_days=0, longest_read_days=0)
-    assert swept.keys == ("data/ab/0-cd.batches",)
+    assert swept.keys == (f"data/{left_by_job}",)
     left = {each for each in outer.rglob("*") if each.is_file()}
-    assert before - left == {others / "ab/0-cd.batches"}
+    assert before - left == {others / left_by_job}
     for inner in (others / "payments", outer / "segmentlog/clock"):
         assert _values(f"bucket+file://{inner}") == ["p"]
 

@@ -116,7 +116,16 @@ def _grown(location: BucketLocation, n: int) -> None:
 def _next(state: State) -> Commit:
     number = state.number + 1
     extent = PlacedExtent(
-        "orders", 0, f"data/ab/{number}-cd.batches", 0, 70, number - 1, number, 1, 5, number - 1
+        "orders",
+        0,
+        f"data/abababababababab/{number}-cdcdcdcd.batches",
+        0,
+        70,
+        number - 1,
+        number,
+        1,
+        5,
+        number - 1,
     )
     commit = Commit(number, f"token {number}", f"job {number}", number * 1000, extents=[extent])
     return commit if state.topics else replace(commit, created={"orders": Topic("A" * 22, 1)})
