@@ -163,6 +163,7 @@ if TYPE_CHECKING:
         TimestampAndOffset,
         TimestampType,
         TopicPartition,
+        ValueFrame,
     )
     from segmentlog.reads.choose import MissingPartition
     from segmentlog.reads.listed import LostOffsets, LostSegments
@@ -303,6 +304,7 @@ __all__ = [
     "UsageKind",
     "UsedSpace",
     "ValueFigures",
+    "ValueFrame",
     "ZstdSavings",
     "alter_settings",
     "analyze",
@@ -432,7 +434,7 @@ _look_up, __dir__ = _exported(
         "model": (
             "Appended Codec IsolationLevel LogSlice OffsetRange OnCorruptBatch OnInvalidUtf8 "
             "OnUndecodable ReadUpTo Replicas SliceFile TimestampAndOffset TimestampType "
-            "TopicPartition"
+            "TopicPartition ValueFrame"
         ),
         "reads.choose": "MissingPartition",
         "reads.listed": "LostOffsets LostSegments",

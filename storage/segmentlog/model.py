@@ -141,6 +141,15 @@ class OnUndecodable(StrEnum):
     SKIP = "skip"
 
 
+class ValueFrame(StrEnum):
+    """Whose frames keys or values have: what stands before them names their schema."""
+
+    CONFLUENT = "confluent"
+    APICURIO = "apicurio"
+    GLUE = "glue"
+    NONE = "none"
+
+
 class ScanPolicy(NamedTuple):
     """The rules for reading a slice, the same for all slices of a read.
 

@@ -20,6 +20,7 @@ from segmentlog.decoding.protobuf import ProtobufSchema
 from segmentlog.decoding.schema import Schema, UnusableSchemaError
 from segmentlog.errors import OptionError
 from segmentlog.format.kernels.memory import Int64s
+from segmentlog.model import ValueFrame
 
 #: Looks for schemas that find none of those that values name, before there are no more looks:
 #: bytes that only look like ids would cause one for each batch.
@@ -40,11 +41,15 @@ class Registered:
         }
         self._parsed: dict[tuple[str, int], Schema] = {}
 
-    def of_subject(self, subject: str, version: int | None) -> list[Mapping[str, Any]]:
-        """A version of a subject, or all: the newest ones first, and deleted ones after others."""
+    def of_subject(self, subject: str | None, version: int | None) -> list[Mapping[str, Any]]:
+        """A version of a subject, or all: the newest ones first, and deleted ones after others.
+
+        None stands for the only subject.
+        """
+        names = dict.fromkeys(each["subject"] for each in self._rows)
+        subject = next(iter(names)) if subject is None and len(names) == 1 else subject or ""
         rows = [each for each in self._rows if each["subject"] == subject]
         if not rows:
-            names = dict.fromkeys(each["subject"] for each in self._rows)
             raise refused("subject", subject, f"subjects are {', '.join(names) or 'not here'}")
         if version is None:
             return sorted(rows, key=lambda each: (bool(each["deleted"]), -each["version"]))
@@ -82,7 +87,7 @@ class Registered:
     def named(self, name: int | str, subject: str) -> Mapping[str, Any]:
         """The schema that has an id or a GUID; raises `UnusableSchemaError`."""
         field = "guid" if isinstance(name, str) else "id"
-        found = [each for each in self._rows if each[field] == name]
+        found = [each for each in self._rows if each[field] == name or _is_of_all(each)]
         if not found:
             raise UnusableSchemaError(f"no schema has the {field} {name}")
         found = [each for each in found if each["subject"] == subject] or found
@@ -142,6 +147,11 @@ def _identity(row: Mapping[str, Any]) -> tuple[object, ...]:
     return row["schema_type"], _layout_free(row["schema"]), row["references"]
 
 
+def _is_of_all(row: Mapping[str, Any]) -> bool:
+    """Whether a schema is that of all values: a file has neither an id nor a GUID."""
+    return row["id"] is None and row["guid"] is None
+
+
 def _layout_free(schema: str) -> str:
     try:
         return json.dumps(json.loads(schema))
@@ -178,7 +188,7 @@ class ColumnDecoder:
     the type of the result, stays the same also if newer versions come.  `look_up`: finds the table
     ``schemas`` as it is now, if values name schemas that are not known.  `fitted`: the type that
     is wanted for the type of a schema; raises `UnusableSchemaError` if there is none.  `searches`:
-    whether the newest version is taken for which it does not.
+    whether the newest version is taken for which it does not.  `frame`: of the values.
 
     It can be pickled, and then has the schemas of its subject alone if it can look others up.
     Raises `OptionError`.
@@ -188,16 +198,18 @@ class ColumnDecoder:
         self,
         registered: Registered,
         column: str,
-        subject: str,
+        subject: str | None,
         version: int | None,
         look_up: Callable[[], pa.Table] | None = None,
         fitted: Callable[[pa.DataType], pa.DataType] = as_it_is,
         *,
         searches: bool = False,
+        frame: ValueFrame = ValueFrame.CONFLUENT,
     ) -> None:
         self.column = column
-        self._registered, self._subject, self._look_up = registered, subject, look_up
+        self._registered, self._look_up, self._frame = registered, look_up, frame
         rows = registered.of_subject(subject, version)
+        self._subject: str = rows[0]["subject"]
         reasons: list[str] = []
         for row in rows if searches else rows[:1]:
             try:
@@ -207,7 +219,7 @@ class ColumnDecoder:
             else:
                 break
         else:
-            raise OptionError("subject", subject, reasons[0])
+            raise OptionError("subject", self._subject, reasons[0])
         self._begin()
 
     def _begin(self) -> None:
@@ -227,7 +239,7 @@ class ColumnDecoder:
         """What is known of the subject, and how to look the rest up; parsed where it is needed."""
         has_more = self._look_up is not None
         known = self._registered.only(self._subject) if has_more else self._registered
-        kept = ("column", "type", "_subject", "_look_up", "_row")
+        kept = ("column", "type", "_subject", "_look_up", "_row", "_frame")
         return {name: getattr(self, name) for name in kept} | {"_registered": known}
 
     def __setstate__(self, state: dict[str, object]) -> None:
@@ -238,7 +250,7 @@ class ColumnDecoder:
         """The decoded column, and by rows, why a value of it is null and was not."""
         headers = batch.column("headers") if "headers" in batch.schema.names else None
         values = batch.column(self.column)
-        frames = Frames(values, headers, is_key=self.column == "key")
+        frames = Frames(values, headers, is_key=self.column == "key", frame=self._frame)
         is_left = values.is_valid().to_numpy(zero_copy_only=False).copy()
         causes: dict[int, str] = {}
         index = np.full(len(values), -1, np.int64)
@@ -283,13 +295,14 @@ class ColumnDecoder:
             if same[0] != self._same[0]:
                 raise UnusableSchemaError(f"its schema is {same[0]}, and not {self._same[0]}")
             writer = self._reader if same == self._same else self._registered.parsed(row)
+            if not isinstance(writer, ProtobufSchema):
+                yield self._column_of(writer, frames.payloads(rows), name, rows, causes)
+                return
+            messages = frames.messages(rows)
         except UnusableSchemaError as error:
             causes.update(dict.fromkeys(rows.tolist(), str(error)))
             return
-        if not isinstance(writer, ProtobufSchema):
-            yield rows, self._column_of(writer, frames.payloads(rows), name, rows, causes)
-            return
-        for path, (of_path, values) in frames.messages(rows).items():
+        for path, (of_path, values) in messages.items():
             try:
                 if path is None:
                     raise UnusableSchemaError("it has no indexes of a message")
@@ -297,18 +310,25 @@ class ColumnDecoder:
             except UnusableSchemaError as error:
                 causes.update(dict.fromkeys(of_path.tolist(), f"{error}, with the schema {name}"))
                 continue
-            yield of_path, self._column_of(message, values, name, of_path, causes)
+            yield self._column_of(message, values, name, of_path, causes)
 
     def _column_of(
         self,
         writer: Schema,
-        values: list[bytes],
+        values: list[bytes | None],
         name: int | str,
         rows: Int64s,
         causes: dict[int, str],
-    ) -> pa.Array:
+    ) -> tuple[Int64s, pa.Array]:
+        """The rows that have bytes, and their values."""
+        whole = [each for each in values if each is not None]
+        if len(whole) < len(values):
+            is_lost = np.array([each is None for each in values])
+            lost = rows[is_lost].tolist()
+            causes.update(dict.fromkeys(lost, "its bytes cannot be inflated"))
+            rows = rows[~is_lost]
         found: dict[int, str] = {}
-        column = _cast(writer.decode(values, self._reader, found), self.type, found)
+        column = _cast(writer.decode(whole, self._reader, found), self.type, found)
         for number, cause in found.items():
             causes[int(rows[number])] = f"{cause}, with the schema {name}"
-        return column
+        return rows, column

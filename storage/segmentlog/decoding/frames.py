@@ -1,37 +1,97 @@
-"""The frames around the values of a batch: which schema each names, and what is left of it."""
+"""The frames around the values of a batch: which schema each names, and what is left of it.
 
+Confluent's are those of `segmentlog.kafka_tables.registry`.
+
+Apicurio's serializers write a byte 0 and eight bytes of the global id; or a header has the eight
+bytes, and the value has no frame.  If a record has the header, the header alone counts.
+
+Those of AWS Glue write a byte 3, a byte for the compression (0 for none, 5 for zlib), and the UUID
+of the version of the schema.
+
+Rules: ``DefaultIdHandler`` and ``DefaultHeadersHandler`` of Apicurio's serializers;
+``AWSSchemaRegistryConstants`` of those of AWS.
+"""
+
+import zlib
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from segmentlog.decoding.schema import UnusableSchemaError
 from segmentlog.format.kernels.memory import Int64s
-from segmentlog.kafka_tables.registry import message_indexes, payload, schema_guid, schema_id
+from segmentlog.kafka_tables.columns import Cells
+from segmentlog.kafka_tables.registry import (
+    as_binary,
+    last_headers,
+    message_indexes,
+    payload,
+    printed_guids,
+    schema_guid,
+    schema_id,
+)
+from segmentlog.model import ValueFrame
+
+_ID_BYTES, _GLUE_BYTES = 9, 18
+
+#: That a value of Glue may inflate to: a few bytes can say that they are billions.
+_MOST_INFLATED = 64 << 20
 
 
 class Frames:
     """The frames of keys or values.  `headers`: of the records, or None."""
 
-    def __init__(self, values: pa.Array, headers: pa.Array | None, *, is_key: bool) -> None:
-        self._values = values
+    def __init__(
+        self,
+        values: pa.Array,
+        headers: pa.Array | None,
+        *,
+        is_key: bool,
+        frame: ValueFrame = ValueFrame.CONFLUENT,
+    ) -> None:
+        self._values = values if frame is ValueFrame.CONFLUENT else as_binary(values)
         self._headers = headers
         self._is_key = is_key
+        self._frame = frame
 
     def names(self) -> list[pa.Array]:
         """Ids, and GUIDs, of the schemas of values: columns with null where there is none."""
+        if self._frame is ValueFrame.NONE:
+            zeros = pa.array(np.zeros(len(self._values), np.int64))
+            return [pc.if_else(self._values.is_valid(), zeros, pa.scalar(None, pa.int64()))]
+        if self._frame is ValueFrame.APICURIO:
+            return [self._global_ids]
+        if self._frame is ValueFrame.GLUE:
+            return [self._versions_of_glue()]
         ids = schema_id(self._values, self._headers, is_key=self._is_key)
         if self._headers is None:
             return [ids]
         return [ids, schema_guid(self._headers, is_key=self._is_key)]
 
-    def payloads(self, rows: Int64s) -> list[bytes]:
-        """The bytes of values without their frames."""
-        taken: list[bytes] = self._payloads.take(pa.array(rows)).to_pylist()
+    def payloads(self, rows: Int64s) -> list[bytes | None]:
+        """The bytes of values without their frames; None for those that cannot be inflated."""
+        taken: list[bytes | None] = self._payloads.take(pa.array(rows)).to_pylist()
+        if self._frame is ValueFrame.GLUE:
+            frames = self._values.take(pa.array(rows))
+            kinds = pc.binary_slice(frames, 1, 2).to_pylist()
+            return [
+                _inflated(each) if kind == b"\5" else each
+                for kind, each in zip(kinds, taken, strict=True)
+            ]
         return taken
 
-    def messages(self, rows: Int64s) -> dict[tuple[int, ...] | None, tuple[Int64s, list[bytes]]]:
-        """Messages of protobuf by the paths to their types, with their rows; None: no path."""
+    def messages(
+        self, rows: Int64s
+    ) -> dict[tuple[int, ...] | None, tuple[Int64s, list[bytes | None]]]:
+        """Messages of protobuf by the paths to their types, with their rows; None: no path.
+
+        Raises `UnusableSchemaError`.
+        """
+        if self._frame is ValueFrame.NONE:
+            return {(0,): (rows, self.payloads(rows))}
+        if self._frame is not ValueFrame.CONFLUENT:
+            raise UnusableSchemaError(f"messages of protobuf in frames of {self._frame}")
         taken = pa.array(rows)
         texts, paths = self._messages.take(taken), self._paths.take(taken)
         flat = pc.list_flatten(paths)
@@ -47,6 +107,14 @@ class Frames:
 
     @cached_property
     def _payloads(self) -> pa.Array:
+        if self._frame is ValueFrame.NONE:
+            return self._values
+        if self._frame is ValueFrame.GLUE:
+            return pc.binary_replace_slice(self._values, 0, _GLUE_BYTES, b"")
+        if self._frame is ValueFrame.APICURIO:
+            rest = pc.binary_replace_slice(self._values, 0, _ID_BYTES, b"")
+            found = self._headers_of_apicurio
+            return rest if found is None else pc.if_else(found.is_valid(), self._values, rest)
         return payload(self._values, self._headers, is_key=self._is_key)
 
     @cached_property
@@ -56,3 +124,42 @@ class Frames:
     @cached_property
     def _paths(self) -> pa.Array:
         return message_indexes(self._values, self._headers, is_key=self._is_key)
+
+    @cached_property
+    def _headers_of_apicurio(self) -> pa.Array | None:
+        if self._headers is None:
+            return None
+        column = "key" if self._is_key else "value"
+        names = [f"apicurio.{column}.{each}".encode() for each in ("globalId", "contentId")]
+        return pc.coalesce(*(last_headers(self._headers, name) for name in names))
+
+    @cached_property
+    def _global_ids(self) -> pa.Array:
+        cells = Cells(self._values)
+        is_framed = (cells.number(1) == 0) & cells.is_right
+        ids = cells.number(8)
+        framed = pa.array(ids, mask=~(is_framed & cells.is_right & (ids >= 0)))
+        found = self._headers_of_apicurio
+        if found is None:
+            return framed
+        cells = Cells(found)
+        ids = cells.number(8)
+        in_headers = pa.array(ids, mask=~(cells.is_right & (ids >= 0)))
+        return pc.if_else(found.is_valid(), in_headers, framed)
+
+    def _versions_of_glue(self) -> pa.Array:
+        cells = Cells(self._values)
+        is_framed = (cells.number(1) == 3) & cells.is_right
+        kinds = cells.number(1)
+        guids = cells.bytes(16)
+        has_guid = is_framed & cells.is_right & ((kinds == 0) | (kinds == 5))
+        return printed_guids(guids, has_guid)
+
+
+def _inflated(data: bytes | None) -> bytes | None:
+    try:
+        stream = zlib.decompressobj()
+        made = stream.decompress(data or b"", _MOST_INFLATED)
+    except zlib.error:
+        return None
+    return made if stream.eof else None

