@@ -368,7 +368,7 @@ _OF_CALLS = frozenset(
     access_log advertise all as as_topic assigned base_sequence batches before_offset bind
     cleanup_policy color column condition damage dedupe_buffer_bytes delete_retention_ms
     deleted_before delimiter dry_run end exact explain expression file_delete_delay_ms finding
-    findings given hash_user id ids indices interval is_key is_protobuf kafka_defaults
+    findings frame given hash_user id ids indices interval is_key is_protobuf kafka_defaults
     kafka_version keep_offsets key_delimiter kind leave_out_partitions leave_out_replicas left
     lines load_factor local_retention_bytes local_retention_ms log_ends log_slice longest_job_days
     longest_read_days mask_credentials max_bytes max_compaction_lag_ms min_cleanable_dirty_ratio

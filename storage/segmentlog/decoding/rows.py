@@ -97,6 +97,7 @@ def decode(
     others one by one.
     """
     on_undecodable = one_of("on_undecodable", on_undecodable, OnUndecodable)
+    frame = one_of("frame", frame, ValueFrame)
     if column not in _DECODED:
         raise OptionError("column", str(column), "it is 'key' or 'value'")
     if version is not None:
@@ -106,7 +107,6 @@ def decode(
     except TypeError:
         raise refused("rows", rows, "give a table, or a stream of Arrow") from None
     registered = Registered(schemas_of(schemas, subject))
-    frame = one_of("frame", frame, ValueFrame)
     decoder = ColumnDecoder(registered, column, subject, version, frame=frame)
     decoding = Decoding([decoder], on_undecodable)
     schema = decoding.schema_of(reader.schema)
