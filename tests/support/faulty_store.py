@@ -61,6 +61,14 @@ class MemoryStore:
             self.held[key] = data
             self.modified_ms[key] = int(time.time() * 1000)
 
+    def exchange(self, key: str, before: bytes, data: bytes) -> bool:
+        with self.lock:
+            if self.held.get(key) != before:
+                return False
+            self.held[key] = data
+            self.modified_ms[key] = int(time.time() * 1000)
+            return True
+
     def remove(self, key: str) -> None:
         with self.lock:
             if (data := self.held.pop(key, None)) is not None:
@@ -125,6 +133,9 @@ class FaultyClient:
     def put(self, key: str, pieces: Iterable[bytes]) -> None:
         data = b"".join(pieces)
         self._ask("put", key, lambda: self.store.put(key, data))
+
+    def exchange(self, key: str, before: bytes, data: bytes) -> bool:
+        return self._ask("put", key, lambda: self.store.exchange(key, before, data))
 
     def get(self, key: str) -> bytes | None:
         return self._ask("get", key, lambda: self.store.held.get(key))

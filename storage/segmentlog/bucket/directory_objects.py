@@ -50,6 +50,12 @@ class DirectoryObjects(ObstoreObjects):
     def put(self, key: str, pieces: Iterable[bytes]) -> None:
         self._write("writing", key, pieces, os.replace)
 
+    def exchange(self, key: str, before: bytes, data: bytes) -> bool:
+        if self.get(key) != before:
+            return False
+        self.put(key, [data])
+        return True
+
     def _write(
         self,
         what: str,

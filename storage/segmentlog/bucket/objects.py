@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 from segmentlog.errors import LogDirectoryError, StorageError
 from segmentlog.store.remote.location import without_secrets
@@ -68,6 +68,8 @@ _NOT_ACCEPTED = _RENEWED | {"RequestTimeTooSkewed"}
 #: Answers that may hide that the request is carried out, or will be.
 _NOT_FINAL = frozenset({408, 409, 412, 425, 429})
 
+_NO_CONDITION = "status code: 501 "  # the store has no such condition
+
 _OF_TOKENS = ("token request", "//169.254.", "//metadata.google", "/latest/api/token")
 _OF_PROFILES = "credential provider"  # in what the client says if a profile gives no credentials
 
@@ -79,7 +81,7 @@ _FIRST_TRY = re.compile(r"\bretries: 0,")
 _CAUSE = re.compile(r'(?:message|error): "([^"]+)"')
 _CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(?:Other\(\s*OtherError\(\s*)?(\w+)")
 
-_CREATING, _WRITING = "creating", "writing"  # in messages
+_CREATING, _REPLACING, _WRITING = "creating", "replacing", "writing"  # in messages
 _MAKES = frozenset({_CREATING, _WRITING})
 
 _MOST_DELETED = 1000  # keys in one request, the most that S3 takes
@@ -158,6 +160,13 @@ class Objects(Protocol):
 
     def put(self, key: str, pieces: Iterable[bytes]) -> None:
         """Make an object, or replace it; it is there with all bytes, or not at all."""
+
+    def exchange(self, key: str, before: bytes, data: bytes) -> bool:
+        """Replace an object that still has some bytes; whether it did so.
+
+        A store without such a condition (`If-Match`) may do so even if the object was replaced
+        between a look and the request.
+        """
 
     def get(self, key: str) -> bytes | None:
         """All bytes of an object; None if there is none.
@@ -249,7 +258,7 @@ class ObstoreObjects:
         except (
             FileExistsError, exceptions.AlreadyExistsError, exceptions.PreconditionError,
         ) as error:  # fmt: skip
-            if what == _CREATING:
+            if what in {_CREATING, _REPLACING}:
                 raise FileExistsError(key) from None
             # There was no condition: a conflict of two requests (409).
             raise self._failed(errno.EIO, what, key, error) from None
@@ -316,6 +325,12 @@ class ObstoreObjects:
             is_repeatable=is_small,  # else some pieces are gone
         )  # fmt: skip
 
+    def exchange(self, key: str, before: bytes, data: bytes) -> bool:
+        try:
+            return self._ask(_REPLACING, key, partial(_exchanged, key, before, data))
+        except (FileExistsError, FileNotFoundError):
+            return False
+
     def get(self, key: str) -> bytes | None:
         try:
             return self._ask("reading", key, partial(_whole, key))
@@ -368,6 +383,24 @@ def _removed(keys: Sequence[str], client: Client) -> None:
     import obstore
 
     obstore.delete(client.store, keys)
+
+
+def _exchanged(key: str, before: bytes, data: bytes, client: Client) -> bool:
+    import obstore
+    from obstore import exceptions
+
+    found = obstore.get(client.once, key)
+    named = {name: found.meta[name] for name in ("e_tag", "version") if found.meta[name]}
+    if bytes(found.bytes()) != before:
+        return False
+    put = partial(obstore.put, client.once, key, data, use_multipart=False)
+    try:
+        put(mode=cast("Any", named or "overwrite"))
+    except (exceptions.BaseError, NotImplementedError) as error:
+        if not isinstance(error, NotImplementedError) and _NO_CONDITION not in str(error):
+            raise
+        put()
+    return True
 
 
 def _whole(key: str, client: Client) -> bytes:

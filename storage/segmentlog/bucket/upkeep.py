@@ -94,8 +94,8 @@ def upgrade_layout(location: BucketLocation) -> Upgraded:
 
     First a commit with an id takes the next number: a writer of an earlier version loses it, reads
     it, and refuses.  Then the marker is replaced, which a call after a crash makes up for.  Raises
-    `LogDirectoryError` if there is no log; `CommitInDoubtError` or `StorageError` if the store
-    fails.
+    `LogDirectoryError` if there is no log; `LogChangedError` if another one was made at the place
+    meanwhile, whose marker stays; `CommitInDoubtError` or `StorageError` if the store fails.
     """
     sequence = opened_at(location)
     state, log_id = sequence.refresh(lists=True), new_log_id()
@@ -105,11 +105,22 @@ def upgrade_layout(location: BucketLocation) -> Upgraded:
 
     if not state.log_id:
         state = sequence.append(make)
-    found, marker = sequence.marker(), Marker(NEWEST_LAYOUT, state.log_id, max(state.since, 1))
-    if is_new := found is not None and found.layout < NEWEST_LAYOUT:
-        sequence.objects.put(MARKER, [marker.encode()])
-    marker = marker if is_new or found is None else found
-    return Upgraded(marker.layout, marker.log_id, marker.since, is_new)
+    objects, marker = sequence.objects, Marker(NEWEST_LAYOUT, state.log_id, max(state.since, 1))
+    before, is_new = objects.get(MARKER), False
+    if before is not None and Marker.decode(before, str(location)).layout < NEWEST_LAYOUT:
+        is_new = objects.exchange(MARKER, before, marker.encode())
+    found = sequence.marker()
+    try:
+        sequence.refresh(lists=True)
+    except LogChangedError:
+        # Markers of layout 1 are all the same: this one may have been that of a later log.
+        if is_new and before is not None:
+            objects.exchange(MARKER, marker.encode(), before)
+        raise
+    if found is None or found.log_id != marker.log_id:
+        reason = "its marker was replaced by another one during the upgrade: run it again"
+        raise LogChangedError(str(location), -1, -1, reason)
+    return Upgraded(found.layout, found.log_id, found.since, is_new)
 
 
 def _commit_after(state: State) -> Commit:

@@ -1,6 +1,7 @@
 """The client of a place: the settings of the URL, of the environment of now, and of profiles."""
 
 import datetime
+import hashlib
 import ipaddress
 import os
 import ssl
@@ -17,11 +18,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from moto_here import Moto
-from proxies import Fault, FaultyServer, Sent
+from proxies import FAULTS, Fault, FaultyServer, Sent
 from spoiled_requests import new_place, new_process
 
 import segmentlog
+from segmentlog.bucket.clients import objects_at
 from segmentlog.errors import LogDirectoryError, StorageError
+from segmentlog.store.paths import bucket_at
 
 
 @pytest.fixture(autouse=True)
@@ -322,3 +325,29 @@ def test_an_upload_in_parts_is_not_begun_anew_with_what_is_left(
     objects.put("x", iter([bytes(600)] * 10))
     assert objects.get("x") == bytes(6000)
     assert os.environ["AWS_ACCESS_KEY_ID"] == "any"
+
+
+def test_an_object_is_exchanged_only_as_long_as_it_is_the_same(
+    moto: Moto, proxy: FaultyServer
+) -> None:
+    location = bucket_at(new_place(moto.url("exchange"), proxy))
+    assert location is not None
+    objects, fault = objects_at(location), list[Fault]()
+
+    def choose(_: int, sent: Sent) -> Fault | None:
+        return fault[0] if fault and "if-match" in sent.headers else None
+
+    objects.put("a", [b"1"])
+    assert not objects.exchange("a", b"2", b"3")
+    assert not objects.exchange("none", b"1", b"3")
+    assert objects.exchange("a", b"1", b"2")
+    assert proxy.requests[-1].headers["if-match"].strip('"') == hashlib.md5(b"1").hexdigest()
+    proxy.choose = choose
+    fault[:] = [FAULTS["412 before"]]  # another client was quicker
+    assert not objects.exchange("a", b"2", b"3")
+    fault[:] = [FAULTS["500 after"]]
+    with pytest.raises(StorageError):
+        objects.exchange("a", b"2", b"3")
+    fault[:] = [Fault(False, 501, "NotImplemented")]  # the store has no such condition
+    assert objects.exchange("a", b"3", b"4")
+    assert objects.get("a") == b"4"

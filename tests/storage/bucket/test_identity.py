@@ -16,7 +16,7 @@ from segmentlog.bucket import commits, sequence
 from segmentlog.bucket.commits import Commit, State
 from segmentlog.bucket.objects import MARKER
 from segmentlog.bucket.sequence import commit_key, opened_at, sequence_at
-from segmentlog.bucket.upkeep import upgrade_layout
+from segmentlog.bucket.upkeep import Upgraded, upgrade_layout
 from segmentlog.errors import (
     CorruptCheckpointError,
     LogChangedError,
@@ -278,6 +278,57 @@ def test_an_upgrade_that_ended_before_the_marker_is_made_up_for() -> None:
     assert _fresh(store) == ["a", "b"]
     assert upgrade_layout(Process(store).location) == done
     assert json.loads(store.held[MARKER])["id"] == done.log_id
+
+
+class _Upgrading(FaultyClient):
+    """A client beside whose upgrade others act, just before the marker is replaced."""
+
+    def __init__(self, store: MemoryStore, act: Callable[[MemoryStore], None]) -> None:
+        super().__init__(store)
+        self._act: Callable[[MemoryStore], None] | None = act
+
+    def exchange(self, key: str, before: bytes, data: bytes) -> bool:
+        act, self._act = self._act, None
+        if act:
+            act(self.store)
+        return super().exchange(key, before, data)
+
+
+def _as_older_log(store: MemoryStore) -> None:
+    _remake(store, 2)
+    _as_layout_1(store)
+
+
+@pytest.mark.parametrize(
+    "act", [lambda store: _remake(store, 2), _as_older_log, lambda store: store.held.clear()]
+)
+def test_an_upgrade_replaces_no_other_marker(act: Callable[[MemoryStore], None]) -> None:
+    """The place was emptied and made again, by this version or an earlier one."""
+    store = MemoryStore()
+    Process(store).write("a")
+    _as_layout_1(store)
+    after = dict[str, bytes]()
+
+    def replace(store: MemoryStore) -> None:
+        act(store)
+        after.update(store.held)
+
+    with pytest.raises(LogChangedError):
+        upgrade_layout(client_at(_Upgrading(store, replace)))
+    assert store.held == after
+
+
+def test_two_upgrades_at_once_give_one_id() -> None:
+    store, done = MemoryStore(), list[Upgraded]()
+    Process(store).write("a")
+    _as_layout_1(store)
+
+    def other(_: MemoryStore) -> None:
+        done.append(upgrade_layout(Process(store).location))
+
+    done.append(upgrade_layout(client_at(_Upgrading(store, other))))
+    assert [each.is_new for each in done] == [True, False]
+    assert done[0].log_id == done[1].log_id == json.loads(store.held[MARKER])["id"]
 
 
 def test_what_is_no_log_cannot_be_upgraded(tmp_path: Path) -> None:
