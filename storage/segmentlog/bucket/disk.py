@@ -286,6 +286,20 @@ class RebasedFile(ReadableFile):
         self._offsets.insert(place, offset)
         return True
 
+    def whole(self) -> bytes | None:
+        data = self.read(0, self._found.size)
+        at, offset, n_bytes = 0, self._found.base_offset, len(data)
+        while at + _HEAD_BYTES <= n_bytes:
+            base_offset = int.from_bytes(data[at : at + 8], "big")
+            length_at, delta_at = at + layout.BATCH_LENGTH_AT, at + layout.LAST_OFFSET_DELTA_AT
+            size = int.from_bytes(data[length_at : at + layout.LOG_OVERHEAD], "big")
+            delta = int.from_bytes(data[delta_at : at + _HEAD_BYTES], "big", signed=True)
+            if base_offset < offset or delta < 0:
+                return None
+            at, offset = at + layout.LOG_OVERHEAD + size, base_offset + delta + 1
+        is_whole = at == n_bytes == self._found.size and offset <= self._found.end_offset
+        return data if is_whole else None
+
     def expect(self, start: int, end: int) -> None:
         self._file.expect(start, end)
 

@@ -30,7 +30,7 @@ from segmentlog.errors import (
     UnsupportedFormatError,
 )
 from segmentlog.format.kernels import layout
-from segmentlog.format.kernels.memory import Bytes
+from segmentlog.format.kernels.memory import COPY_SLACK, Bytes
 from segmentlog.format.names import CLEANER_OFFSET_CHECKPOINT
 from segmentlog.format.records.columns import TextColumns, record_schema
 from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
@@ -58,6 +58,7 @@ from segmentlog.store.partitions import names_aside
 from segmentlog.store.paths import is_bucket
 from segmentlog.store.readable import (
     Closing,
+    MadeFile,
     ReadableFile,
     is_directory,
     log_identity,
@@ -74,6 +75,8 @@ _FEW_BATCHES, _MOST_BATCHES = 16, 1 << 15  # that are decoded carefully after an
 #: Small files of a store that are open ahead: their requests are under way side by side.  Of a
 #: large one, so many bytes are requested when it is opened.
 _FILES_AHEAD, _BYTES_AHEAD, _MOST_OF_FILE = 32, 32 << 20, 16 << 20
+#: Small files of a store that are decoded together: each call costs as much as some kilobytes.
+_JOINED_FILES, _JOINED_BYTES, _MOST_OF_JOINED = 32, 1 << 20, 128 << 10
 _OF_ONE_FILE = {errno.EACCES, errno.EPERM, errno.EIO}
 _ATTEMPTS = 5  # cleaners and retention rarely overtake a read more often than this
 
@@ -195,6 +198,33 @@ class PlannedFile(Closing):
                 return file.first_offset
         message = f"{file.path} does not have the planned batch at byte {file.start}"
         raise FileChangedError(message)
+
+
+class HeldFile(MadeFile):
+    """A small file of a slice in a store, whose bytes were read."""
+
+    never_overlaps = True
+
+    def __init__(self, planned: SliceFile, data: bytes) -> None:
+        super().__init__(planned.path, data, planned.inode)
+        self.planned, self.data = planned, data
+
+    @classmethod
+    def of(cls, planned: SliceFile, opened: ReadableFile) -> "HeldFile | None":
+        """A file of which the slice reads all, closed; None if it cannot be joined to others."""
+        is_known = planned.next_offset >= 0 and planned.first_crc == UNCHECKED
+        if not is_known or planned.start or planned.end > _MOST_OF_JOINED:
+            return None
+        data = opened.whole()
+        if data is None or len(data) != planned.end:
+            return None
+        opened.close()
+        return cls(planned, data)
+
+    @staticmethod
+    def are_enough(held: "list[HeldFile]") -> bool:
+        """Whether files are so many that they are decoded now."""
+        return len(held) == _JOINED_FILES or sum(len(each.data) for each in held) >= _JOINED_BYTES
 
 
 class OpenedAhead(Closing):
@@ -547,15 +577,69 @@ class _SliceReader:
         files = self._slice.files
         is_far = len(files) > 1 and is_bucket(files[0].path)
         is_far &= self._policy.max_bytes_per_second is None  # which counts what is requested
-        with OpenedAhead([*files]) if is_far else nullcontext() as ahead:
-            opens = open_planned if ahead is None else ahead.open
-            for planned in files if ahead is None else ahead.files:
-                with PlannedFile(planned, self._policy, self._workspace, opens) as file:
-                    # Once it is open: a file of an earlier topic stays that topic's.
-                    if not file.was_open:
-                        partition = Partition.of_slice(self._slice)
-                        partition.check_topic(self._slice.topic_id, self._slice.offsets)
-                    yield from self._file(file)
+        if not is_far:
+            for planned in files:
+                yield from self._planned(planned)
+            return
+        joins = self._one_pass is not None and self._see is None
+        held = list[HeldFile]()
+        with OpenedAhead([*files]) as ahead:
+            for planned in ahead.files:
+                try:
+                    opened = ahead.open(planned)
+                    file = HeldFile.of(planned, opened) if joins else None
+                except Exception:
+                    yield from self._joined(held)
+                    raise
+                if file is not None:
+                    held.append(file)
+                if file is None or HeldFile.are_enough(held):
+                    yield from self._joined(held)
+                    held = []
+                if file is None:
+                    yield from self._planned(planned, opened)
+            yield from self._joined(held)
+
+    def _planned(
+        self, planned: SliceFile, opened: ReadableFile | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        opens = open_planned if opened is None else lambda _: opened
+        with PlannedFile(planned, self._policy, self._workspace, opens) as file:
+            # Once it is open: a file of an earlier topic stays that topic's.
+            if not file.was_open:
+                self._check_topic()
+            yield from self._file(file)
+
+    def _check_topic(self) -> None:
+        partition = Partition.of_slice(self._slice)
+        partition.check_topic(self._slice.topic_id, self._slice.offsets)
+
+    def _joined(self, held: list[HeldFile]) -> Iterator[pa.RecordBatch]:
+        """Rows of small files that were read, and follow each other.
+
+        What the one pass does not take, each file's own read takes from there on.
+        """
+        if not held:
+            return
+        self._check_topic()
+        one_pass, sizes = self._one_pass, [len(each.data) for each in held]
+        taken, next_offset = 0, held[0].planned.first_offset
+        if one_pass is not None and self._reached <= next_offset:
+            one_pass.path = held[0].path
+            data = bytearray().join([*(each.data for each in held), bytes(COPY_SLACK)])
+            buffer = np.frombuffer(data, np.uint8)  # which the kernel takes only if it can write
+            yield from one_pass.decode(
+                buffer, 0, sum(sizes), next_offset,
+                offset_limit=held[-1].planned.next_offset, most_bytes=sum(sizes),
+            )  # fmt: skip
+            taken = one_pass.position
+            yield from self._flush()
+            self._reached = max(self._reached, one_pass.next_offset)
+        end = 0
+        for each, size in zip(held, sizes, strict=True):
+            end += size
+            if taken < end:  # of which the rows below `_reached` are left out
+                yield from self._planned(each.planned, each)
 
     def _file(self, file: PlannedFile) -> Iterator[pa.RecordBatch]:
         scanner = BatchScanner(file.planned.path, file.least_offset())

@@ -211,6 +211,14 @@ class ReadableFile(Closing):
         """
         return None
 
+    def whole(self) -> bytes | None:
+        """All bytes of a small segment whose batches may be read with those of the next one.
+
+        Their headers lead to its last byte, and to no offset that the next segment may have.  None
+        if that is not so, or is not known.
+        """
+        return None
+
     def close(self) -> None:
         """Close the file; twice is not an error."""
 

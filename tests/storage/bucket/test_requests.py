@@ -11,9 +11,11 @@ from faulty_store import FaultyClient, MemoryStore, client_at
 import segmentlog
 from segmentlog.bucket import sequence
 from segmentlog.bucket.commits import Commit, PlacedExtent, State, Topic
+from segmentlog.bucket.disk import opened_extent
 from segmentlog.bucket.objects import Found
 from segmentlog.bucket.sequence import Sequence, checkpoint_key, commit_key, sequence_at
 from segmentlog.bucket.upkeep import sweep_objects
+from segmentlog.model import TopicPartition
 from segmentlog.store.paths import BucketLocation
 from segmentlog.store.remote.object_store import PIECE_BYTES
 
@@ -73,6 +75,56 @@ def test_small_extents_are_read_side_by_side(store: MemoryStore) -> None:
     found = segmentlog.open_log_dir(location.root).log("orders", 0).scan(use_threads=False)
     values = [each.decode() for each in found.read_all()["value"].to_pylist()]
     assert values == [str(number) for number in range(_N_COMMITS)]
+
+
+@pytest.mark.parametrize(("damaged", "batch"), [(1, 0), (20, 1), (32, 1), (33, 0)])
+def test_damage_in_a_small_extent_is_named_where_it_is(damaged: int, batch: int) -> None:
+    """Small extents are decoded together, and all rows before the damage are found."""
+    store = MemoryStore()
+    writer, reader = (client_at(FaultyClient(store)) for _ in range(2))
+    config = segmentlog.ProducerConfig(batch_size=100)
+    with segmentlog.open_writer(writer.root, "orders", config=config) as opened:
+        for number in range(_N_COMMITS):
+            opened.append(pa.table({"value": [f"{number} {at}".ljust(60) for at in range(2)]}))
+            opened.flush()
+    key = sequence_at(writer).known.logs[TopicPartition("orders", 0)].objects[damaged]
+    data = bytearray(store.held[key])
+    assert len(data) % 2 == 0
+    at = batch * len(data) // 2
+    data[at + len(data) // 2 - 1] ^= 1
+    store.put(key, bytes(data))
+    rows = list[str]()
+    log = segmentlog.open_log_dir(reader.root).log("orders", 0)
+
+    def read() -> None:
+        for found in log.scan(use_threads=False):
+            rows.extend(each.decode().strip() for each in found["value"].to_pylist())
+
+    with pytest.raises(segmentlog.CorruptLogError) as caught:
+        read()
+    expected = [f"{number} {at}" for number in range(_N_COMMITS) for at in range(2)]
+    assert rows == expected[: 2 * damaged + batch]
+    assert caught.value.path.endswith(f"orders-0/{2 * damaged:020d}.log")
+    assert caught.value.position == at
+    assert log.scan(2 * damaged + 2, use_threads=False).read_all().num_rows == 2 * (
+        _N_COMMITS - damaged - 1
+    )
+
+
+@pytest.mark.parametrize("name", ["size", "end_offset", "base_offset"])
+def test_what_does_not_fit_its_commit_is_decoded_alone(store: MemoryStore, name: str) -> None:
+    log = sequence_at(client_at(FaultyClient(store))).known.logs[TopicPartition("orders", 0)]
+    columns = {
+        each: log.column(each)[5] for each in ("start", "size", "base_offset", "end_offset")
+    }
+    extent = PlacedExtent(
+        "orders", 0, log.objects[5], n_records=1, max_timestamp=0, shift=5, **columns
+    )
+    data = store.held[extent.object]
+    assert opened_extent(extent, data, "").whole() is not None
+    other = extent._replace(**{name: getattr(extent, name) + (1 if name != "end_offset" else -1)})
+    assert opened_extent(other, data, "").whole() is None
+    assert opened_extent(extent, data[:-1], "").whole() is None
 
 
 def test_a_scan_of_a_large_extent_asks_for_each_byte_once() -> None:
