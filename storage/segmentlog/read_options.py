@@ -339,7 +339,7 @@ class TierOptions(TypedDict, total=False):
         Declared(
             "the tier into which the brokers have copied segments (KIP-405): partitions begin "
             "with their remote segments; without a log directory, the partitions of the tier are "
-            "read",
+            "read. It is a directory, or a URL with the prefix of its keys",
             idea="the segments in a tier",
             accepts="a path or a URL",
             metavar="DIR",
@@ -350,7 +350,7 @@ class TierOptions(TypedDict, total=False):
         RemoteStorageLayout | str | None,
         Declared(
             "the layout of the tier, `local` by default: that of Kafka's own "
-            "`LocalTieredStorage`, or that of Aiven's plugin",
+            "`LocalTieredStorage`, or `aiven`, that of Aiven's plugin (S3, GCS, Azure, files)",
             idea="the layout of a tier",
             shown_default="`local`",
             example="aiven",

@@ -29,9 +29,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
-from segmentlog.arguments import instance_of, one_dialect, texts, topic_names
+from segmentlog.arguments import instance_of, takes, texts, topic_names
 from segmentlog.errors import (
     LogDirectoryError,
     MalformedRecordError,
@@ -48,7 +48,8 @@ from segmentlog.format.topic_config import (
     setting_text,
 )
 from segmentlog.log.checkpoint import read_meta_properties, read_properties
-from segmentlog.model import INTERNAL_TOPICS, LOCK_TIMEOUT_SECONDS, TopicPartition
+from segmentlog.model import INTERNAL_TOPICS, TopicPartition
+from segmentlog.operation_options import ClusterOptions, WaitOptions
 from segmentlog.reads.choose import partitions_of
 from segmentlog.reads.cluster_image import BROKER, TOPIC, ClusterMetadata, Row
 from segmentlog.reads.log_directory import open_log_dir
@@ -419,14 +420,12 @@ def _known(settings: Mapping[str, str], source: Source) -> dict[str, Setting]:
     return {name: Setting(value, source) for name, value in settings.items() if name in names}
 
 
-@one_dialect()
+@takes(ClusterOptions)
 @storage_errors()
 def topic_settings(
     path: str | os.PathLike[str],
     topic: str | None = None,
-    *,
-    metadata: str | os.PathLike[str] | None = None,
-    server_properties: str | os.PathLike[str] | None = None,
+    **options: Unpack[ClusterOptions],
 ) -> dict[str, Setting]:
     """The settings of a topic, by Kafka's names, and where each of them comes from.
 
@@ -434,9 +433,7 @@ def topic_settings(
     ----------
     path : a log directory, or the URL of a log in an object store.
     topic : its name, or None for topics without their own settings.
-    metadata : in a broker's directory, the broker's log directory that holds
-        ``__cluster_metadata-0``, if that is a different one.
-    server_properties : the file with the broker's static settings, which no log contains.
+    **options : those of `ClusterOptions`.
 
     Raises
     ------
@@ -456,10 +453,11 @@ def topic_settings(
         refuse_partition(directory)
     else:
         survey(directory)  # the settings are those of the newest commit
-    return DirectorySettings.read(directory, None, metadata, server_properties).of(topic)
+    static, metadata = options["server_properties"], options["metadata"]
+    return DirectorySettings.read(directory, None, metadata, static).of(topic)
 
 
-@one_dialect()
+@takes(WaitOptions)
 @storage_errors()
 def alter_settings(
     path: str | os.PathLike[str],
@@ -467,7 +465,7 @@ def alter_settings(
     settings: Mapping[str, str] | None = None,
     *,
     remove: Collection[str] = (),
-    lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
+    **options: Unpack[WaitOptions],
 ) -> None:
     """Store settings in a place without a broker: jobs, retention and compaction use them.
 
@@ -480,7 +478,7 @@ def alter_settings(
     topic : its name, or None for the defaults of all topics.
     settings : by Kafka's names (``segment.bytes``); settings that are not named stay.
     remove : names of settings to remove.
-    lock_timeout_seconds : how long to wait for a writer.
+    **options : those of `WaitOptions`.
 
     Raises
     ------
@@ -518,7 +516,7 @@ def alter_settings(
     check_stored(settings or {})
     make_directory(directory)
     # Without unfinished changes: finishing a deletion removes the settings of its topic.
-    with hold(directory, lock_timeout_seconds):
+    with hold(directory, options["lock_timeout_seconds"]):
         known = SettingsFile.read(directory)
         known.altered(topic, settings or {}, removed).write(directory)
         sync_ancestors(directory)

@@ -5,17 +5,18 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, Unpack
 
 import numpy as np
 
-from segmentlog.arguments import class_of_one_dialect, one_dialect
+from segmentlog.arguments import class_of_one_dialect, takes
 from segmentlog.cluster.copies import Copy, choose, refuse_two_clusters
 from segmentlog.errors import CorruptLogError, LogDirectoryError, SegmentLogError
 from segmentlog.format.kernels import layout
 from segmentlog.format.messages.reader import uuid_text
 from segmentlog.log.checkpoint import known_topic_id, read_meta_properties
 from segmentlog.model import LARGEST_LONG, OnCorruptBatch, ReadUpTo, ScanPolicy, TopicPartition
+from segmentlog.operation_options import DeletedTopicsOptions
 from segmentlog.reads.cluster_image import RECORDS, ClusterMetadata
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory
@@ -367,20 +368,29 @@ def _replica(copy: Copy, chosen: Copy) -> Replica:
     )
 
 
-@one_dialect()
+class ReplicasOptions(DeletedTopicsOptions, total=False):
+    """Those of `segmentlog.open_replicas`.
+
+    Parameters
+    ----------
+    include_deleted_topics : whether the directory has topics that the cluster has deleted, by its
+        newest metadata, and of which a broker still has logs.  By default, they are left out with
+        a warning, because the cluster would not serve them.
+    """
+
+
+@takes(ReplicasOptions)
 def open_replicas(
     path: str | os.PathLike[str],
     *more: str | os.PathLike[str],
-    include_deleted_topics: bool = False,
+    **options: Unpack[ReplicasOptions],
 ) -> ReplicatedDirectory:
     """Open the log directories of several brokers of a cluster as one.
 
     Parameters
     ----------
     path, more : log directories; those of one broker with several disks may be among them.
-    include_deleted_topics : whether the directory has topics that the cluster has deleted, by its
-        newest metadata, and of which a broker still has logs.  By default, they are left out with
-        a warning, because the cluster would not serve them.
+    **options : those of `ReplicasOptions`.
 
     Raises
     ------
@@ -391,7 +401,7 @@ def open_replicas(
     StorageError
         If a directory cannot be read.
     """
-    return _open([path, *more], include_deleted_topics)
+    return _open([path, *more], options["include_deleted_topics"])
 
 
 @storage_errors()
@@ -412,17 +422,18 @@ def _open(
     return ReplicatedDirectory(paths, include_deleted_topics=include_deleted_topics, told=told)
 
 
-@one_dialect()
+@takes(ReplicasOptions)
 def replicas(
     path: str | os.PathLike[str],
     *more: str | os.PathLike[str],
-    include_deleted_topics: bool = False,
+    **options: Unpack[ReplicasOptions],
 ) -> Iterator[ReplicatedPartition]:
     """Every partition of a cluster: which copy is the log and why, and where the others differ.
 
     Parameters
     ----------
-    path, more, include_deleted_topics : see `open_replicas`.
+    path, more : see `open_replicas`.
+    **options : those of `ReplicasOptions`.
 
     Yields
     ------
@@ -434,7 +445,7 @@ def replicas(
         As `open_replicas` does, or if two topics have had a name and nothing shows which has it
         now.
     """
-    directory = open_replicas(path, *more, include_deleted_topics=include_deleted_topics)
+    directory = open_replicas(path, *more, **options)
     for each in directory.topic_partitions():
         yield directory.replicated(*each)
 

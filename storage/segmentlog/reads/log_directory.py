@@ -5,14 +5,16 @@ import logging
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
+from typing import Annotated, Unpack
 
 from segmentlog.arguments import (
     class_of_one_dialect,
     instance_of,
     nearest,
-    one_dialect,
+    takes,
     whole_number,
 )
+from segmentlog.declared import Declared
 from segmentlog.errors import (
     CorruptCheckpointError,
     LogDirectoryError,
@@ -34,9 +36,9 @@ from segmentlog.model import (
     IsolationLevel,
     OnCorruptBatch,
     ReadUpTo,
-    RemoteStorageLayout,
     TopicPartition,
 )
+from segmentlog.read_options import TierOptions
 from segmentlog.reads.choose import MOST_NAMED, MissingPartition, Told, news
 from segmentlog.reads.log import Log, log_start_beyond
 from segmentlog.reads.snapshot import DirectorySnapshot, without_collector
@@ -684,15 +686,24 @@ def _resolve(path: str) -> tuple[str, TopicPartition | None]:
     return path, None
 
 
-@one_dialect()
+class OpenOptions(TierOptions, total=False):
+    """Those of `segmentlog.open_log_dir`.
+
+    Parameters
+    ----------
+    fail_on_data_loss : whether offsets that are missing between two segments of the tier are an
+        error, or are left out with a warning.
+    """
+
+    fail_on_data_loss: Annotated[bool, Declared(default=True)]
+
+
+@takes(OpenOptions)
 @storage_errors()
 @without_collector()
 def open_log_dir(
     *path: str | os.PathLike[str],
-    remote_storage: str | os.PathLike[str] | None = None,
-    remote_storage_layout: RemoteStorageLayout | str | None = None,
-    remote_storage_key_file: str | os.PathLike[str] | None = None,
-    fail_on_data_loss: bool = True,
+    **options: Unpack[OpenOptions],
 ) -> LogDirectory:
     """Open one or several of a broker's log directories for reading.
 
@@ -700,15 +711,7 @@ def open_log_dir(
     ----------
     path : each a log directory, one partition directory (``…/orders-0``), or one ``.log`` file;
         relative paths, ``~`` and URLs (``file:``, ``s3:`` and others) are accepted.
-    remote_storage : the tier into which the brokers have copied segments (KIP-405): a directory,
-        or a URL with the prefix of its keys.  Each partition of the directories then begins with
-        its remote segments.  With no path, the partitions are those of the tier, and end with it.
-    remote_storage_layout : how the tier is arranged: ``local``, the default, is Kafka's own
-        ``LocalTieredStorage``, and ``aiven`` the plugin of Aiven (S3, GCS, Azure, file system).
-    remote_storage_key_file : the PEM file of the private key of an encrypted tier, or, with
-        several keys, ``id=path`` pairs with commas between them.
-    fail_on_data_loss : whether offsets that are missing between two segments of the tier are an
-        error, or are left out with a warning.
+    **options : those of `OpenOptions`.
 
     Raises
     ------
@@ -725,8 +728,8 @@ def open_log_dir(
         If a directory cannot be read.
     """
     given = tiered_paths(
-        path, remote_storage, remote_storage_layout, remote_storage_key_file,
-        fail_on_data_loss=fail_on_data_loss,
+        path, options["remote_storage"], options["remote_storage_layout"],
+        options["remote_storage_key_file"], fail_on_data_loss=options["fail_on_data_loss"],
     )  # fmt: skip
     paths = [opened_path(each) for each in given]
     for each in paths:

@@ -3,15 +3,19 @@
 import os
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Self, Unpack
 
-from segmentlog.arguments import class_of_one_dialect, one_dialect, one_of
+from segmentlog.arguments import class_of_one_dialect, takes, texts
+from segmentlog.declared import Declared
 from segmentlog.errors import LogDirectoryError, OptionError
-from segmentlog.model import OnCorruptBatch, ReadUpTo, RemoteStorageLayout
+from segmentlog.model import OnCorruptBatch, ReadUpTo
+from segmentlog.read_options import READ_OPTIONS, TierOptions
 from segmentlog.store.system_errors import storage_errors
 
 if TYPE_CHECKING:
     from segmentlog.serving.server import Running
+
+_ADDRESS, _FILE = "HOST:PORT", "FILE"
 
 _INSTALL = "the package kio, which has Kafka's protocol: pip install 'pyspark-segmentlog[serve]'"
 
@@ -55,26 +59,86 @@ class Server:
         self._running.close()
 
 
-@one_dialect()
+class ServeOptions(TierOptions, total=False):
+    """Those of `segmentlog.serve`.
+
+    Parameters
+    ----------
+    bind : host and port; port 0 takes a free one.  Other machines reach the server only with
+        {tls_certificate} and {users}.
+    advertise : host and port that clients are told, if they cannot reach {bind}, as from
+        containers.
+    topic : only topics of these names; ``*`` and ``?`` stand for any characters and for one.
+    internal : whether brokers' own topics are served, too; a pattern that names one serves it.
+    renamed : whether partitions that a broker has renamed are served under another name:
+        ``<topic>.deleted``, ``<topic>.stray`` or ``<topic>.future``.
+    follow : whether records that are written meanwhile are served.
+    on_corrupt_batch : whether batches are checked before they are sent: ``fail`` answers a damaged
+        one with an error, ``skip`` leaves it out.  By default, as with a broker, clients check.
+    offsets : a file that keeps the offsets that groups commit; by default, they end with the
+        server.
+    tls_certificate : a PEM file, which may have the key, too.
+    tls_key : a PEM file with the key, if it is in another file.
+    users : a file of names and hashed passwords, for SASL PLAIN.
+    """
+
+    bind: Annotated[
+        str,
+        Declared(
+            default="127.0.0.1:0", metavar=_ADDRESS,
+            help="Where to listen; port 0 takes a free one.",
+        ),
+    ]  # fmt: skip
+    advertise: Annotated[
+        str | None,
+        Declared(metavar=_ADDRESS, help="What clients are told, if they cannot reach --bind."),
+    ]
+    topic: Annotated[
+        str | Sequence[str],
+        Declared(
+            default=(), metavar="PATTERN",
+            help="Only topics of this name; * and ? are wildcards. May be repeated.",
+        ),
+    ]  # fmt: skip
+    internal: Annotated[bool, Declared(help="Also brokers' own topics, such as their offsets.")]
+    renamed: Annotated[
+        bool,
+        Declared(
+            flags="--all", help="Also partitions that a broker has renamed, as orders.deleted."
+        ),
+    ]
+    follow: Annotated[bool, Declared(help="Serve records that are written meanwhile, too.")]
+    read_up_to: Annotated[ReadUpTo | str, READ_OPTIONS["read_up_to"]]
+    on_corrupt_batch: Annotated[
+        OnCorruptBatch | str | None,
+        Declared(
+            help="Check each batch first: fail answers a damaged one with an error, skip leaves "
+            "it out. By default clients check."
+        ),
+    ]
+    offsets: Annotated[
+        str | os.PathLike[str] | None,
+        Declared(
+            metavar=_FILE, help="Keep the offsets that groups commit; otherwise they are lost."
+        ),
+    ]
+    tls_certificate: Annotated[
+        str | os.PathLike[str] | None,
+        Declared(metavar=_FILE, help="A PEM file: clients use SSL or SASL_SSL."),
+    ]
+    tls_key: Annotated[
+        str | os.PathLike[str] | None,
+        Declared(metavar=_FILE, help="The key, if it is in another file."),
+    ]
+    users: Annotated[
+        str | os.PathLike[str] | None,
+        Declared(metavar=_FILE, help="Names and hashed passwords, for SASL PLAIN."),
+    ]
+
+
+@takes(ServeOptions)
 @storage_errors()
-def serve(
-    *path: str | os.PathLike[str],
-    bind: str = "127.0.0.1:0",
-    advertise: str | None = None,
-    topic: str | Sequence[str] = (),
-    internal: bool = False,
-    renamed: bool = False,
-    follow: bool = False,
-    read_up_to: ReadUpTo | str = ReadUpTo.HIGH_WATERMARK,
-    on_corrupt_batch: OnCorruptBatch | str | None = None,
-    offsets: str | os.PathLike[str] | None = None,
-    tls_certificate: str | os.PathLike[str] | None = None,
-    tls_key: str | os.PathLike[str] | None = None,
-    users: str | os.PathLike[str] | None = None,
-    remote_storage: str | os.PathLike[str] | None = None,
-    remote_storage_layout: RemoteStorageLayout | str | None = None,
-    remote_storage_key_file: str | os.PathLike[str] | None = None,
-) -> Server:
+def serve(*path: str | os.PathLike[str], **options: Unpack[ServeOptions]) -> Server:
     """Serve logs to every Kafka client, only for reading; no lock is taken, no file is changed.
 
     ::
@@ -86,23 +150,7 @@ def serve(
     ----------
     path : log directories, or a log in an object store; several directories of a cluster are
         served as one, each partition from its best copy.
-    bind : host and port; port 0 takes a free one.  Other machines reach the server only with
-        `tls_certificate` and `users`.
-    advertise : host and port that clients are told, if they cannot reach `bind`, as from
-        containers.
-    topic : only topics of these names; ``*`` and ``?`` stand for any characters and for one.
-    internal : whether brokers' own topics are served, too; a pattern that names one serves it.
-    renamed : whether partitions that a broker has renamed are served under another name:
-        ``<topic>.deleted``, ``<topic>.stray`` or ``<topic>.future``.
-    follow : whether records that are written meanwhile are served.
-    read_up_to : where the newest data ends.
-    on_corrupt_batch : whether batches are checked before they are sent: ``fail`` answers a damaged
-        one with an error, ``skip`` leaves it out.  By default, as with a broker, clients check.
-    offsets : a file that keeps the offsets that groups commit; by default, they end with the
-        server.
-    tls_certificate, tls_key : PEM files; the key may be in the first.
-    users : a file of names and hashed passwords, for SASL PLAIN.
-    remote_storage, remote_storage_layout, remote_storage_key_file : see `open_log_dir`.
+    **options : those of `ServeOptions`.
 
     Raises
     ------
@@ -113,43 +161,45 @@ def serve(
         the server without TLS and users.
     """
     if find_spec("kio") is None:
-        place = os.fspath(path[0]) if path else str(remote_storage or "")
+        place = os.fspath(path[0]) if path else str(options["remote_storage"] or "")
         raise LogDirectoryError(place, f"to serve it needs {_INSTALL}")
     from segmentlog.serving.asking import committed_on_disk
     from segmentlog.serving.server import Address, Running
     from segmentlog.serving.users import read_users, tls_context
     from segmentlog.serving.view import Scope, View, open_served
 
-    address = Address.parse("bind", bind)
-    if not address.is_loopback and (tls_certificate is None or users is None):
+    certificate, key, users = options["tls_certificate"], options["tls_key"], options["users"]
+    address = Address.parse("bind", options["bind"])
+    if not address.is_loopback and (certificate is None or users is None):
         accepted = (
             "other machines would reach it, and read everything: give tls_certificate and a file "
             "of users (users, --users), or bind 127.0.0.1"
         )
-        raise OptionError("bind", bind, accepted)
-    if tls_key is not None and tls_certificate is None:
-        raise OptionError("tls_key", os.fspath(tls_key), "it belongs to tls_certificate")
+        raise OptionError("bind", options["bind"], accepted)
+    if key is not None and certificate is None:
+        raise OptionError("tls_key", os.fspath(key), "it belongs to tls_certificate")
     scope = Scope(
-        (topic,) if isinstance(topic, str) else tuple(topic),
-        internal,
-        renamed,
-        one_of("read_up_to", read_up_to, ReadUpTo),
-        None if on_corrupt_batch is None
-        else one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch),
+        texts("topic", options["topic"], "give a pattern of names, or several patterns"),
+        options["internal"],
+        options["renamed"],
+        ReadUpTo(options["read_up_to"]),
+        None if options["on_corrupt_batch"] is None
+        else OnCorruptBatch(options["on_corrupt_batch"]),
     )  # fmt: skip
     directory = open_served(
-        [os.fspath(each) for each in path], remote_storage, remote_storage_layout,
-        remote_storage_key_file,
+        [os.fspath(each) for each in path], options["remote_storage"],
+        options["remote_storage_layout"], options["remote_storage_key_file"],
     )  # fmt: skip
-    key: Any = None if tls_key is None else os.fspath(tls_key)
+    advertise, offsets = options["advertise"], options["offsets"]
     running = Running(
         View(directory, scope),
         address,
         advertise=None if advertise is None else Address.parse("advertise", advertise),
-        follows=follow,
+        follows=options["follow"],
         offsets="" if offsets is None else os.fspath(offsets),
         on_disk=committed_on_disk,
-        tls=None if tls_certificate is None else tls_context(os.fspath(tls_certificate), key),
+        tls=None if certificate is None
+        else tls_context(os.fspath(certificate), None if key is None else os.fspath(key)),
         users=None if users is None else read_users(os.fspath(users)),
-    )
+    )  # fmt: skip
     return Server(running)

@@ -249,8 +249,12 @@ def _flag(option: Declared) -> Any:  # noqa: ANN401 - what typer takes for an op
     }
     kind: Any = str if is_path or option.kind is object else option.kind
     if kind in {list, dict}:
+        completion = complete_topic if option.name == "topic" else None
         return Annotated[
-            list[str] | None, typer.Option(*names, help=help_text, metavar=option.metavar or None)
+            list[str] | None,
+            typer.Option(
+                *names, help=help_text, metavar=option.metavar or None, autocompletion=completion
+            ),
         ]
     if kind is float or (kind is int and (option.least > 0 or option.most < LARGEST_LONG)):
         shown |= {"min": option.least}

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 import segmentlog
-from segmentlog.model import OnCorruptBatch, ReadUpTo
-from segmentlog.read_options import EndOptions
+from segmentlog.model import ReadUpTo
+from segmentlog.serving.open_server import ServeOptions
 from segmentlog.tools import arguments
 from segmentlog.tools.arguments import command
 from segmentlog.tools.output import complain, counted
@@ -30,66 +30,17 @@ _ENDS = {ReadUpTo.HIGH_WATERMARK: "their high watermarks", ReadUpTo.LOG_END: "th
     "segmentlog serve s3://bucket/logs --follow --topic 'orders*'",
 )
 @arguments.tiered
-@arguments.flags(EndOptions, "read_up_to")
+@arguments.flags(
+    ServeOptions, "bind", "advertise", "topic", "internal", "renamed", "follow", "read_up_to",
+    "on_corrupt_batch", "offsets", "tls_certificate", "tls_key", "users", bind="127.0.0.1:9092",
+)  # fmt: skip
 def serve(
     paths: Annotated[
         list[str] | None,
         typer.Argument(metavar="DIR", help=f"{arguments.PATHS_HELP} Several are served as one."),
     ] = None,
-    bind: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")
-    ] = "127.0.0.1:9092",
-    advertise: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT", help="What clients are told, if they cannot reach --bind."
-        ),
-    ] = None,
-    topic: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PATTERN",
-            help="Only topics of this name; * and ? are wildcards. May be repeated.",
-            autocompletion=arguments.complete_topic,
-        ),
-    ] = None,
-    internal: Annotated[
-        bool, typer.Option("--internal", help="Also brokers' own topics, such as their offsets.")
-    ] = False,
-    renamed: Annotated[
-        bool,
-        typer.Option(
-            "--all", help="Also partitions that a broker has renamed, as orders.deleted."
-        ),
-    ] = False,
-    follow: Annotated[
-        bool, typer.Option("--follow", help="Serve records that are written meanwhile, too.")
-    ] = False,
     *,
     given: dict[str, Any],
-    on_corrupt_batch: Annotated[
-        OnCorruptBatch | None,
-        typer.Option(
-            help="Check each batch first: fail answers a damaged one with an error, skip leaves "
-            "it out. By default clients check.",
-        ),
-    ] = None,
-    offsets: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="Keep the offsets that groups commit; otherwise they are lost."
-        ),
-    ] = None,
-    tls_certificate: Annotated[
-        str | None, typer.Option(metavar="FILE", help="A PEM file: clients use SSL or SASL_SSL.")
-    ] = None,
-    tls_key: Annotated[
-        str | None, typer.Option(metavar="FILE", help="The key, if it is in another file.")
-    ] = None,
-    users: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Names and hashed passwords, for SASL PLAIN."),
-    ] = None,
     hash_user: Annotated[
         str | None,
         typer.Option(
@@ -120,12 +71,7 @@ def serve(
     before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with segmentlog.serve(
-            *(paths or ()), bind=bind, advertise=advertise, topic=topic or (), internal=internal,
-            renamed=renamed, follow=follow, read_up_to=given["read_up_to"],
-            on_corrupt_batch=on_corrupt_batch, offsets=offsets, tls_certificate=tls_certificate,
-            tls_key=tls_key, users=users, **tier._asdict(),
-        ) as server:  # fmt: skip
+        with segmentlog.serve(*(paths or ()), **given, **tier._asdict()) as server:
             # What a handler raises is lost if Python was about to run a finalizer.
             for each in before:
                 signal.signal(each, lambda number, _: ended.append(number))
@@ -138,7 +84,7 @@ def serve(
                 f"{server.address} serves {n} of {where}, up to {_ENDS[given['read_up_to']]}\n"
             )
             sys.stdout.flush()
-            if offsets is None:
+            if given["offsets"] is None:
                 complain("offsets that groups commit end with this command; --offsets keeps them")
             while not ended:
                 time.sleep(_SLEEP_SECONDS)

@@ -23,7 +23,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Annotated, NamedTuple, Unpack
 
-from segmentlog.arguments import instance_of, one_dialect, one_of, takes, texts
+from segmentlog.arguments import instance_of, one_of, takes, texts
 from segmentlog.cluster.directory_settings import (
     DirectorySettings,
     Source,
@@ -62,7 +62,7 @@ from segmentlog.model import (
     ReadUpTo,
     TopicPartition,
 )
-from segmentlog.operation_options import ReplicaOptions
+from segmentlog.operation_options import ReplicaOptions, StaticOptions
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.metadata_log import is_of_a_broker
@@ -124,12 +124,23 @@ class RenamedPartition(NamedTuple):
         return os.path.basename(self.path).rpartition(".")[2].rpartition("-")[0]
 
 
-@one_dialect()
+class RenamedOptions(StaticOptions, total=False):
+    """Those of `segmentlog.renamed_partitions`.
+
+    Parameters
+    ----------
+    server_properties : the file with the static settings of the brokers, for
+        ``log.segment.delete.delay.ms``.  Without it, Kafka's default counts, unless the metadata
+        of the cluster has another value.
+    """
+
+
+@takes(RenamedOptions)
 @storage_errors()
 def renamed_partitions(
     path: str | os.PathLike[str],
     *more: str | os.PathLike[str],
-    server_properties: str | os.PathLike[str] | None = None,
+    **options: Unpack[RenamedOptions],
 ) -> list[RenamedPartition]:
     """List the directories of partitions that are deleted, stray or being moved.
 
@@ -139,9 +150,7 @@ def renamed_partitions(
     Parameters
     ----------
     path, more : log directories.
-    server_properties : the file with the static settings of the brokers, for
-        ``log.segment.delete.delay.ms``.  Without it, Kafka's default counts, unless the metadata
-        of the cluster has another value.
+    **options : those of `RenamedOptions`.
 
     Returns
     -------
@@ -158,7 +167,7 @@ def renamed_partitions(
     return [
         found
         for each in (path, *more)
-        for found in renamed_in(log_directory(each), server_properties)
+        for found in renamed_in(log_directory(each), options["server_properties"])
     ]
 
 

@@ -12,12 +12,12 @@ import itertools
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import numpy as np
 import pyarrow as pa
 
-from segmentlog.arguments import one_dialect, one_of, topic_names
+from segmentlog.arguments import takes, topic_names
 from segmentlog.errors import SegmentLogError
 from segmentlog.model import (
     INTERNAL_TOPICS,
@@ -27,6 +27,7 @@ from segmentlog.model import (
     ScanPolicy,
     TopicPartition,
 )
+from segmentlog.operation_options import BytesOptions, CorruptOptions
 from segmentlog.reads.choose import partitions_of
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
@@ -104,16 +105,27 @@ class ComparedPartition(NamedTuple):
         return self.comparison != Comparison.EQUAL
 
 
-@one_dialect()
+class CompareOptions(CorruptOptions, BytesOptions, total=False):
+    """Those of `segmentlog.compare`.
+
+    Parameters
+    ----------
+    on_corrupt_batch : ``skip`` leaves out corrupt batches, and logs their offsets: a copy without
+        them is equal.
+    on_partition : called with each result once it is found.
+    """
+
+    on_partition: Callable[[ComparedPartition], object]
+
+
+@takes(CompareOptions)
 @storage_errors()
 def compare(
     left: str | os.PathLike[str] | LogDirectory,
     right: str | os.PathLike[str] | LogDirectory,
     *,
     topics: str | Collection[str] = (),
-    on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
-    on_partition: Callable[[ComparedPartition], object] = lambda _: None,
-    on_bytes: Callable[[int], object] = lambda _: None,
+    **options: Unpack[CompareOptions],
 ) -> list[ComparedPartition]:
     """Compare the records of two log directories: a copy with its original.
 
@@ -125,10 +137,7 @@ def compare(
     left, right : as `open_log_dir` takes them, or `LogDirectory` objects, such as that of several
         brokers (`open_replicas`).
     topics : one or several; by default all but brokers' own.
-    on_corrupt_batch : ``skip`` leaves out corrupt batches, and logs their offsets: a copy without
-        them is equal.
-    on_partition : called with each result once it is found.
-    on_bytes : called with the bytes of ``.log`` files that were read, after each partition.
+    **options : those of `CompareOptions`.
 
     Returns
     -------
@@ -145,7 +154,7 @@ def compare(
         If a directory cannot be read.
     """
     names = topic_names("topics", topics)
-    on_corrupt = one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch)
+    on_corrupt = OnCorruptBatch(options["on_corrupt_batch"])
     sides = [
         each if isinstance(each, LogDirectory) else open_log_dir(each) for each in (left, right)
     ]
@@ -182,8 +191,8 @@ def compare(
         except SegmentLogError as error:
             unread = ComparedPartition(*each, Comparison.UNREADABLE, None, None, None, str(error))
             found.append(unread)
-        on_partition(found[-1])
-        on_bytes(n_bytes)
+        options["on_partition"](found[-1])
+        options["on_bytes"](n_bytes)
     return found
 
 
