@@ -765,10 +765,11 @@ def mirror(scene: Scene) -> Plan:
     topic, rows, config = scene.topic(), scene.rows("b"), scene.config()
     if not [*scene.directory.glob("*-[0-9]/*.log")]:
         return append(scene)
+    there = segmentlog.open_log_dir(scene.directory).topics()  # without one that is to go
     for each in to.glob("*-[0-9]"):
         known, here = (path / "partition.metadata" for path in (each, scene.directory / each.name))
         is_other = known.exists() and here.exists() and known.read_bytes() != here.read_bytes()
-        if is_other or not here.exists():
+        if is_other or not here.exists() or each.name.rpartition("-")[0] not in there:
             mirrored.remove()
             break
 
