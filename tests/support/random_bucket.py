@@ -30,6 +30,7 @@ from segmentlog.errors import CommitInDoubtError, SegmentLogError, StorageError
 
 _N_PARTITIONS = 2
 _MOST_STATES = 24
+_MOST_OPEN = 1
 
 #: Seconds after which a client may give up without a fault: the machine itself stood still.
 _PATIENCE = 4.0
@@ -68,6 +69,7 @@ class Held(NamedTuple):
 
     logs: _Logs
     version: int = -1
+    named: frozenset[int] = frozenset()  # open operations of earlier steps that have taken place
 
     def with_rows(self, topic: str, rows: Mapping[int, tuple[str, ...]]) -> "Held":
         """With further rows."""
@@ -181,6 +183,7 @@ class World:
         self._names = itertools.count()
         self._version = 0
         self._is_proposed = False  # whether a write of which nobody knows may still be named
+        self._open: list[Operation] = []  # such operations, each of which takes place once at most
         self.states = [Held({})]
         self.counts, self.told = Counter[str](), list[str]()
 
@@ -389,8 +392,15 @@ class World:
             played += [(Operation(each.name, seen, part), "perhaps") for part in each.parts]
         self.told.append("; during it ".join(f"{each.name}: {how}" for each, how in named))
         self.counts.update(f"{each.name}: {how}" for each, how in named)
-        self._is_proposed |= any(each in {"in doubt", "killed"} for _, each in named)
-        during, after = _outcomes(begun, played)
+        earlier = [*self._open]
+        for i, (each, how) in enumerate(named):
+            if how in {"in doubt", "killed"}:
+                self._is_proposed = True
+                if not (each.is_read or each.effect is _same):
+                    once = partial(_once, next(self._names), each.effect)
+                    played[i] = each._replace(effect=once), how
+                    self._open.append(played[i][0])
+        during, after = _outcomes(begun, [*played, *((each, "perhaps") for each in earlier)])
         if ending.startswith("refused") and not has_fault and not n_others and not had_late:
             assert refuses(operation.effect(each) is None for each in begun), self.said()
         assert after, f"no state allows that: {self.said()}"
@@ -411,7 +421,8 @@ class World:
         """Compare what a new process sees, and forget the states that are not there."""
         self._server.reset()
         new_process()
-        if self._is_proposed and (self._rng.random() < 0.3 or len(self.states) > _MOST_STATES):
+        is_much = len(self.states) > _MOST_STATES or len(self._open) > _MOST_OPEN
+        if self._is_proposed and (self._rng.random() < 0.3 or is_much):
             _sweep(self.url)  # which ends the jobs of such writes
             self._is_proposed = bool(self._server.late)
         found = _seen_in_time(self.url)
@@ -424,7 +435,8 @@ class World:
             fitting = [each for each in self.states if _equal(found, each)]
             assert fitting, f"{self.said()}\n{found}\nis none of {self.states}"
         if not self._server.late and not self._is_proposed:
-            self.states = fitting
+            self._open.clear()
+            self.states = _distinct(each._replace(named=frozenset()) for each in fitting)
 
     def said(self) -> str:
         """What was played."""
@@ -439,6 +451,13 @@ _ALONE = ("mirror up", "mirror down", "read")
 
 def _same(held: Held) -> Held:
     return held
+
+
+def _once(number: int, effect: Effect, held: Held) -> Held | None:
+    if number in held.named:
+        return None
+    changed = effect(held)
+    return changed and changed._replace(named=held.named | {number})
 
 
 def _same_values(values: _Values) -> _Values:
@@ -481,7 +500,8 @@ def _outcomes(
 
 
 def _distinct(states: Iterable[Held]) -> list[Held]:
-    return [*{(tuple(sorted(each.logs.items())), each.version): each for each in states}.values()]
+    known = {(tuple(sorted(each.logs.items())), each.version, each.named): each for each in states}
+    return [*known.values()]
 
 
 def _local(directory: str) -> _Logs:
