@@ -106,7 +106,7 @@ LOADED = {
     "import segmentlog; segmentlog.read": (70, {"pyarrow.compute", "typer"}),
     "import pyspark_segmentlog": (4, {"segmentlog"}),
     "from segmentlog.tools.cli import app": (7, {"numpy", "rich", "pydantic"}),
-    "import segmentlog.tools.topics": (91, {"pyarrow", "pydantic"}),
+    "import segmentlog.tools.topics": (92, {"pyarrow", "pydantic"}),
     "import segmentlog.tools.grep": (85, {"pyarrow.dataset", "pydantic"}),
     FIRST_TASK: (115, {"typer", "pyarrow.dataset", "segmentlog.writes.writer"}),
 }

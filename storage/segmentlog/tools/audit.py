@@ -18,8 +18,9 @@ from segmentlog.reads.stream_checkpoint import checkpoint_offsets, offsets_of_js
 from segmentlog.store.paths import readable_path
 from segmentlog.store.readable import exists
 from segmentlog.tools import arguments
-from segmentlog.tools.output import aligned, counted, escape, json_fields, to_json, write_json
+from segmentlog.tools.output import aligned, counted, escape, json_fields, write_json
 from segmentlog.tools.progress import progress
+from segmentlog.tools.report import Report
 from segmentlog.tools.sinks import new_file
 
 _CHECKPOINT = "checkpoint:"
@@ -158,12 +159,12 @@ def audit(
         if file is not None and os.path.lexists(file):
             reason = "the file already exists; name a file that does not exist"
             raise OptionError(option, file, reason)
+    report = Report[AuditedPartition](lambda _: (), _row, as_json=as_json)  # text is one table
     with progress("audited", None, is_bytes=False) as bar:
 
         def show(found: AuditedPartition) -> None:
             bar.name(f"{found.topic}-{found.partition}")
-            if as_json:
-                bar.write(to_json(_row(found)))
+            report.show(found, bar.write)
 
         found = segmentlog.audit(
             open_log_dir(*located), topic, table, partitions=partition or (),

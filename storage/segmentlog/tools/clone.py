@@ -4,7 +4,7 @@ import contextlib
 import importlib.util
 import sys
 from collections.abc import Sequence
-from functools import wraps
+from functools import partial, wraps
 from typing import Annotated, Any
 
 import pyarrow as pa
@@ -15,6 +15,8 @@ import segmentlog
 from segmentlog.errors import OptionError
 from segmentlog.maintain.cloning.clone import (
     Clone,
+    ClonedGroup,
+    ClonedPartition,
     CloneSettings,
     Transform,
 )
@@ -29,6 +31,7 @@ from segmentlog.tools.failures import Failed
 from segmentlog.tools.output import complain, counted, escape, json_fields, write_json
 from segmentlog.tools.produce import Compression
 from segmentlog.tools.progress import progress
+from segmentlog.tools.report import Report
 
 _IDS = "OLD=NEW"
 
@@ -155,23 +158,30 @@ def _write(found: Clone, *, as_json: bool, dry_run: bool, is_changed: bool) -> N
     if as_json and is_changed:
         counts = {"changedKeys": n_keys, "changedValues": n_values, "leftOut": found.n_left_out}
         write_json({**counts, "dryRun": dry_run})
+
+    def row(each: ClonedPartition | ClonedGroup) -> dict[str, object]:
+        return {**json_fields(each), "dryRun": dry_run}
+
+    Report(partial(_cloned, dry_run=dry_run), row, as_json=as_json).show_all(found.partitions)
+    Report(_group, row, as_json=as_json).show_all(found.groups)
     if as_json:
-        for fields in (*map(json_fields, found.partitions), *map(json_fields, found.groups)):
-            write_json({**fields, "dryRun": dry_run})
         return
-    for part in found.partitions:
-        start, end = part.log_start_offset, part.log_end_offset
-        name = escape(f"{part.topic}-{part.partition}")
-        would = "would have " if dry_run else ""
-        sys.stdout.write(f"{name}: {would}{counted(records=part.n_records)}, [{start}, {end})\n")
-    for group in found.groups:
-        read = f"has read {counted(records=group.n_read)}, and repeats {group.n_repeated:,}"
-        sys.stdout.write(f"group {escape(group.group)}: {read}\n")
     if is_changed:
         changed = f"{counted(keys=n_keys)} and {counted(values=n_values)}"
         sys.stdout.write(f"{changed} {'would be ' if dry_run else ''}changed\n")
     if found.n_left_out:
         sys.stdout.write(f"{counted(records=found.n_left_out)} left out\n")
+
+
+def _cloned(found: ClonedPartition, *, dry_run: bool) -> str:
+    start, end = found.log_start_offset, found.log_end_offset
+    records = f"{'would have ' if dry_run else ''}{counted(records=found.n_records)}"
+    return f"{escape(f'{found.topic}-{found.partition}')}: {records}, [{start}, {end})"
+
+
+def _group(found: ClonedGroup) -> str:
+    read = f"has read {counted(records=found.n_read)}, and repeats {found.n_repeated:,}"
+    return f"group {escape(found.group)}: {read}"
 
 
 def _ids(option: str, given: Sequence[str] | None) -> dict[int | str, int | str]:

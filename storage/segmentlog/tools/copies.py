@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -24,11 +25,10 @@ from segmentlog.tools.output import (
     complain,
     counted,
     escape,
-    json_fields,
-    to_json,
     write_json,
 )
 from segmentlog.tools.progress import progress
+from segmentlog.tools.report import Report
 from segmentlog.tools.usage import write_not_in_use
 
 
@@ -128,17 +128,12 @@ def compare(
     on the records. A partition that cannot be read is named with the reason, and the others are
     compared. The exit status is 0 if all partitions are equal, and 1 if not.
     """
+    report = Report(_compared, _compared_row, as_json=as_json)
     with progress("compared", None) as bar:
 
         def show(found: ComparedPartition) -> None:
             bar.name(f"{found.topic}-{found.partition}")
-            if as_json:
-                row = found._asdict()
-                for side in ("left", "right"):
-                    row[side] = row[side] and row[side]._asdict()
-                bar.write(to_json(row))
-            else:
-                bar.write(_compared(found))
+            report.show(found, bar.write)
 
         sides = [open_log_dir(each) for each in (left, right)]
         found = segmentlog.compare(
@@ -148,7 +143,14 @@ def compare(
         write_not_in_use(each, topic or ())
     if not found and not as_json:
         complain("neither directory has a partition")
-    end_with_status(found)
+    report.end()
+
+
+def _compared_row(found: ComparedPartition) -> dict[str, object]:
+    row = found._asdict()
+    for side in ("left", "right"):
+        row[side] = row[side] and row[side]._asdict()
+    return row
 
 
 def _compared(found: ComparedPartition) -> str:
@@ -208,12 +210,13 @@ def mirror(
         raise typer.BadParameter(message, param_hint="SRC... DST")
     *sources, destination = paths
     failed = Failed()
+    mirrored = partial(_mirrored, paths=paths, dry_run=given["dry_run"])
+    report = Report[MirroredPartition](mirrored, as_json=as_json)
     with progress("copied", None) as bar:
 
         def show(found: MirroredPartition) -> None:
             bar.name(f"{found.topic}-{found.partition}")
-            line = _mirrored(found, paths, dry_run=given["dry_run"])
-            bar.write(to_json(json_fields(found)) if as_json else line)
+            report.show(found, bar.write)
 
         found = segmentlog.mirror(
             *sources, to=destination, topics=topic or (), partitions=partition or (),

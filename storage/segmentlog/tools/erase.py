@@ -5,7 +5,7 @@ import binascii
 import codecs
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -25,6 +25,7 @@ from segmentlog.times import iso_time
 from segmentlog.tools import arguments
 from segmentlog.tools.output import Encoding, as_given, counted, escape, json_fields, write_json
 from segmentlog.tools.progress import progress
+from segmentlog.tools.report import Report
 
 _NOT_SEARCHED = (
     "not searched: other replicas, segments in tiered storage, snapshots and backups; records "
@@ -95,24 +96,22 @@ def erase(
     dry_run = given.pop("dry_run")
     erasing = partial(segmentlog.erase, directory, wanted, topic or (), partition or (), **given)
     write, ask = sys.stdout.write, None if dry_run else arguments.asking(yes=yes)
+    report = Report(_erased, partial(_erased_row, directory=directory), as_json=as_json)
     if ask:
         planned = erasing(dry_run=True)
         if not as_json:
-            _write_partitions(planned)
+            report.show_all(planned)
         if any(each.records for each in planned):
             ask(f"erase {_size(planned)}?")
     with progress("erase", None, is_bytes=False) as bar:
         found = erasing(dry_run=dry_run, on_log=bar.begin)
     copies = [copy for each in found for copy in each.remaining]
+    report.show_all(found)
     if as_json:
-        for each in found:
-            remaining = [json_fields(_shown(copy, directory)) for copy in each.remaining]
-            write_json(json_fields(each) | {"remaining": remaining})
         changed = [each for each in found if each.records]
         totals = {"partitions": len(changed), "records": sum(each.records for each in changed)}
         write_json({**totals, "remaining": len(copies), "dryRun": dry_run})
         return
-    _write_partitions(found)
     write(f"{'would erase' if dry_run else 'erased'} {_size(found)}\n")
     for each in found:
         for copy in each.remaining:
@@ -174,17 +173,21 @@ def _size(found: Sequence[ErasedPartition]) -> str:
     return f"{records} of {counted(partitions=sum(each.records > 0 for each in found))}"
 
 
-def _write_partitions(found: Sequence[ErasedPartition]) -> None:
-    for each in found:
-        if not each.records:
-            continue
-        where = f"{escape(each.topic)}-{each.partition}"
-        size = counted(records=each.records, batches=each.batches)
-        offsets = f"offsets {each.first_offset} to {each.last_offset}"
-        rewritten = counted(segments=len(each.segments), bytes=each.bytes_before)
-        if each.bytes_after >= 0:
-            rewritten += f" became {counted(bytes=each.bytes_after)}"
-        sys.stdout.write(f"{where}: {size}, {offsets}; {rewritten}\n")
+def _erased(done: ErasedPartition) -> Iterator[str]:
+    if not done.records:
+        return
+    where = f"{escape(done.topic)}-{done.partition}"
+    size = counted(records=done.records, batches=done.batches)
+    offsets = f"offsets {done.first_offset} to {done.last_offset}"
+    rewritten = counted(segments=len(done.segments), bytes=done.bytes_before)
+    if done.bytes_after >= 0:
+        rewritten += f" became {counted(bytes=done.bytes_after)}"
+    yield f"{where}: {size}, {offsets}; {rewritten}"
+
+
+def _erased_row(done: ErasedPartition, directory: str) -> dict[str, object]:
+    remaining = [json_fields(_shown(copy, directory)) for copy in done.remaining]
+    return json_fields(done) | {"remaining": remaining}
 
 
 def _shown(copy: RemainingCopy, directory: str) -> RemainingCopy:

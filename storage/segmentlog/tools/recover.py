@@ -5,6 +5,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import typer
@@ -17,9 +18,9 @@ from segmentlog.store.paths import local_path
 from segmentlog.store.readable import is_directory
 from segmentlog.times import iso_time
 from segmentlog.tools import arguments
-from segmentlog.tools.failures import end_with_status
-from segmentlog.tools.output import as_given, counted, escape, json_fields, to_json, write_json
+from segmentlog.tools.output import as_given, counted, escape, write_json
 from segmentlog.tools.progress import progress
+from segmentlog.tools.report import Report
 
 #: Exit status of `recover` when acknowledged records may be gone.
 _RECORDS_LOST = 3
@@ -64,15 +65,13 @@ def recover(
     n_logs = None
     with contextlib.suppress(OSError):  # the recovery names the reason
         n_logs = len(list_partitions(path)) if is_directory(path) else 0
+    report = Report[RecoveryStep](
+        lambda step: () if step.kind in _COUNTED else escape(step.message), as_json=as_json
+    )
     with progress("recover", n_logs, is_bytes=False) as bar:
-
-        def write(step: RecoveryStep) -> None:
-            if as_json:
-                bar.write(to_json(json_fields(step)))
-            elif step.kind not in _COUNTED:
-                bar.write(escape(step.message))
-
-        steps = segmentlog.recover(directory, on_step=write, on_log=bar.begin, **given)
+        steps = segmentlog.recover(
+            directory, on_step=partial(report.show, write=bar.write), on_log=bar.begin, **given
+        )
     kinds = Counter(step.kind for step in steps)
     is_lost = any(step.has_lost_records for step in steps)
     if as_json:
@@ -90,7 +89,7 @@ def recover(
         sys.stdout.writelines(
             f"{escape(line)}\n" for line in _summary(steps, dry_run=given["dry_run"])
         )
-    end_with_status(steps)
+    report.end()
     if is_lost:
         raise typer.Exit(_RECORDS_LOST)
 
@@ -193,22 +192,13 @@ def reindex(
     may be running on the directory. The exit status is
     1 when a segment is too damaged to be indexed.
     """
+    report = Report(
+        partial(_indexed, paths=paths), partial(_indexed_rows, paths=paths), as_json=as_json
+    )
     with progress("reindex", None, is_bytes=False) as bar:
-
-        def write(indexed: IndexedSegment) -> None:
-            if as_json:
-                place = {"topic": indexed.topic, "partition": indexed.partition}
-                error = indexed.error and str(indexed.error)
-                for path in indexed.changed or ([indexed.path] if error else []):
-                    shown = as_given(path, paths)
-                    bar.write(to_json({**place, "path": shown, "error": error}))
-                return
-            if indexed.error is not None:
-                bar.write(f"not indexed: {escape(str(indexed.error))}")
-            for file in indexed.changed:
-                bar.write(f"built {escape(as_given(file, paths))} again")
-
-        found = segmentlog.reindex(*paths, on_segment=write, on_log=bar.begin, **given)
+        found = segmentlog.reindex(
+            *paths, on_segment=partial(report.show, write=bar.write), on_log=bar.begin, **given
+        )
     n_failed = sum(each.error is not None for each in found)
     n_segments = len(found) - n_failed
     n_changed = sum(len(each.changed) for each in found)
@@ -219,4 +209,18 @@ def reindex(
         sys.stdout.write(
             f"{n_segments:,} segments indexed, {n_changed:,} files were missing or wrong\n"
         )
-    end_with_status(found)
+    report.end()
+
+
+def _indexed(indexed: IndexedSegment, paths: Sequence[str]) -> Iterator[str]:
+    if indexed.error is not None:
+        yield f"not indexed: {escape(str(indexed.error))}"
+    for file in indexed.changed:
+        yield f"built {escape(as_given(file, paths))} again"
+
+
+def _indexed_rows(indexed: IndexedSegment, paths: Sequence[str]) -> Iterator[dict[str, object]]:
+    error = indexed.error and str(indexed.error)
+    for path in indexed.changed or ([indexed.path] if error else []):
+        place = {"topic": indexed.topic, "partition": indexed.partition}
+        yield {**place, "path": as_given(path, paths), "error": error}

@@ -7,6 +7,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -24,7 +25,7 @@ from segmentlog.maintain.restoration.undelete import UndeleteOptions, renamed_in
 from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.store.durable import OutputFile
 from segmentlog.tools import arguments
-from segmentlog.tools.failures import Failed, end_with_status
+from segmentlog.tools.failures import Failed
 from segmentlog.tools.output import (
     aligned,
     as_given,
@@ -34,10 +35,10 @@ from segmentlog.tools.output import (
     escape,
     json_fields,
     time_cell,
-    to_json,
     write_json,
 )
 from segmentlog.tools.progress import progress
+from segmentlog.tools.report import Report
 
 
 @arguments.command(
@@ -124,16 +125,16 @@ def _report(
     hint: str = "",
 ) -> None:
     """Write the partitions and the problems, and end the command with its status."""
-    for each in found.partitions:
-        line = _restored_line(each, sources, targets, dry_run=dry_run)
-        sys.stdout.write(f"{to_json(json_fields(each)) if as_json else line}\n")
+    restored = partial(_restored_line, sources=sources, targets=targets, dry_run=dry_run)
+    report = Report[RestoredPartition](restored, as_json=as_json)
+    report.show_all(found.partitions)
     for problem in found.problems:
         complain(problem)
     if hint:
         sys.stderr.write(f"{escape(hint)}\n")
     if found.problems:
         raise typer.Exit(arguments.PROBLEM)
-    end_with_status(found.partitions)
+    report.end()
     for name in found.unread_groups:  # a warning has named it
         failed.add(name)
     failed.end()

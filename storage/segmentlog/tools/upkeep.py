@@ -55,6 +55,7 @@ from segmentlog.tools import arguments
 from segmentlog.tools.failures import Failed
 from segmentlog.tools.output import aligned, counted, escape, json_fields, write_json
 from segmentlog.tools.progress import progress
+from segmentlog.tools.report import Report
 
 AsOneObject = Annotated[bool, arguments.json_option("Print the result as one JSON object.")]
 
@@ -152,22 +153,8 @@ def retain(
     on_kept = kept.append if explain or (dry_run and not as_json) else None
     with progress("retain", None, is_bytes=False):
         found = retaining(dry_run=dry_run or bool(ask), on_kept=on_kept)
-    for each in found:
-        if as_json:
-            write_json(json_fields(each))
-            continue
-        offsets = f"offsets {each.base_offset} to {each.end_offset - 1}"
-        where = f"{escape(each.topic)}-{each.partition}: {offsets}"
-        write(f"{where}, {counted(bytes=each.n_bytes)}: {_why(each)}\n")
-    for stays in kept:
-        if as_json:
-            write_json({**json_fields(stays), "kept": True})
-            continue
-        name = segment_file_name(stays.base_offset, FileKind.LOG)
-        write(
-            f"{escape(stays.topic)}-{stays.partition}: {name}, {counted(bytes=stays.n_bytes)}, "
-            f"stays, and so do all later segments: {stays.reason}\n"
-        )
+    Report(_removed, as_json=as_json).show_all(found)
+    Report(_kept, _kept_row, as_json=as_json).show_all(kept)
     if ask:
         if found:
             ask(f"remove {_segments(found)}?")
@@ -189,6 +176,23 @@ def retain(
         )  # fmt: skip
         _write_when_freed({each.topic for each in found}, known, "retain or write")
     failed.end()
+
+
+def _removed(segment: RemovedSegment) -> str:
+    offsets = f"offsets {segment.base_offset} to {segment.end_offset - 1}"
+    where = f"{escape(segment.topic)}-{segment.partition}: {offsets}"
+    return f"{where}, {counted(bytes=segment.n_bytes)}: {_why(segment)}"
+
+
+def _kept(segment: KeptSegment) -> str:
+    name = segment_file_name(segment.base_offset, FileKind.LOG)
+    where = f"{escape(segment.topic)}-{segment.partition}: {name}"
+    size = counted(bytes=segment.n_bytes)
+    return f"{where}, {size}, stays, and so do all later segments: {segment.reason}"
+
+
+def _kept_row(segment: KeptSegment) -> dict[str, object]:
+    return {**json_fields(segment), "kept": True}
 
 
 def _segments(removed: Sequence[RemovedSegment]) -> str:
@@ -246,14 +250,15 @@ def compact(
     )  # fmt: skip
     why_none = partial(_why_none, path, topics, known, has_settings=bool(settings))
     write, ask = sys.stdout.write, None if dry_run else arguments.asking(yes=yes)
+    report = Report(_compacted, as_json=as_json)
     if dry_run or ask:
         planned = compacting(dry_run=True)
+        if dry_run or not as_json:
+            report.show_all(planned)
         if as_json and dry_run:
-            _write_objects(planned, dry_run=True)
+            _write_counts(planned, dry_run=True)
             failed.end()
             return
-        if not as_json:
-            _write_compacted(planned)
         size = counted(partitions=len(planned), bytes=sum(each.bytes_before for each in planned))
         if dry_run:
             write(f"would compact {size}{'' if planned else why_none()}\n")
@@ -265,11 +270,11 @@ def compact(
             ask(f"compact {size}?")
     with progress("compact", None, is_bytes=False) as bar:
         found = compacting(on_log=bar.begin, on_phase=bar.name)
+    report.show_all(found)
     if as_json:
-        _write_objects(found, dry_run=False)
+        _write_counts(found, dry_run=False)
         failed.end()
         return
-    _write_compacted(found)
     saved = sum(each.bytes_before - each.bytes_after for each in found)
     size = f"{counted(partitions=len(found))}, removed {counted(bytes=saved)}"
     write(f"compacted {size}{'' if found else why_none()}\n")
@@ -280,10 +285,7 @@ def compact(
     failed.end()
 
 
-def _write_objects(found: Sequence[CompactedPartition], *, dry_run: bool) -> None:
-    """A line of JSON for each partition, and one that counts them."""
-    for each in found:
-        write_json(json_fields(each))
+def _write_counts(found: Sequence[CompactedPartition], *, dry_run: bool) -> None:
     removed = 0 if dry_run else sum(each.bytes_before - each.bytes_after for each in found)
     counts = {"partitions": len(found), "bytesRemoved": removed, "dryRun": dry_run}
     write_json(counts)
@@ -305,18 +307,16 @@ def _why_none(
     return "".join(f"\n{each}" for each in told)
 
 
-def _write_compacted(found: Sequence[CompactedPartition]) -> None:
-    for each in found:
-        where = f"{escape(each.topic)}-{each.partition}"
-        size = counted(segments=each.segments_before, bytes=each.bytes_before)
-        if each.first_dirty_offset < 0:  # of a log in a store
-            after = counted(segments=each.segments_after)
-            joined = f"were joined into {after}" if each.n_passes else "would be joined"
-            sys.stdout.write(f"{where}: {size} {joined}\n")
-            continue
-        dirty = f"dirty from offset {each.first_dirty_offset}, {each.dirty_ratio:.0%} of its bytes"
-        planned = f"{size} would be read, up to offset {each.clean_to}"
-        sys.stdout.write(f"{where}: {dirty}; {_gone(each) if each.n_passes else planned}\n")
+def _compacted(done: CompactedPartition) -> str:
+    where = f"{escape(done.topic)}-{done.partition}"
+    size = counted(segments=done.segments_before, bytes=done.bytes_before)
+    if done.first_dirty_offset < 0:  # of a log in a store
+        after = counted(segments=done.segments_after)
+        joined = f"were joined into {after}" if done.n_passes else "would be joined"
+        return f"{where}: {size} {joined}"
+    dirty = f"dirty from offset {done.first_dirty_offset}, {done.dirty_ratio:.0%} of its bytes"
+    planned = f"{size} would be read, up to offset {done.clean_to}"
+    return f"{where}: {dirty}; {_gone(done) if done.n_passes else planned}"
 
 
 def _gone(done: CompactedPartition) -> str:
@@ -380,20 +380,20 @@ def delete_records(
         for number in numbers:
             with failed.of(TopicPartition(topic, number)):
                 planned.append(deleting(number, dry_run=True))
-        for each in planned if dry_run or not as_json else ():
-            _write_deleted(each, dry_run=True, as_json=as_json)
+        if dry_run or not as_json:
+            _deleted(dry_run=True, as_json=as_json).show_all(planned)
         if dry_run:
             failed.end()
             return
         n_changed = sum(each.new_start > each.old_start or each.segments > 0 for each in planned)
         if ask and n_changed:
             ask(f"delete these records of {counted(partitions=n_changed)}?")
-    n_segments = 0
+    n_segments, report = 0, _deleted(dry_run=False, as_json=as_json)
     for number in numbers:
         with failed.of(TopicPartition(topic, number)):
             done = deleting(number)
             n_segments += done.segments
-            _write_deleted(done, as_json=as_json)
+            report.show(done)
     if n_segments and not as_json and place_in_store(directory) is not None:
         sys.stdout.write(_SWEPT)
     elif n_segments and not as_json:
@@ -405,21 +405,18 @@ def delete_records(
     failed.end()
 
 
-def _write_deleted(done: DeletedRecords, *, dry_run: bool = False, as_json: bool = False) -> None:
-    if as_json:
-        write_json({**json_fields(done), "dryRun": dry_run})
-        return
-    where = f"{escape(done.topic)}-{done.partition}"
-    if done.new_start == done.old_start and not done.segments:
-        sys.stdout.write(
-            f"{where}: begins at offset {done.old_start}; there are no earlier records\n"
-        )
-        return
-    does = "would begin" if dry_run else "begins"
-    gone = counted(segments=done.segments, bytes=done.n_bytes)
-    goes = "would go" if dry_run else "are gone"
-    begins = f"{does} at offset {done.new_start} instead of {done.old_start}"
-    sys.stdout.write(f"{where}: {begins}; {gone} {goes}\n")
+def _deleted(*, dry_run: bool, as_json: bool) -> Report[DeletedRecords]:
+    def line(done: DeletedRecords) -> str:
+        where = f"{escape(done.topic)}-{done.partition}"
+        if done.new_start == done.old_start and not done.segments:
+            return f"{where}: begins at offset {done.old_start}; there are no earlier records"
+        does = "would begin" if dry_run else "begins"
+        gone = counted(segments=done.segments, bytes=done.n_bytes)
+        goes = "would go" if dry_run else "are gone"
+        begins = f"{does} at offset {done.new_start} instead of {done.old_start}"
+        return f"{where}: {begins}; {gone} {goes}"
+
+    return Report(line, lambda done: {**json_fields(done), "dryRun": dry_run}, as_json=as_json)
 
 
 @arguments.command(

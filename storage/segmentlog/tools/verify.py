@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -25,9 +26,9 @@ from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.metadata_log import metadata_path
 from segmentlog.store.paths import local_path
 from segmentlog.tools import arguments
-from segmentlog.tools.failures import end_with_status
-from segmentlog.tools.output import as_given, counted, escape, json_fields, to_json, write_json
+from segmentlog.tools.output import as_given, counted, escape, json_fields, write_json
 from segmentlog.tools.progress import progress
+from segmentlog.tools.report import Report
 
 _MIB = 1 << 20
 _MOST_AT_A_GLANCE = 6  #: lines about losses, and about remedies
@@ -90,12 +91,12 @@ def verify(
             sizes += filter(None, (_size_of(directory, each) for each in chosen))
     n_bytes = 0 if given["shallow"] else sum(log_bytes for _, log_bytes in sizes)
     started = time.perf_counter()
+    report = Report[Finding](_line, as_json=as_json)
     with _findings_instead_of_warnings(), progress("verify", n_bytes) as bar:
 
         def write(finding: Finding) -> None:
             if notes or finding.severity != Severity.NOTE:
-                shown = _shown(finding, located)
-                bar.write(to_json(json_fields(shown)) if as_json else _line(shown))
+                report.show(_shown(finding, located), bar.write)
 
         found = segmentlog.verify(
             *([directory] if directory is not None else located), topics=topics,
@@ -117,7 +118,7 @@ def verify(
     if sys.stderr.isatty():
         seconds = max(time.perf_counter() - started, 1e-9)
         sys.stderr.write(f"{seconds:.1f} s, {n_bytes / _MIB / seconds:,.0f} MiB/s\n")
-    end_with_status(found)
+    report.end()
 
 
 def _size_of(directory: LogDirectory, each: TopicPartition) -> tuple[int, int] | None:
@@ -191,15 +192,16 @@ def preflight(
     """
     paths = tuple(directories or ())
 
+    report = Report[StartStep](
+        lambda _: (),  # steps that differ in the log alone are one line, after the verdict
+        lambda step: json_fields(step._replace(path=as_given(step.path, paths))),
+        as_json=as_json,
+    )
     with progress("preflight", None, is_bytes=False) as bar:
-
-        def show(step: StartStep) -> None:
-            if as_json:
-                bar.write(to_json(json_fields(step._replace(path=as_given(step.path, paths)))))
-
         steps = segmentlog.preflight(
-            *paths, topics=topic or (), on_step=show, on_log=bar.begin, **given
-        )
+            *paths, topics=topic or (), on_step=partial(report.show, write=bar.write),
+            on_log=bar.begin, **given,
+        )  # fmt: skip
     undecided = [step for step in steps if step.is_undecided]
     harm = [step for step in steps if step.has_problem and not step.is_undecided]
     if as_json:
@@ -213,7 +215,7 @@ def preflight(
         verdict = _verdict(steps, harm, undecided, directories, holder)
         lines = (*verdict, *_step_lines(steps, paths))
         sys.stdout.writelines(f"{escape(line)}\n" for line in lines)
-    end_with_status(steps)
+    report.end()
 
 
 def _verdict(
