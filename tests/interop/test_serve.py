@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from kafka_here import Broker, kafka_jars
 from kafka_here.artifacts import VERSION, connect_jars, java, logging_jars
+from kafka_here.gateway import gateway
 from kafka_protocol import RawClient
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from quick_java import FLAGS
 from waiting import wait_for
@@ -82,6 +84,81 @@ def test_kafkas_tools_read_and_may_not_write(server: Server, log: KafkaLog, vers
     assert values <= {*consumed.splitlines()}
     assert "never" not in consumed.splitlines()
     assert "segmentlog serve only reads" in created
+
+
+def test_admin_clients_of_the_jvm_get_an_answer_to_each_call(server: Server) -> None:
+    """As tools with a screen make them: a result, or a reason at once; nothing waits."""
+    jvm = gateway(kafka_jars(VERSION)).jvm
+    common, admins = jvm.org.apache.kafka.common, jvm.org.apache.kafka.clients.admin
+    place, kinds = common.TopicPartition("t", 0), common.config.ConfigResource.Type
+    node = str(server._running.node_id)
+    topic, broker, logs = (
+        common.config.ConfigResource(getattr(kinds, kind), name)
+        for kind, name in (("TOPIC", "t"), ("BROKER", node), ("BROKER_LOGGER", node))
+    )
+    specs = [admins.OffsetSpec.latest(), admins.OffsetSpec.earliest(),
+             admins.OffsetSpec.maxTimestamp(), admins.OffsetSpec.forTimestamp(0)]  # fmt: skip
+    quotas = common.quota
+    entry = admins.ConfigEntry("retention.ms", "1")
+    set_it = admins.AlterConfigOp(entry, admins.AlterConfigOp.OpType.SET)
+    move = jvm.java.util.Optional.of(admins.NewPartitionReassignment([0]))
+    begun = admins.Admin.create({"bootstrap.servers": server.bootstrap_servers})
+
+    reads = {
+        "nodes": lambda: begun.describeCluster().nodes(),
+        "topics": lambda: begun.listTopics().names(),
+        "described": lambda: begun.describeTopics(["t"]).allTopicNames(),
+        "settings": lambda: begun.describeConfigs([topic, broker, logs]).all(),
+        "directories": lambda: begun.describeLogDirs([int(node)]).allDescriptions(),
+        "groups": lambda: begun.listGroups().all(),
+        "offsets of a group": lambda: begun.listConsumerGroupOffsets("g").all(),
+        "acls": lambda: begun.describeAcls(common.acl.AclBindingFilter.ANY).values(),
+        "quotas": lambda: begun.describeClientQuotas(quotas.ClientQuotaFilter.all()).entities(),
+        "users": lambda: begun.describeUserScramCredentials().all(),
+        "moves": lambda: begun.listPartitionReassignments().reassignments(),
+        "features": lambda: begun.describeFeatures().featureMetadata(),
+        "producers": lambda: begun.describeProducers([place]).all(),
+        "transactions": lambda: begun.listTransactions().all(),
+    }  # fmt: skip
+    refused = {
+        "settings": lambda: begun.incrementalAlterConfigs({topic: [set_it]}).all(),
+        "topics": lambda: begun.deleteTopics(["t"]).all(),
+        "partitions": lambda: begun.createPartitions(
+            {"t": admins.NewPartitions.increaseTo(9)}).all(),
+        "records": lambda: begun.deleteRecords(
+            {place: admins.RecordsToDelete.beforeOffset(1)}).all(),
+        "moves": lambda: begun.alterPartitionReassignments({place: move}).all(),
+        "leaders": lambda: begun.electLeaders(common.ElectionType.PREFERRED, {place}).all(),
+        "groups": lambda: begun.deleteConsumerGroups(["g"]).all(),
+        "offsets": lambda: begun.deleteConsumerGroupOffsets("g", {place}).all(),
+        "acls": lambda: begun.deleteAcls([common.acl.AclBindingFilter.ANY]).all(),
+        "producers": lambda: begun.fenceProducers(["x"]).all(),
+    }  # fmt: skip
+    not_there = {
+        "quorum": lambda: begun.describeMetadataQuorum().quorumInfo(),
+        "tokens": lambda: begun.describeDelegationToken().delegationTokens(),
+    }
+    seconds = jvm.java.util.concurrent.TimeUnit.SECONDS
+    try:
+        found = {name: call().get(30, seconds) for name, call in reads.items()}
+        at = [begun.listOffsets({place: each}).all().get(30, seconds)[place].offset()
+              for each in specs]  # fmt: skip
+        for calls, reason in ((refused, "AuthorizationException"),
+                              (not_there, "UnsupportedVersionException")):  # fmt: skip
+            for name, call in calls.items():
+                with pytest.raises(Py4JJavaError) as raised:
+                    call().get(30, seconds)
+                assert reason in str(raised.value.java_exception.getCause()), name
+    finally:
+        begun.close()
+    assert {"t"} == {*found["topics"]}
+    assert 3 == len(found["described"]["t"].partitions())
+    assert found["settings"][topic] is not None
+    for name in ("acls", "users", "moves", "quotas"):
+        assert 0 == len(found[name])
+    log = segmentlog.open_log_dir(server._running.view.directory.paths[0]).log("t", 0)
+    assert [log.log_end_offset, 0] == at[:2]
+    assert 0 == at[3] < at[2] < log.log_end_offset
 
 
 def test_sparks_source_is_a_twin(spark: SparkSession, server: Server, log: KafkaLog) -> None:

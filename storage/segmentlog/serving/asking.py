@@ -304,7 +304,7 @@ def _transaction(name: str, known: Mapping[str, Mapping[str, Any]]) -> dict[str,
 
 
 def nothing(_: Broker, __: Coordinator, ___: Body) -> Mapping[str, Any]:
-    """No ACLs, no quotas, and no partitions that are moved."""
+    """No ACLs, no quotas, no users of SCRAM, and no partitions that are moved."""
     return {"entries": []}
 
 
@@ -318,6 +318,7 @@ ANSWERS: dict[int, tuple[int, int, Answer]] = {
     35: (1, 4, describe_log_dirs),
     46: (0, 0, nothing),
     48: (0, 1, nothing),
+    50: (0, 0, nothing),
     61: (0, 0, describe_producers),
     65: (0, 0, describe_transactions),
     66: (0, 1, list_transactions),

@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 _UNKNOWN_MEMBER, _ILLEGAL_GENERATION, _REBALANCING = 25, 22, 27
 _INCONSISTENT_PROTOCOL, _INVALID_SESSION, _INVALID_GROUP = 23, 26, 24
 _MEMBER_ID_REQUIRED, _FENCED, _FULL = 79, 82, 81
+_UNKNOWN_TOPIC = 3
 _NOT_COORDINATOR = 16  # as of a broker that cannot write: clients try again
 
 _MOST_GROUPS, _MOST_MEMBERS, _MOST_COMMITS = 1_000, 2_000, 200_000
@@ -63,6 +64,11 @@ class Member:
     assignment: bytes = b""
     joined: "asyncio.Future[dict[str, Any]] | None" = None
     synced: "asyncio.Future[dict[str, Any]] | None" = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for an answer; if its connection ends meanwhile, it does not."""
+        return any(each is not None and not each.done() for each in (self.joined, self.synced))
 
     def answer(self, name: str, values: dict[str, Any]) -> None:
         """Answer the request that it waits for, if there is one."""
@@ -165,8 +171,7 @@ class Group:
         now = time.monotonic()
         self.pending = {i: until for i, until in self.pending.items() if until > now}
         for each in list(self.members.values()):
-            waits = each.joined is not None or each.synced is not None
-            if not waits and each.seen + each.session_seconds < now:
+            if not each.waits and each.seen + each.session_seconds < now:
                 logger.info("group %s: member %s is gone", self.id, each.id)
                 self.remove(each.id)
 
@@ -183,12 +188,15 @@ class Coordinator:
     """All groups.
 
     `file`: keeps the commits; empty for none.  `on_disk`: gives what ``__consumer_offsets`` has
-    for a group, for places that are not committed here.
+    for a group, for places that are not committed here.  `is_served`: whether a partition is here;
+    nothing is committed for others.
     """
 
-    def __init__(self, file: str, on_disk: Callable[[str], Places]) -> None:
+    def __init__(
+        self, file: str, on_disk: Callable[[str], Places], is_served: Callable[[str, int], bool]
+    ) -> None:
         self.groups: dict[str, Group] = {}
-        self._file, self._on_disk = file, on_disk
+        self._file, self._on_disk, self._is_served = file, on_disk, is_served
         self.committed: dict[str, Places] = _read(file) if file else {}
         self._writing = asyncio.Lock()
 
@@ -359,7 +367,9 @@ class Coordinator:
             for each in topic.partitions:
                 key = topic.name, each.partition_index
                 metadata = each.committed_metadata or ""
-                if len(metadata.encode()) > _MOST_METADATA_BYTES:
+                if not self._is_served(*key):
+                    codes[key] = _UNKNOWN_TOPIC
+                elif len(metadata.encode()) > _MOST_METADATA_BYTES:
                     codes[key] = 12  # OFFSET_METADATA_TOO_LARGE
                 elif key not in places and n_all >= _MOST_COMMITS:
                     codes[key] = 28  # INVALID_COMMIT_OFFSET_SIZE

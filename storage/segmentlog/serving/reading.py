@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from segmentlog.errors import SegmentLogError, UnknownTopicOrPartitionError
+from segmentlog.errors import CorruptLogError, SegmentLogError, UnknownTopicOrPartitionError
 from segmentlog.model import INTERNAL_TOPICS
 from segmentlog.serving.view import ServedLog, View, kafka_error
 from segmentlog.serving.wire import Body, Records, once, uuid_of
@@ -15,6 +15,7 @@ logger = logging.getLogger(__name__)
 
 _OK = 0
 _OFFSET_OUT_OF_RANGE, _UNKNOWN_TOPIC, _NO_LEADER, _NO_SESSION, _UNKNOWN_ID = 1, 3, 5, 70, 100
+_STORAGE_ERROR = 56
 _LATEST, _EARLIEST, _NEWEST, _EARLIEST_LOCAL, _LATEST_TIERED = -1, -2, -3, -4, -5
 
 #: What clients may do here: read, describe, and describe settings.
@@ -152,11 +153,20 @@ def _topic_partitions(broker: Broker, body: Body) -> Mapping[str, Any]:
 
 
 def _of_partition(view: View, topic: str, partition: int, answer: _Answer) -> dict[str, Any]:
-    """What `answer` says of a partition, or its error, which is logged."""
+    """What `answer` says of a partition, or its error, which is logged.
+
+    A broker that cuts or replaces files meanwhile is no damage: clients ask again.
+    """
+    log = None
     try:
-        return answer(view.log(topic, partition))
+        log = view.log(topic, partition)
+        return answer(log)
     except UnknownTopicOrPartitionError:
         return {"error_code": _UNKNOWN_TOPIC}
+    except CorruptLogError as error:
+        logger.warning("%s-%d: %s", topic, partition, error)
+        is_damage = log is None or not log.has_changed()
+        return {"error_code": kafka_error(error) if is_damage else _STORAGE_ERROR}
     except (SegmentLogError, OSError) as error:
         logger.warning("%s-%d: %s", topic, partition, error)
         return {"error_code": kafka_error(error)}
@@ -281,6 +291,7 @@ def _batches(
         )
         if not batches.records and high_watermark > log.log.log_end_offset <= offset:
             raise log.missing(offset)
+        log.check_topic(offset, batches.next_offset)
     found["records"] = batches.records
     found["aborted_transactions"] = [
         {"producer_id": producer_id, "first_offset": first}

@@ -103,7 +103,10 @@ class Running:
         self._stop = asyncio.Event()
         self._bounds = Bounds()
         try:
-            self._coordinator = Coordinator(offsets, lambda group: on_disk(self.view, group))
+            self._coordinator = Coordinator(
+                offsets, lambda group: on_disk(self.view, group),
+                lambda topic, partition: partition in self.view.topics.get(topic, ()),
+            )  # fmt: skip
         except BaseException:
             self._release()
             raise

@@ -97,6 +97,7 @@ class StoredBatches:
             if segment.base_offset >= end_offset:
                 break
             with _opened(segment, max_bytes) as opened:
+                _check_place(opened.file, segment.path, segment.inode)
                 place = self._places.pop((offset, is_committed), None)
                 if place is not None and place[:2] != (segment.path, segment.inode):
                     place = None
@@ -351,10 +352,21 @@ class _Walked:
 def _reopened(path: str, inode: int) -> ReadableFile:
     """The file of a range that is sent; raises `FileNotFoundError` if another one has its name."""
     file = open_file(path)
-    if file.status().inode == inode:
-        return file
-    file.close()
-    raise FileNotFoundError(errno.ENOENT, "another file has taken its place", path)
+    try:
+        _check_place(file, path, inode)
+    except FileNotFoundError:
+        file.close()
+        raise
+    return file
+
+
+def _check_place(file: ReadableFile, path: str, inode: int) -> None:
+    """Refuse a file that has taken the place of the one of an inode, as after a compaction.
+
+    What is known of the other one, such as where a consumer goes on in it, is wrong here.
+    """
+    if inode not in (0, file.status().inode):
+        raise FileNotFoundError(errno.ENOENT, "another file has taken its place", path)
 
 
 class _Window(ReadableFile):

@@ -36,6 +36,7 @@ from segmentlog.log.segment import Segment
 from segmentlog.model import (
     INTERNAL_TOPICS,
     IsolationLevel,
+    OffsetRange,
     OnCorruptBatch,
     ReadUpTo,
     TopicPartition,
@@ -96,6 +97,15 @@ class ServedLog:
         self.batches = StoredBatches(log, scope.on_corrupt_batch)
         self.held = threading.RLock()
         self._ends: tuple[Sequence[Segment], dict[str, int]] = (), {}
+
+    def has_changed(self) -> bool:
+        """Whether files were renamed, replaced or cut since they were listed."""
+        return self.log._listed.has_changed()
+
+    def check_topic(self, offset: int, next_offset: int) -> None:
+        """Refuse batches that may be those of another topic of this name."""
+        if not is_url(self.log.path):  # a request for each answer
+            self.log.check_topic(OffsetRange(offset, next_offset))
 
     def _end(self, name: str, find: Callable[[], int]) -> int:
         """What follows from the listed files alone, found once: each fetch needs three."""

@@ -37,16 +37,19 @@ def join(client: RawClient, group: str, member: str = "", **more: Any) -> Any:
     return client.ask(11, 9, member_id=member, **(values | more))
 
 
-def joined(client: RawClient, group: str) -> Any:
+def joined(client: RawClient, group: str, **more: Any) -> Any:
     """The answer to a new member, which gets its id first."""
-    asked = join(client, group)
+    asked = join(client, group, **more)
     assert 79 == asked.error_code  # MEMBER_ID_REQUIRED
-    return join(client, group, asked.member_id)
+    return join(client, group, asked.member_id, **more)
 
 
-def commit(client: RawClient, group: str, offset: int, **more: Any) -> int:
-    asked = [{"partition_index": 0, "committed_offset": offset, "committed_metadata": "m"}]
-    topics = [{"name": "t", "partitions": asked}]
+def commit(
+    client: RawClient, group: str, offset: int, place: tuple[str, int] = ("t", 0), **more: Any
+) -> int:
+    topic, number = place
+    asked = [{"partition_index": number, "committed_offset": offset, "committed_metadata": "m"}]
+    topics = [{"name": topic, "partitions": asked}]
     found = client.ask(8, 7, group_id=group, topics=topics, **more)
     return int(found.topics[0].partitions[0].error_code)
 
@@ -62,20 +65,21 @@ def test_members_share_a_generation_and_the_leader_assigns(server: Server) -> No
         RawClient(server.bootstrap_servers) as first,
         RawClient(server.bootstrap_servers) as second,
     ):
-        one = joined(first, "two")
+        patient: Any = {"rebalance_timeout": 60_000}  # on a machine with much else to do
+        one = joined(first, "two", **patient)
         assert (1, one.member_id) == (one.generation_id, one.leader)
         assert "the-plan" == assigned(first, "two", one, {one.member_id: b"the-plan"})
 
-        asked = join(second, "two")
+        asked = join(second, "two", **patient)
         answers: list[Any] = []
         other = threading.Thread(
-            target=lambda: answers.append(join(second, "two", asked.member_id))
+            target=lambda: answers.append(join(second, "two", asked.member_id, **patient))
         )
         other.start()
         beat = {"group_id": "two", "generation_id": 1, "member_id": one.member_id}
         while first.ask(12, 4, **beat).error_code != 27:  # REBALANCE_IN_PROGRESS
             pass
-        again = join(first, "two", one.member_id)
+        again = join(first, "two", one.member_id, **patient)
         other.join()
 
         assert 2 == again.generation_id == answers[0].generation_id
@@ -129,6 +133,31 @@ def test_only_members_of_the_generation_commit(server: Server) -> None:
         assert 25 == commit(client, "members", 1)
         assert 2 == committed(client, "members")
         assert -1 == committed(client, "another")
+
+
+def test_nothing_is_committed_for_what_is_not_served(server: Server) -> None:
+    """Names that a client makes up would fill the memory."""
+    with RawClient(server.bootstrap_servers) as client:
+        assert 3 == commit(client, "made-up", 1, ("none", 0))  # UNKNOWN_TOPIC_OR_PARTITION
+        assert 3 == commit(client, "made-up", 1, ("t", 1))
+        assert -1 == committed(client, "made-up")
+    assert "made-up" not in server._running._coordinator.committed
+
+
+def test_a_member_that_goes_while_it_waits_is_missed(server: Server) -> None:
+    """It waits for another member, whose time to join again is long."""
+    with RawClient(server.bootstrap_servers) as one:
+        member = joined(one, "waits")
+        with RawClient(server.bootstrap_servers) as other:
+            asked = join(other, "waits", session_timeout=100)
+            other.sock.sendall(other.frame(
+                11, 9, group_id="waits", session_timeout=100, rebalance_timeout=2**31 - 1,
+                member_id=asked.member_id, protocol_type="consumer",
+                protocols=[{"name": "range", "metadata": b"m"}],
+            ))  # fmt: skip
+            group = server._running._coordinator.groups["waits"]
+            wait_for(lambda: len(group.members) == 2, lambda: "nobody has come", pause=0.01)
+        wait_for(lambda: [*group.members] == [member.member_id], lambda: "it is there", pause=0.01)
 
 
 def test_a_file_keeps_what_groups_commit(log: KafkaLog, tmp_path: Path) -> None:

@@ -180,7 +180,6 @@ def test_what_is_named_again_and_again_is_answered_once(server: Server) -> None:
         named = [{"name": "t"}] * n
         assert 1 == len(client.ask(3, 9, topics=named).topics)
         assert 1 == len(client.ask(15, 5, groups=["g"] * n).groups)
-        assert 1 == len(client.ask(9, 8, groups=[{"group_id": "g", "topics": None}] * n).groups)
         assert 1 == len(client.ask(69, 1, group_ids=["g"] * n).groups)
         assert 1 == len(client.ask(65, 0, transactional_ids=["g"] * n).transaction_states)
         resources = [{"resource_type": 2, "resource_name": "t", "configuration_keys": None}] * n
