@@ -125,8 +125,6 @@ def test_admin_clients_of_the_jvm_get_an_answer_to_each_call(server: Server) -> 
         "topics": lambda: begun.deleteTopics(["t"]).all(),
         "partitions": lambda: begun.createPartitions(
             {"t": admins.NewPartitions.increaseTo(9)}).all(),
-        "records": lambda: begun.deleteRecords(
-            {place: admins.RecordsToDelete.beforeOffset(1)}).all(),
         "moves": lambda: begun.alterPartitionReassignments({place: move}).all(),
         "leaders": lambda: begun.electLeaders(common.ElectionType.PREFERRED, {place}).all(),
         "groups": lambda: begun.deleteConsumerGroups(["g"]).all(),

@@ -23,6 +23,7 @@ _OPERATIONS = 1 << 3 | 1 << 8 | 1 << 10
 _MOST_BYTES = 55 << 20  # of an answer, as of a broker (fetch.max.bytes)
 _MOST_WAIT_SECONDS = 30.0
 _PAGE = 2_000  # partitions in an answer
+_MOST_NEAR = 8  # partitions of a fetch that is answered without a thread
 
 
 _R = TypeVar("_R")
@@ -238,7 +239,10 @@ async def fetch(broker: Broker, body: Body, _: int) -> Mapping[str, Any]:
     deadline = time.monotonic() + wait
     while True:
         view = broker.view
-        responses = await broker.look_up(_fetched, view, body)
+        if _is_near(view, body):
+            responses = _fetched(view, body)
+        else:
+            responses = await broker.look_up(_fetched, view, body)
         partitions = [each for topic in responses for each in topic["partitions"]]
         n_bytes = sum(len(each["records"]) for each in partitions)
         left = deadline - time.monotonic()
@@ -248,6 +252,16 @@ async def fetch(broker: Broker, body: Body, _: int) -> Mapping[str, Any]:
         await broker.wait_for_change(view, left)
         if broker.view is view:  # nothing came: the same answer, at the end of the time
             deadline = 0.0
+
+
+def _is_near(view: View, body: Body) -> bool:
+    """Whether a fetch is answered in less time than it takes to wake a thread."""
+    asked = [(topic.topic, each) for topic in body.topics for each in topic.partitions]
+    return len(asked) <= _MOST_NEAR and all(
+        (log := view.opened(name, each.partition)) is not None
+        and log.is_near(each.fetch_offset, each.partition_max_bytes, body.isolation_level)
+        for name, each in asked
+    )
 
 
 def _fetched(view: View, body: Body) -> Sequence[dict[str, Any]]:

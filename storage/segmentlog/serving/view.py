@@ -102,6 +102,15 @@ class ServedLog:
         """Whether files were renamed, replaced or cut since they were listed."""
         return self.log._listed.has_changed()
 
+    def is_near(self, offset: int, max_bytes: int, level: int) -> bool:
+        """Whether a fetch is answered at once; see `StoredBatches`."""
+        if not self.held.acquire(blocking=False):
+            return False
+        try:
+            return self.batches.is_near(offset, max_bytes, is_committed=bool(level))
+        finally:
+            self.held.release()
+
     def check_topic(self, offset: int, next_offset: int) -> None:
         """Refuse batches that may be those of another topic of this name."""
         if not is_url(self.log.path):  # a request for each answer
@@ -283,6 +292,10 @@ class View:
                     found = ServedLog(log, self.scope)
                 self._served[key] = found
         return found
+
+    def opened(self, topic: str, partition: int) -> ServedLog | None:
+        """A partition that was asked for before."""
+        return self._served.get(TopicPartition(topic, partition))
 
     def table(self, name: str) -> Sequence[Mapping[str, Any]]:
         """The rows of one of Kafka's own tables; none if its topic is not here."""

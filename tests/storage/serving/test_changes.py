@@ -1,13 +1,15 @@
 """A broker that cleans, cuts or replaces the files of a server: clients ask again, or go on."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kafka_protocol import RawClient, batches_of
 
 import segmentlog
+from segmentlog.serving.server import Running
 from segmentlog.testing.kafka_log import KafkaLog
 
 _STORAGE_ERROR = 56
@@ -40,6 +42,31 @@ def offsets(client: RawClient, offset: int) -> list[int] | int:
     found = client.fetch("t", 0, offset, max_bytes=1)
     code = int(found.error_code)
     return code or [each.base_offset for each in batches_of(found.records)]
+
+
+def test_a_consumer_that_goes_on_wakes_no_thread(log: KafkaLog) -> None:
+    """Its bytes are in memory; one that comes from elsewhere may have to wait for a disk."""
+    with file_of(log).open("rb") as file:
+        try:
+            os.preadv(file.fileno(), [bytearray(1)], 0, os.RWF_NOWAIT)
+        except (OSError, AttributeError):
+            pytest.skip("this system does not say what is in memory")
+    with (
+        segmentlog.serve(log.path, read_up_to="logEnd") as server,
+        RawClient(server.bootstrap_servers) as client,
+    ):
+        assert [0] == offsets(client, 0)
+        running, woken = server._running, []
+
+        def look_up(function: Callable[..., Any], *arguments: object) -> Any:
+            woken.append(function)
+            return Running.look_up(running, function, *arguments)
+
+        running.look_up = look_up  # type: ignore[method-assign]
+        assert [[1], [2]] == [offsets(client, 1), offsets(client, 2)]
+        assert [] == woken
+        assert [7] == offsets(client, 7)
+        assert 1 == len(woken)
 
 
 def file_of(log: KafkaLog) -> Path:
