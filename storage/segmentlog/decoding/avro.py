@@ -21,7 +21,14 @@ from typing import Any
 import pyarrow as pa
 
 from segmentlog.decoding.avro_columns import FlatRecord
-from segmentlog.decoding.schema import FAILS, MOST_LEVELS, UnusableSchemaError, checked, needed
+from segmentlog.decoding.schema import (
+    FAILS,
+    MOST_FIELDS,
+    MOST_LEVELS,
+    UnusableSchemaError,
+    checked,
+    needed,
+)
 
 _PLAIN = {
     "null": pa.null(), "boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(),
@@ -154,7 +161,8 @@ class _Types:
 
     def __init__(self) -> None:
         self._named: dict[str, tuple[pa.DataType, bool] | None] = {}  # None: while it is made
-        self._n_levels = 0
+        self._n_fields_of: dict[str, int] = {}  # in all levels, of named types
+        self._n_levels = self._n_fields = 0
 
     def of(self, schema: Any, space: str, path: str) -> tuple[pa.DataType, bool]:  # noqa: ANN401
         """The type, and whether each of its values takes a byte at least.
@@ -162,12 +170,18 @@ class _Types:
         `space`: the namespace around it.  `path`: its fields, for a reason.
         """
         self._n_levels += 1
+        self._add(1)
         if self._n_levels > MOST_LEVELS:
             raise UnusableSchemaError(f"{path}: more than {MOST_LEVELS} types in each other")
         try:
             return self._of(schema, space, path)
         finally:
             self._n_levels -= 1
+
+    def _add(self, n_fields: int) -> None:
+        self._n_fields += n_fields
+        if self._n_fields > MOST_FIELDS:
+            raise UnusableSchemaError(f"more than {MOST_FIELDS} fields in all levels")
 
     def _of(self, schema: Any, space: str, path: str) -> tuple[pa.DataType, bool]:  # noqa: ANN401
         if isinstance(schema, list):
@@ -176,7 +190,9 @@ class _Types:
             if schema in _PLAIN:
                 return _PLAIN[schema], schema != "null"
             name = schema if "." in schema else f"{space}.{schema}"
-            found = self._named[name if name in self._named else f".{schema}"]
+            name = name if name in self._named else f".{schema}"
+            found = self._named[name]
+            self._add(self._n_fields_of.get(name, 0))
             if found is None:
                 raise UnusableSchemaError(f"{path}: the type {schema} contains itself")
             return found
@@ -219,13 +235,17 @@ class _Types:
             found = decimal or pa.binary(schema["size"]), schema["size"] > 0
         else:
             self._named[whole] = None
+            n_before = self._n_fields
             made = [
                 (each["name"], *self.of(each["type"], space, f"{path}.{each['name']}".strip(".")))
                 for each in schema["fields"]
             ]
             kind = pa.struct([(name, kind) for name, kind, _ in made])
             found = kind, any(takes for _, _, takes in made)
+            self._n_fields_of[whole] = self._n_fields - n_before
         self._named[whole] = found
         for alias in schema.get("aliases", ()):
-            self._named.setdefault(alias if "." in alias else f"{space}.{alias}", found)
+            name = alias if "." in alias else f"{space}.{alias}"
+            self._named.setdefault(name, found)
+            self._n_fields_of.setdefault(name, self._n_fields_of.get(whole, 0))
         return found

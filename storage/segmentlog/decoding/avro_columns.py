@@ -63,8 +63,8 @@ class FlatRecord:
 
     def sources(self, reader: object) -> list[_Source] | None:
         """The sources of the fields of `reader`, parsed; None if Avro's rules ask for more."""
-        if not isinstance(reader, dict) or reader["type"] != "record":
-            return None
+        if not isinstance(reader, dict) or reader["type"] != "record" or not reader["fields"]:
+            return None  # without fields, columns have no length
         if reader is not self._parsed and not _is_named_alike(self._parsed, reader):
             return None
         names = {each["name"] for each in reader["fields"]}

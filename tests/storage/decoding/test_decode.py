@@ -140,6 +140,10 @@ def test_older_values_are_resolved_to_the_newest_schema_that_is_not_deleted() ->
     rows = rows_of(framed(1, b"\x06\x02x"), framed(2, b"\x08\x02y"), None)
     newest = segmentlog.decode(rows, known, SUBJECT)["value"].to_pylist()
     assert [{"amount": 3, "note": "none"}, {"amount": 4, "note": "y"}, None] == newest
+    without = schemas((SUBJECT, 1, 1, first), (SUBJECT, 2, 2, record()))
+    assert [{}, None] == segmentlog.decode(rows.take([0, 2]), without, SUBJECT)[
+        "value"
+    ].to_pylist()
     of_first = segmentlog.decode(rows.slice(0, 1), known, SUBJECT, version=1)
     assert [{"cents": 3, "gone": "x"}] == of_first["value"].to_pylist()
 
