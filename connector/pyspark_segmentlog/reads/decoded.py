@@ -59,7 +59,7 @@ def _look_up(options: ReadOptions) -> "pa.Table":
     from segmentlog.kafka_tables import table
 
     damage = options.policy.on_corrupt_batch
-    return table(options.open_directory(), "schemas", on_corrupt_batch=damage)
+    return table(options.open_directory().whole, "schemas", on_corrupt_batch=damage)
 
 
 def _fitted(column: str, wanted: DataType | None, kind: "pa.DataType") -> "pa.DataType":

@@ -311,7 +311,7 @@ def look_up_schemas(
     opens: Callable[..., LogDirectory], paths: Sequence[str], on_corrupt_batch: OnCorruptBatch
 ) -> pa.Table:
     """The table ``schemas`` of log directories as they are now."""
-    return table(opens(*paths), "schemas", on_corrupt_batch=on_corrupt_batch)
+    return table(opens(*paths).whole, "schemas", on_corrupt_batch=on_corrupt_batch)
 
 
 def decoded_columns(given: object) -> list[str]:

@@ -587,6 +587,12 @@ class LogDirectory:
         return ends
 
     @property
+    def whole(self) -> "LogDirectory":
+        """The log directories of the paths that name partitions or files of them."""
+        parents = dict.fromkeys(_resolve(path)[0] for path in self.paths)
+        return self if [*parents] == [*self.paths] else LogDirectory([*parents])
+
+    @property
     def unfinished_commits(self) -> list[str]:
         """Paths of the present guards, of running or of crashed writers.
 

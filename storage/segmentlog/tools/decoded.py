@@ -50,7 +50,7 @@ def _schemas(directory: LogDirectory) -> pa.Table:
     from segmentlog.kafka_tables.open_table import table
 
     newest = directory.refresh(log_ends=True)
-    return table(newest, "schemas", on_corrupt_batch=OnCorruptBatch.SKIP)
+    return table(newest.whole, "schemas", on_corrupt_batch=OnCorruptBatch.SKIP)
 
 
 def with_json(rows: pa.RecordBatch, decoding: "Decoding") -> pa.RecordBatch:
@@ -58,15 +58,24 @@ def with_json(rows: pa.RecordBatch, decoding: "Decoding") -> pa.RecordBatch:
 
     A column `CAUSE_OF` each of them has the cause, or null.
     """
-    for name, (column, causes) in decoding.each(rows).items():
+    for name, (texts, causes) in json_by_column(rows, decoding).items():
         at = rows.schema.get_field_index(name)
-        texts = json_of(column)
-        for row in causes:
-            texts[row] = rows.column(at)[row].as_py()
+        for row, cause in enumerate(causes):
+            if cause is not None:
+                texts[row] = rows.column(at)[row].as_py()
         rows = rows.set_column(at, pa.field(name, pa.binary()), pa.array(texts, pa.binary()))
-        told = pa.array([causes.get(row) for row in range(len(rows))], pa.string())
-        rows = rows.append_column(CAUSE_OF[name], told)
+        rows = rows.append_column(CAUSE_OF[name], pa.array(causes, pa.string()))
     return rows
+
+
+def json_by_column(
+    rows: pa.RecordBatch, decoding: "Decoding"
+) -> dict[str, tuple[list[bytes | None], list[str | None]]]:
+    """Of each decoded column, each value as JSON, and why it could not be decoded."""
+    return {
+        name: (json_of(column), [causes.get(row) for row in range(len(rows))])
+        for name, (column, causes) in decoding.each(rows).items()
+    }
 
 
 def n_undecodable(rows: pa.RecordBatch) -> int:

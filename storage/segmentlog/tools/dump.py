@@ -49,7 +49,7 @@ from segmentlog.log.listing import SegmentFiles
 from segmentlog.log.producer_snapshot import ProducerSnapshot, read_snapshot
 from segmentlog.log.segment import Segment, find_log_end
 from segmentlog.model import METADATA_TOPIC, TopicPartition
-from segmentlog.read_options import ScanOptions
+from segmentlog.read_options import DECODES, DatasetOptions
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
@@ -64,6 +64,7 @@ from segmentlog.store.readable import (
 )
 from segmentlog.tools import arguments
 from segmentlog.tools.aborted import AbortedRecords
+from segmentlog.tools.decoded import FLAGS, decoding_of
 from segmentlog.tools.failures import Failed
 from segmentlog.tools.output import Encoding, as_given, counted, escape
 from segmentlog.tools.progress import progress
@@ -186,11 +187,12 @@ _PROGRESS_BYTES = 1 << 20  #: between two calls of `progress`
     "segmentlog dump /var/lib/kafka --topic orders --records --last 1000 --key order-58",
     "segmentlog dump /backup/orders-0/00000000000000000000.log --records --values base64",
     "segmentlog dump /backup/orders-0 --records --format parquet -o orders.parquet",
+    "segmentlog dump /backup/orders-0 --records --decode --format parquet -o orders.parquet",
     "segmentlog dump /var/lib/kafka/orders-0/00000000000000000000.timeindex",
     "segmentlog dump /var/lib/kafka/replication-offset-checkpoint",
     "segmentlog dump /tmp/00000000000000000000.log --records --as __consumer_offsets",
 )
-@arguments.flags(ScanOptions, "since", "until", "last")
+@arguments.flags(DatasetOptions, "since", "until", "last", *FLAGS)
 def dump(
     paths: Annotated[
         list[str],
@@ -247,6 +249,7 @@ def dump(
     is then 1. Control records are shown with their meaning. Records of aborted transactions are
     marked in text and JSON, unless a single file is dumped. Records of Kafka's own topics are
     decoded (commits, groups, transactions, metadata), unless --keys or --values asks for bytes.
+    With --decode, values are JSON by their schemas, and columns in Arrow and Parquet.
     Characters that would move a terminal's cursor, or hide or reorder text, are written as
     escapes. Without --records, a range of times uses batch headers: the times of the first record
     and of the newest one.
@@ -265,6 +268,8 @@ def dump(
             f"--topic and --partition choose from a directory, and {escape(files[0])} is a file: "
             "leave them out"
         )
+    if given["decode"] and not records:
+        raise typer.BadParameter("--decode decodes records: give --records too")
     wanted_key = None if key is None else os.fsencode(key)
     bounds = (start_offset, end_offset, given["since"], given["until"])
     selection = Selection.of(*bounds)._replace(last=given["last"], key=wanted_key)
@@ -276,7 +281,11 @@ def dump(
             total = _size_of(paths, selection, topics, partitions)
         if output is not None:
             bar = stack.enter_context(progress("dump", total))
-        text = RecordText(keys, values, as_topic)
+        decoding = None
+        if any(given[name] is not None for name in DECODES):
+            directory = open_log_dir(*paths)
+            decoding = decoding_of(given, directory, topics or [*directory.topics()])
+        text = RecordText(keys, values, as_topic, decoding)
         opened = open_sink(output_format, output, text, with_records=records)
         count = CountingSink(stack.enter_context(opened), limit, with_records=records)
         with suppress(EnoughError):

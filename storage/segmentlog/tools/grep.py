@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing
 from enum import StrEnum
 from functools import partial
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -28,17 +28,21 @@ from segmentlog.model import (
     TimestampRange,
     TopicPartition,
 )
-from segmentlog.read_options import ScanOptions
+from segmentlog.read_options import DatasetOptions
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log import Log, find_bounds
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.tools import arguments
 from segmentlog.tools.aborted import AbortedRecords
+from segmentlog.tools.decoded import FLAGS, decoding_of, with_json
 from segmentlog.tools.failures import Failed, log_of
 from segmentlog.tools.output import as_text, escape, escape_in_quotes, to_json
 from segmentlog.tools.progress import progress
 from segmentlog.tools.records import cut, note_damage, row_as_json, row_as_text, scan
 from segmentlog.tools.usage import write_not_in_use
+
+if TYPE_CHECKING:
+    from segmentlog.decoding.rows import Decoding
 
 _NOTHING, _FAILED = 1, 2  # exit statuses, as grep's
 
@@ -65,9 +69,12 @@ class Color(StrEnum):
     "segmentlog grep '\"paid\": *58' /var/lib/kafka --topic payments --since 1h",
     "segmentlog grep '^customer-07$' /data1 /data2 --topic orders --key -c",
     "segmentlog grep -iF 'timed out' /backup --json | jq .value",
+    'segmentlog grep \'"status": "failed"\' /var/lib/kafka --topic orders --decode',
 )
 @arguments.tiered
-@arguments.flags(ScanOptions, "since", "until", "read_up_to", read_up_to=ReadUpTo.LOG_END)
+@arguments.flags(
+    DatasetOptions, *FLAGS, "since", "until", "read_up_to", read_up_to=ReadUpTo.LOG_END
+)
 def grep(
     pattern: Annotated[
         str, typer.Argument(metavar="PATTERN", help="A regular expression, in RE2's syntax.")
@@ -98,7 +105,8 @@ def grep(
 ) -> None:
     """Find records whose keys or values match a pattern, in all partitions, on all cores.
 
-    With --key, --value or --header, only keys, values or headers are searched. Each record is a
+    With --decode, values are searched, and written, as JSON by their schemas. With --key, --value
+    or --header, only keys, values or headers are searched. Each record is a
     line. Records of aborted transactions are found, too, and marked. The exit status is that of
     grep: 0 if a record was found, 1 if no record was found, and 2 if something could not be read.
     Damaged batches, missing offsets and missing partitions are named on standard error, and all
@@ -111,8 +119,9 @@ def grep(
     search = Pattern(pattern, chosen or ["key", "value"], is_text=fixed, ignores_case=ignore_case)
     since, until, read_up_to = given["since"], given["until"], given["read_up_to"]
     times = TimestampRange(_LEAST if since is None else since, _BEYOND if until is None else until)
-    run = _Search(search, times, read_up_to, shows_rows=not count)
     directory = open_log_dir(*tier.beside(paths))
+    decoding = decoding_of(given, directory, topic or [*directory.topics()])
+    run = _Search(search, times, read_up_to, decoding, shows_rows=not count)
     slices = run.slices(directory, topic or (), partition or ())
     write_not_in_use(directory, topic or ())
     n_found = 0
@@ -237,12 +246,19 @@ class _Search:
     """
 
     def __init__(
-        self, pattern: Pattern, times: TimestampRange, read_up_to: ReadUpTo, *, shows_rows: bool
+        self,
+        pattern: Pattern,
+        times: TimestampRange,
+        read_up_to: ReadUpTo,
+        decoding: "Decoding | None" = None,
+        *,
+        shows_rows: bool,
     ) -> None:
         self.failed = Failed(_FAILED)
         self._pattern = pattern
         self._times = times
         self._read_up_to = read_up_to
+        self._decoding = decoding
         has_times = times != (_LEAST, _BEYOND)
         self._policy = ScanPolicy(
             timestamps=times if has_times else None,
@@ -252,6 +268,8 @@ class _Search:
         wanted = {*pattern.columns, "offset"}
         if shows_rows:
             wanted |= {"topic", "partition", "key", "value", "timestamp"}
+        if decoding is not None:
+            wanted |= {*decoding.scanned(decoding.columns)}
         self._logs: dict[TopicPartition, Log] | None = {} if shows_rows else None
         self._columns = sorted(wanted | {"timestamp"} if has_times else wanted)
         self._filters = has_times
@@ -303,6 +321,8 @@ class _Search:
         aborted = AbortedRecords(log, self._read_up_to)
         with self.failed.of(log_slice.topic_partition):
             for rows in scan(log_slice, self._columns, self._policy, self.failed):
+                if self._decoding is not None:
+                    rows = with_json(rows, self._decoding)  # noqa: PLW2901
                 matches = self._pattern.rows(rows)
                 if self._filters and matches.num_rows:
                     times, (since, until) = matches.column("timestamp"), self._times

@@ -104,8 +104,7 @@ class Pack:
             elif not (token == "$" and at + 1 == len(text)):
                 accepted = (
                     "numbers are b B h H i I q Q, after < or > for their byte order; c is a "
-                    "character, s the rest and $ the end (values of Avro: segmentlog schemas "
-                    "shows the schemas of a registry)"
+                    "character, s the rest and $ the end (values of Avro: --decode)"
                 )
                 raise OptionError("-s", text, accepted)
 

@@ -4,6 +4,7 @@ Control records have their meaning, and not their bytes.  Kafka's own records ar
 alone has other forms, those of kcat: see `message_format`.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
@@ -25,21 +26,28 @@ from segmentlog.model import (
 from segmentlog.reads.log import Log, find_offset
 from segmentlog.times import iso_time
 from segmentlog.tools.aborted import ABORTED
+from segmentlog.tools.decoded import CAUSE_OF, json_by_column
 from segmentlog.tools.failures import Failed
 from segmentlog.tools.output import (
     Encoding,
     as_text,
     encoder,
+    escape,
     escape_in_quotes,
     escape_json,
     to_json,
 )
 
 if TYPE_CHECKING:
+    from segmentlog.decoding.rows import Decoding
     from segmentlog.format.records.decoder import ControlRecord
 
 _T = TypeVar("_T")
 _Pairs: TypeAlias = Sequence[tuple[str, str | None]] | None
+
+#: A value as JSON, and why it could not be decoded; by the names of columns.
+_DecodedValue: TypeAlias = tuple[bytes | None, str | None]
+_Decoded: TypeAlias = Mapping[str, _DecodedValue]
 
 #: Texts of a key and a value.
 TextOfRecord: TypeAlias = Callable[[bytes | None, bytes | None], tuple[str | None, str | None]]
@@ -121,7 +129,8 @@ class RecordText:
     Kafka's own records are decoded, unless bytes are wanted.
 
     `keys`, `values`: the encodings; the attributes `key` and `value` apply them.  `as_topic`: the
-    topic whose records they are; by default their own.
+    topic whose records they are; by default their own.  `decoding`: of keys or values, which are
+    JSON then.
     """
 
     def __init__(
@@ -129,8 +138,10 @@ class RecordText:
         keys: Encoding = Encoding.TEXT,
         values: Encoding = Encoding.TEXT,
         as_topic: str | None = None,
+        decoding: "Decoding | None" = None,
     ) -> None:
         self.key, self.value = encoder(keys), encoder(values)
+        self.decoding = decoding
         self._decodes = keys is values is Encoding.TEXT
         self._as_topic = as_topic
 
@@ -148,6 +159,16 @@ class RecordText:
             return as_key or plain_key, as_value or plain_value
 
         return decoded
+
+    def decoded(self, header: BatchHeader, records: pa.RecordBatch) -> Iterator[_Decoded]:
+        """Of each record of a batch, JSON and causes by the names of decoded columns."""
+        if self.decoding is None or header.is_control:
+            return itertools.repeat({}, records.num_rows)
+        found = json_by_column(records, self.decoding)
+        return (
+            {name: (texts[row], causes[row]) for name, (texts, causes) in found.items()}
+            for row in range(records.num_rows)
+        )
 
     def _text(self, key: bytes | None, value: bytes | None) -> tuple[str | None, str | None]:
         return (
@@ -213,8 +234,15 @@ def json_lines(
     shown = _shown(place, header, records, text)
     for (
         offset, timestamp, key_size, value_size, sequence, key, value, control, headers
-    ), is_aborted in zip(shown, _marks(records), strict=True):  # fmt: skip
-        if control is None:
+    ), is_aborted, decoded in zip(
+        shown, _marks(records), text.decoded(header, records), strict=True
+    ):  # fmt: skip
+        if decoded:
+            fields = ", ".join(
+                _json_field(name, given, decoded.get(name))
+                for name, given in (("key", key), ("value", value))
+            )
+        elif control is None:
             fields = f'"key": {_json(key)}, "value": {_json(value)}'
         else:
             epoch = "null" if control.coordinator_epoch is None else control.coordinator_epoch
@@ -233,14 +261,22 @@ def text_lines(
 ) -> Iterator[str]:
     """A line for each record of one batch, further to the right than the line of the batch."""
     found = _shown(place, header, records, text)
-    for (offset, timestamp, _, _, sequence, key, value, control, headers), is_aborted in zip(
-        found, _marks(records), strict=True
-    ):
+    for (
+        offset, timestamp, _, _, sequence, key, value, control, headers
+    ), is_aborted, decoded in zip(
+        found, _marks(records), text.decoded(header, records), strict=True
+    ):  # fmt: skip
         shown = [f"{'':>10} | {offset:>8}", iso_time(timestamp)]
         if sequence != -1:
             shown.append(f"sequence={sequence}")
         if control is None:
-            shown += _texts(key, value, _in_quotes)
+            as_key, as_value = (
+                given if name not in decoded or decoded[name][1] else _as_text(decoded[name][0])
+                for name, given in (("key", key), ("value", value))
+            )
+            shown += _texts(as_key, as_value, _in_quotes)
+            causes = {name: cause for name, (_, cause) in decoded.items()}
+            shown += _undecodable_texts(causes)
         else:
             shown.append(f"control={control.type}")
             if control.coordinator_epoch is not None:
@@ -262,7 +298,10 @@ def row_as_json(row: Mapping[str, Any]) -> str:
     names = ("topic", "partition", "offset", "timestamp")
     line = to_json({name: row[name] for name in names})[:-1]
     for name in ("key", "value"):
-        line += f', "{name}": {_json(_as_text(row[name]))}'
+        text, is_decoded = _as_text(row[name]), CAUSE_OF[name] in row
+        cause = row.get(CAUSE_OF[name])
+        line += f', "{name}": {_json_or_decoded(text, cause, is_decoded=is_decoded)}'
+        line += _undecodable_json(name, cause)
     if "headers" in row:
         line += f', "headers": {_json_headers(_pairs(row, _as_text))}'
     if row.get(ABORTED):
@@ -278,11 +317,39 @@ def row_as_text(row: Mapping[str, Any], place: str, in_quotes: Callable[[Any], s
     texts = _texts(row["key"], row["value"], in_quotes)
     headers = _header_texts(_pairs(row, lambda data: data), in_quotes)
     marks = [_ABORTED_TEXT] if row.get(ABORTED) else []
+    marks += _undecodable_texts({name: row.get(each) for name, each in CAUSE_OF.items()})
     return " ".join([place, iso_time(row["timestamp"]), *texts, *headers, *marks])
 
 
 def _pairs(row: Mapping[str, Any], text: Callable[[bytes], _T]) -> list[tuple[_T, _T]]:
     return [(text(each["key"]), text(each["value"])) for each in row.get("headers") or ()]
+
+
+def _json_or_decoded(text: str | None, cause: str | None, *, is_decoded: bool) -> str:
+    """A text in quotes; what is decoded is JSON already."""
+    return text or "null" if is_decoded and cause is None else _json(text)
+
+
+def _json_field(name: str, given: str | None, decoded: _DecodedValue | None) -> str:
+    if decoded is None:
+        return f'"{name}": {_json(given)}'
+    as_json, cause = decoded
+    text = given if cause is not None else _as_text(as_json)
+    shown = _json_or_decoded(text, cause, is_decoded=True)
+    return f'"{name}": {shown}{_undecodable_json(name, cause)}'
+
+
+def _undecodable_json(name: str, cause: str | None) -> str:
+    return "" if cause is None else f', "{name}Undecodable": {_json(cause)}'
+
+
+def _undecodable_texts(causes: Mapping[str, str | None]) -> list[str]:
+    """A mark for each column that could not be decoded."""
+    return [
+        f"(undecodable {name}: {escape(cause)})"
+        for name, cause in causes.items()
+        if cause is not None
+    ]
 
 
 def _json(text: str | None) -> str:

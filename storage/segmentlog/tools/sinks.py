@@ -11,13 +11,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import StrEnum
-from typing import IO, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from segmentlog.errors import OptionError
 from segmentlog.format.kernels import layout
-from segmentlog.format.records.columns import headers_as_java
+from segmentlog.format.records.columns import headers_as_java, where
 from segmentlog.format.records.header import BatchHeader
 from segmentlog.model import Codec
 from segmentlog.times import iso_time
@@ -31,6 +32,9 @@ from segmentlog.tools.records import (
     timestamp_type,
 )
 from segmentlog.tools.walk import Found, last_offset
+
+if TYPE_CHECKING:
+    from segmentlog.decoding.rows import Decoding
 
 _PIECE_ROWS = 1 << 16
 _PIECE_BYTES = 16 << 20
@@ -293,18 +297,28 @@ class ColumnSink:
     """An Arrow stream or a Parquet file: of batches, or of records instead.
 
     `file`: binary, open for writing.  `with_records`: whether the table is of records.
+    `decoding`: of keys or values, which are columns of their schemas then.
     """
 
-    def __init__(self, file: IO[bytes], output_format: Format, *, with_records: bool) -> None:
-        self._with_records = with_records
+    def __init__(
+        self,
+        file: IO[bytes],
+        output_format: Format,
+        decoding: "Decoding | None" = None,
+        *,
+        with_records: bool,
+    ) -> None:
+        self._with_records, self._decoding = with_records, decoding
         self._schema = _RECORD_SCHEMA if with_records else BATCH_SCHEMA
+        written = self._schema if decoding is None else decoding.schema_of(self._schema)
         self._writer: Any
         if output_format == Format.ARROW:
-            self._writer = pa.ipc.new_stream(file, self._schema)
+            self._writer = pa.ipc.new_stream(file, written)
         else:
             import pyarrow.parquet as pq
 
-            self._writer = pq.ParquetWriter(file, self._schema, compression="zstd")
+            self._writer = pq.ParquetWriter(file, written, compression="zstd")
+        self._columns = written.names
         self._rows: list[Mapping[str, object]] = []
         self._pieces: list[pa.RecordBatch] = []
         self._held_rows = self._held_bytes = 0
@@ -358,10 +372,21 @@ class ColumnSink:
         if self._rows:
             self._writer.write_table(pa.Table.from_pylist(self._rows, schema=self._schema))
         if self._pieces:
-            table = pa.Table.from_batches(self._pieces, schema=self._schema)
-            self._writer.write_table(table.combine_chunks())
+            table = pa.Table.from_batches(self._pieces, schema=self._schema).combine_chunks()
+            for rows in table.to_batches():
+                self._writer.write_table(pa.Table.from_batches([self._as_written(rows)]))
         self._rows, self._pieces = [], []
         self._held_rows = self._held_bytes = 0
+
+    def _as_written(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows with decoded columns; control records have no key and no value then."""
+        if self._decoding is None:
+            return rows
+        is_record, nothing = pc.invert(rows.column("isControl")), pa.scalar(None, pa.binary())
+        for name in self._decoding.columns if is_record.false_count else ():
+            at = rows.schema.get_field_index(name)
+            rows = rows.set_column(at, name, where(is_record, rows.column(at), nothing))
+        return self._decoding.decoded(rows, self._columns, None)
 
     def close(self) -> None:
         self._flush()
@@ -438,5 +463,5 @@ def _closing(sink: Sink) -> Iterator[Sink]:
 
 def _sink(file: IO[Any], output_format: Format, text: RecordText, *, with_records: bool) -> Sink:
     if output_format in {Format.ARROW, Format.PARQUET}:
-        return ColumnSink(file, output_format, with_records=with_records)
+        return ColumnSink(file, output_format, text.decoding, with_records=with_records)
     return (TableSink if output_format == Format.TABLE else JsonSink)(file.write, text)

@@ -259,4 +259,6 @@ def test_numbers_are_shown_as_kcat_shows_them(run: Run, tmp_path: Path) -> None:
     assert payloads == ["41", str(2**64 - 1234), None]
     wrong = run("cat", str(tmp_path), "t", "-s", "value=i$", status=2)
     assert "offset 0 has 8 bytes, and this takes exactly 4" in wrong.stderr
-    assert "segmentlog schemas" in run("cat", str(tmp_path), "t", "-s", "avro", status=2).stderr
+    assert (
+        "values of Avro: --decode" in run("cat", str(tmp_path), "t", "-s", "avro", status=2).stderr
+    )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as parquet
 import pytest
 from registered import framed, readings, register, write
 from typer.testing import Result
@@ -64,6 +65,38 @@ def test_cat_writes_keys_and_values(run: Run, logs: Path) -> None:
         (["--decode", "-s", "q"], "not both"),
     ):
         assert said in run("cat", logs, "keyed", *flags, status=2).stderr
+
+
+def test_grep_searches_and_writes_json(run: Run, logs: Path) -> None:
+    """What cannot be decoded is searched as it is."""
+    found = run("grep", '"degrees": 30', logs, "--topic", "readings", "--decode")
+    assert 'value=\'{"city": "Rome", "degrees": 30}\'\n' in found.stdout
+    assert 1 == found.stdout.count("\n")
+    lines = run("grep", "o", logs, "--topic", "readings", "--decode", "--json").stdout
+    first, rome, bad = map(json.loads, lines.splitlines())
+    assert {"city": "Oslo", "degrees": None} == first["value"]
+    assert 30 == rome["value"]["degrees"]
+    assert ("no schema", "it names no schema") == (bad["value"], bad["valueUndecodable"])
+    assert "(undecodable value: it names no schema)" in run(
+        "grep", "no sch", logs / "readings-0", "--decode").stdout  # fmt: skip
+    assert "topics are" in run("grep", "x", logs, "--decode", status=2).stderr
+
+
+def test_dump_writes_json_and_columns(run: Run, logs: Path, tmp_path: Path) -> None:
+    """Of a file, the schemas are those of its log directory."""
+    file, out = logs / "readings-0" / f"{0:020d}.log", tmp_path / "out.parquet"
+    lines = run("dump", file, "--records", "--decode", "--format", "json").stdout.splitlines()
+    rows = [row for row in map(json.loads, lines) if row["kind"] == "record"]
+    assert {"city": "Rome", "degrees": 30} == rows[1]["value"]
+    assert 12 == rows[1]["valueSize"]
+    assert "it names no schema" == rows[3]["valueUndecodable"]
+    assert rows[4]["value"] is None
+    assert 'value=\'{"city": "Oslo"' in run("dump", file, "--records", "--decode").stdout
+    run("dump", file, "--records", "--decode", "--format", "parquet", "-o", out)
+    table = parquet.read_table(out)
+    assert [30] == [each["degrees"] for each in table["value"].to_pylist()[1:2]]
+    assert [None, "it names no schema", None] == table["undecodable"].to_pylist()[2:]
+    assert "give --records too" in run("dump", file, "--decode", status=2).stderr
 
 
 @pytest.mark.parametrize(
