@@ -1,9 +1,9 @@
 """A schema of Avro as a type of Arrow, and the bytes of its values as a column of this type.
 
 A schema comes from a registry that anybody may have filled, and so does a value.  What Arrow
-cannot hold is refused by its path in the schema: unions of several types, and types that contain
-themselves.  A list of items that take no bytes is refused, too: five bytes could say that it has
-billions of them.  All other values cost memory in proportion to their bytes.
+cannot hold is refused by its path in the schema: types that contain themselves.  A list of items
+that take no bytes is refused, too: five bytes could say that it has billions of them.  All other
+values cost memory in proportion to their bytes.
 
 Logical types are those of Arrow over the same numbers, so that a time beyond the year 9999 is no
 error.  A uuid is its text.
@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from segmentlog.decoding.avro_columns import FlatRecord
+from segmentlog.decoding.avro_unions import Convert, Unions, indistinct, merged, not_null
 from segmentlog.decoding.schema import (
     FAILS,
     MOST_FIELDS,
@@ -59,14 +60,22 @@ class AvroSchema:
         names: dict[str, Any] = {}
         texts = dict.fromkeys(each for _, each in references)
         try:
-            for each in texts:
-                fastavro.parse_schema(_without_logical(json.loads(each)), names)
+            self._referred = [
+                fastavro.parse_schema(_without_logical(json.loads(each)), names) for each in texts
+            ]
             self._plain = json.loads(text)
             self.parsed = fastavro.parse_schema(_without_logical(self._plain), names)
+            if isinstance(self.parsed, list):  # fastavro forgets what its names stand for
+                known = {each["name"]: each for each in self._referred if "name" in each}
+                self.parsed = [
+                    known.get(each, each) if isinstance(each, str) else each
+                    for each in self.parsed
+                ]
             types = _Types()
             for each in texts:
                 types.of(json.loads(each), "", "")
             self.type, _ = types.of(self._plain, "", "")
+            self._has_unions = types.has_unions
         except UnusableSchemaError:
             raise
         except (*FAILS, fastavro.schema.SchemaParseException) as error:
@@ -85,10 +94,13 @@ class AvroSchema:
             return quick
         read, parsed = needed("fastavro").schemaless_reader, reader.parsed
         later = None if reader is self else parsed
+        of_unions: dict[str, Any] = {"return_named_type": True} if reader._has_unions else {}
+        convert = reader._convert(resolves=later is not None)
         decoded: list[Any] = []
         for number, value in enumerate(values):
             try:
-                decoded.append(read(io.BytesIO(value), self.parsed, later))
+                found = read(io.BytesIO(value), self.parsed, later, **of_unions)
+                decoded.append(found if convert is None else convert(found))
             except EOFError:
                 decoded.append(None)
                 causes[number] = "its bytes end too early"
@@ -101,6 +113,11 @@ class AvroSchema:
             return pa.concat_arrays(
                 [_fitting(each, reader.type, n, causes) for n, each in enumerate(decoded)]
             )
+
+    def _convert(self, *, resolves: bool) -> Convert | None:
+        if not self._has_unions:
+            return None
+        return Unions(self.parsed, self._referred, resolves=resolves).convert
 
     def _quick(self, values: Sequence[bytes], reader: "AvroSchema") -> pa.Array | None:
         """The values, decoded as columns; None if each has to be looked at."""
@@ -163,6 +180,7 @@ class _Types:
         self._named: dict[str, tuple[pa.DataType, bool] | None] = {}  # None: while it is made
         self._n_fields_of: dict[str, int] = {}  # in all levels, of named types
         self._n_levels = self._n_fields = 0
+        self.has_unions = False  #: of several types
 
     def of(self, schema: Any, space: str, path: str) -> tuple[pa.DataType, bool]:  # noqa: ANN401
         """The type, and whether each of its values takes a byte at least.
@@ -214,12 +232,16 @@ class _Types:
         return (logical, True) if logical is not None else self.of(kind, space, path)
 
     def _union(self, schema: list[Any], space: str, path: str) -> tuple[pa.DataType, bool]:
-        others = [each for each in schema if each != "null" and each != {"type": "null"}]
-        if len(others) > 1:
-            raise UnusableSchemaError(
-                f"{path or 'the schema'}: a union of several types, which has no column"
-            )
-        return (self.of(others[0], space, path)[0] if others else pa.null()), True
+        others = not_null(schema)
+        if len(others) < 2:
+            return (self.of(others[0], space, path)[0] if others else pa.null()), True
+        if kind := merged(others):
+            return _PLAIN[kind], True
+        if alike := indistinct(others):
+            raise UnusableSchemaError(f"{path or 'the schema'}: a union of {alike}, and of others")
+        self.has_unions = True
+        members = [self.of(each, space, path)[0] for each in others]
+        return pa.struct([(f"member{n}", kind) for n, kind in enumerate(members)]), True
 
     def _name(self, schema: Mapping[str, Any], space: str, path: str) -> tuple[pa.DataType, bool]:
         space, _, name = (

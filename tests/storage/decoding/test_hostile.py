@@ -67,6 +67,13 @@ OF_AVRO = [
         '{"name":"c","type":{"type":"int","logicalType":"time-millis"}}]}'
     ),
 ]
+UNION = ["null", "int", "string", {"type": "enum", "name": "E", "symbols": ["X"]},
+         {"type": "map", "values": {"type": "record", "name": "B", "fields": []}}]  # fmt: skip
+A_RECORD = {"type": "record", "name": "C", "fields": [{"name": "b", "type": ["double", "B"]}]}
+OF_UNIONS = {"type": "record", "name": "A", "fields": [
+    {"name": "u", "type": UNION}, {"name": "v", "type": [A_RECORD, "B"]},
+]}  # fmt: skip
+OF_AVRO.append(json.dumps(OF_UNIONS))
 OF_JSON = [
     (
         '{"type":"object","properties":{"a":{"type":"integer"},"b":{"$ref":"#/$defs/A"}},'
