@@ -10,6 +10,7 @@ Serializers also register descriptors, in base64.  They need no compiler.
 
 import base64
 import contextlib
+import os
 import re
 import subprocess
 import sys
@@ -155,7 +156,7 @@ def _compiled(texts: dict[str, str], known: Sequence[Any]) -> list[Any]:
         try:
             done = subprocess.run(
                 [sys.executable, "-c", _COMPILE, *arguments], cwd=folder,
-                env={"PYTHONPATH": ":".join(each for each in sys.path if each)},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 stdin=subprocess.DEVNULL, capture_output=True,
                 timeout=2 * _MOST_SECONDS, check=False,
             )  # fmt: skip
