@@ -1,8 +1,7 @@
 """Decode Avro values with the schemas that a registry has left in its topic, and count the others.
 
-Run with ``pip install '.[spark]'``, and ``spark-submit --packages
-org.apache.spark:spark-avro_2.13:VERSION examples/avro_values.py [DIRECTORY TOPIC]``, with the
-version of Spark.  Without arguments, the recipe makes a small directory.
+Run with ``pip install '.[spark,schemas]'``, and ``python examples/avro_values.py [DIRECTORY
+TOPIC]``.  Without arguments, the recipe makes a small directory.
 """
 
 import json
@@ -11,10 +10,8 @@ import tempfile
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.avro.functions import from_avro
 
 import segmentlog
-from pyspark_segmentlog import payload, schema_id
 
 CITY = {"name": "city", "type": "string"}
 DEGREES = {"name": "degrees", "type": ["null", "int"], "default": None}
@@ -41,27 +38,16 @@ def example(directory: str) -> None:
 
 
 def main(directory: str, topic: str = "readings") -> None:
-    """Each schema decodes the values that have its id; columns that a schema lacks are null."""
+    """Values become columns of the newest schema; a column has the cause where that is not so."""
     spark = SparkSession.builder.getOrCreate()
-    schemas = spark.read.format("segmentlog").option("table", "schemas").load(directory)
-    schemas = schemas.where("schema_type = 'AVRO'").selectExpr("id", "schema").distinct()
-    records = spark.read.format("segmentlog").option("subscribe", topic).load(directory)
-    framed = records.select(
-        "offset", schema_id("value").alias("id"), payload("value").alias("payload")
-    )
+    options = {"subscribe": topic, "decode": "value", "onUndecodable": "null"}
+    records = spark.read.format("segmentlog").options(**options).load(directory)
 
-    print("values whose schema is not here:")
-    framed.join(schemas, "id", "left_anti").groupBy("id").count().orderBy("id").show()
+    print("values that cannot be decoded:")
+    causes = records.where("undecodable is not null").groupBy("undecodable").count()
+    causes.orderBy("undecodable").show(truncate=False)
 
-    parts = [
-        framed.where(framed.id == each.id)
-        .select("offset", from_avro("payload", each.schema).alias("decoded"))
-        .select("offset", "decoded.*")
-        for each in schemas.orderBy("id").collect()
-    ]
-    rows, *others = parts
-    for each in others:
-        rows = rows.unionByName(each, allowMissingColumns=True)
+    rows = records.where("undecodable is null").select("offset", "value.*")
     rows.orderBy("offset").show(truncate=False)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructType
 from registered import CITY, DEGREES, framed, readings, record, register, write
@@ -78,6 +78,42 @@ def test_a_frame_keeps_the_schema_that_it_was_loaded_with(
     plain = StructType().add("offset", LongType())
     assert 4 == spark.read.schema(plain).format("segmentlog").options(
         decode="value", subscribe="readings").load(str(tmp_path)).count()  # fmt: skip
+
+
+@pytest.mark.thorough
+def test_a_stream_keeps_its_schema_and_meets_newer_ones(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """An id that came later is found; a schema that is not resolved ends it, or makes null."""
+    logs = tmp_path / "logs"
+    readings(logs)
+
+    def run(place: str, mode: str) -> list[tuple[object, ...]]:
+        """What a query adds that ends with what is there."""
+        given = {"decode": "value", "subscribe": "readings", "startingOffsets": "earliest"}
+        frame = spark.readStream.schema(schema).format("segmentlog").options(
+            **given, onUndecodable=mode).load(str(logs))  # fmt: skip
+        query = frame.select("offset", "value.*").writeStream.format("parquet").trigger(
+            availableNow=True).option("checkpointLocation", str(tmp_path / f"c{place}")).start(
+            str(tmp_path / place))  # fmt: skip
+        query.awaitTermination()
+        rows = spark.read.parquet(str(tmp_path / place)).orderBy("offset").collect()
+        return [tuple(row) for row in rows]
+
+    schema = load(spark, logs).schema
+    expected = [(n, *row) for n, row in enumerate(ROWS)]
+    assert expected == run("a", "fail")
+    more = {"name": "more", "type": "int", "default": 0}
+    register(logs, "readings-value", 3, 3, record(CITY, DEGREES, more))
+    write(logs, "readings", [framed(3, b"\x08Lima\0\x02")])
+    expected.append((3, "Lima", None))
+    assert expected == run("a", "fail")
+    register(logs, "readings-value", 4, 4, record({"name": "city", "type": "int"}))
+    write(logs, "readings", [framed(4, b"\x08"), framed(3, b"\x08Kiel\0\x02")])
+    with pytest.raises(StreamingQueryException, match=r"offset 4 cannot be .*the schema 4"):
+        run("a", "fail")
+    schema = load(spark, logs, onUndecodable="null", decodeVersion="2").schema
+    assert [*expected, (4, None, None), (5, "Kiel", None)] == run("b", "null")
 
 
 KINDS: dict[str, tuple[Any, bytes]] = {

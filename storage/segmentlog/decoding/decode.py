@@ -4,6 +4,7 @@ Values are grouped by the schema that they name, and each group is decoded in on
 """
 
 import json
+import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property
@@ -18,9 +19,11 @@ from segmentlog.decoding.frames import Frames
 from segmentlog.decoding.json_schema import JsonSchema
 from segmentlog.decoding.protobuf import ProtobufSchema
 from segmentlog.decoding.schema import Schema, UnusableSchemaError
-from segmentlog.errors import OptionError
+from segmentlog.errors import LogDirectoryError, OptionError
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.model import ValueFrame
+
+logger = logging.getLogger(__name__)
 
 #: Looks for schemas that find none of those that values name, before there are no more looks:
 #: bytes that only look like ids would cause one for each batch.
@@ -280,7 +283,12 @@ class ColumnDecoder:
             if self._look_up is None or not self._n_looks or not self._registered.lacks(names):
                 return
             self._n_looks -= 1
-            found = self._registered.with_newer(Registered(self._look_up()))
+            try:
+                looked_up = Registered(self._look_up())
+            except LogDirectoryError as error:  # what is known decodes what it can
+                logger.warning("the schemas of %s cannot be looked up: %s", self._subject, error)
+                return
+            found = self._registered.with_newer(looked_up)
             if self._registered.lacks(names) != found.lacks(names):
                 self._n_looks = _MOST_IN_VAIN
             self._registered = found

@@ -1,6 +1,7 @@
 """The option ``decode`` of reads: the same rows, whichever way they are asked for."""
 
 import pickle
+import shutil
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,18 @@ def test_a_dataset_finds_schemas_that_it_has_left_behind(
     assert [*FOUND, lima, None, lima, None] == rows["value"].to_pylist()
     assert found.to_table().equals(rows)
     assert "no schema has the id 8" in rows["undecodable"][4].as_py()
+
+
+def test_a_registry_that_is_gone_ends_nothing_that_is_known(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    readings(tmp_path, framed(9, b"\x08Lima"))
+    found = pickle.loads(pickle.dumps(decoded(tmp_path, on_undecodable="null")))
+    shutil.rmtree(tmp_path / "_schemas-0")
+    rows = found.to_table()
+    assert [*FOUND, None] == rows["value"].to_pylist()
+    assert "no schema has the id 9" in rows["undecodable"][3].as_py()
+    assert "the schemas of readings-value cannot be looked up" in caplog.text
 
 
 @pytest.mark.parametrize(
