@@ -22,6 +22,7 @@ from segmentlog.store.readable import open_file
 from segmentlog.store.remote.location import (
     Location,
     location_of,
+    number_of,
     unknown_options,
     with_slashes,
     without_secrets,
@@ -45,6 +46,7 @@ _OF_NETWORK = frozenset({
     *_CERTIFICATES, "SSL_CERT_DIR", "HOME", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
 })  # fmt: skip
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+_IGNORES_ENDPOINTS = "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"  # those of the environment and of files
 #: Without all of them, only the role of a machine is left.
 _OF_CREDENTIALS = (
     "AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
@@ -135,11 +137,14 @@ def _made(location: Location, prefix: str) -> "Callable[[Any], ObjectStore]":
     for name, theirs in _CLIENT_NAMES.items():
         if name in options and location.scheme == "s3":
             value = options.pop(name)
-            client[theirs] = f"{float(value)}s" if theirs != "proxy_url" else with_slashes(value)
+            is_url = theirs == "proxy_url"
+            client[theirs] = with_slashes(value) if is_url else f"{number_of(name, value)}s"
     if options:
         raise ValueError(unknown_options(location.scheme, options))
     if location.scheme == "s3" and "region" not in config:
         config["region"] = _region(bucket, profile, has_endpoint="endpoint" in config)
+    if location.scheme == "s3":
+        _put_above_environment(config, bucket)
     if any(str(value).startswith("http://") for value in config.values()) or _uses_http(config):
         client["allow_http"] = True
     if ca_bundle:
@@ -197,6 +202,9 @@ def _s3_config(
     for name, theirs in _S3_NAMES.items():
         if name in options:
             config[theirs] = options.pop(name)
+    payer = config.get("request_payer") or os.environ.get("AWS_REQUEST_PAYER", "")
+    if payer.lower() == "requester":  # as S3 and other tools call it; the client takes ``true``
+        config["request_payer"] = "true"
     if options.pop("anonymous", "false") == "true":
         config["skip_signature"] = True
     if options.pop("force_virtual_addressing", "false") == "true":
@@ -208,9 +216,11 @@ def _s3_config(
         options.pop(name, None)
     if profile:
         config.pop("role_arn", None)  # the profile is that of the role
-    endpoint = config.get("endpoint") or next(filter(None, map(os.environ.get, _ENDPOINTS)), "")
-    endpoint = with_slashes(endpoint or (profile.endpoint if profile else ""))
-    if endpoint:
+    endpoint = config.pop("endpoint", "")
+    if os.environ.get(_IGNORES_ENDPOINTS, "").lower() != "true":
+        endpoint = endpoint or next(filter(None, map(os.environ.get, _ENDPOINTS)), "")
+        endpoint = endpoint or (profile.endpoint if profile else "")
+    if endpoint := with_slashes(endpoint):
         config["endpoint"] = endpoint if "://" in endpoint else f"{scheme}://{endpoint}"
     is_signed = profile or config.keys() & {"access_key_id", "skip_signature"}
     no_role = os.environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true"
@@ -218,6 +228,19 @@ def _s3_config(
         said = "no credentials were found (AWS_ACCESS_KEY_ID, a profile, or a role)"
         raise StorageError(errno.EPERM, said, f"{location.scheme}://{location.host}")
     return config
+
+
+def _put_above_environment(config: dict[str, Any], bucket: str) -> None:
+    """Give the client the endpoint under all of its names.
+
+    It reads the environment by itself.  The variable of S3 alone comes above an endpoint that it
+    was given, and an empty variable counts as an endpoint.
+    """
+    if "endpoint" not in config and any(each in os.environ for each in _ENDPOINTS):
+        of_bucket = f"{bucket}." if "virtual_hosted_style_request" in config else ""
+        config["endpoint"] = f"https://{of_bucket}s3.{config['region']}.amazonaws.com"
+    if "endpoint" in config:
+        config["aws_endpoint_url_s3"] = config["endpoint"]
 
 
 def _region(bucket: str, profile: Profile | None, *, has_endpoint: bool) -> str:

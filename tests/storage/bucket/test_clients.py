@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -22,9 +23,12 @@ from proxies import FAULTS, Fault, FaultyServer, Sent
 from spoiled_requests import new_place, new_process
 
 import segmentlog
+from segmentlog.bucket import clients
 from segmentlog.bucket.clients import objects_at
 from segmentlog.errors import LogDirectoryError, StorageError
 from segmentlog.store.paths import bucket_at
+from segmentlog.store.remote.location import location_of
+from segmentlog.store.remote.profiles import find_profile
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +81,41 @@ def test_the_endpoint_of_the_environment(
     assert {_key_of(each) for each in proxy.requests} == {"any"}
 
 
+def test_the_endpoint_of_a_url_is_above_the_environment(
+    moto: Moto, proxy: FaultyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under all names of the client; an empty variable is none."""
+    place, nowhere = new_place(moto.url("above"), proxy), "http://127.0.0.1:1"
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
+        monkeypatch.setenv(name, nowhere)
+    _write(place, "a")
+    assert _values(place) == [b"a"]
+
+    def endpoint() -> str:
+        location = location_of("s3://logs;region=eu-west-1;access_key=k;secret_key=s/kafka")
+        made: Any = clients._made(location, "")({})
+        config = made.config
+        return str(config["endpoint_url_s3"])
+
+    assert endpoint() == nowhere
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "")
+    assert endpoint() == nowhere
+    monkeypatch.setenv("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "true")
+    assert endpoint() == "https://s3.eu-west-1.amazonaws.com"
+    monkeypatch.delenv("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "")
+    assert endpoint() == "https://s3.eu-west-1.amazonaws.com"
+    Path(os.environ["AWS_CONFIG_FILE"]).write_text(
+        "[profile p]\naws_access_key_id=k\naws_secret_access_key=s\nservices=local\n"
+        "endpoint_url=http://other\n[services local]\ns3 =\n  endpoint_url = http://minio\n"
+    )
+    profile = find_profile({"profile": "p"})
+    assert profile is not None
+    assert profile.endpoint == "http://minio"
+    with pytest.raises(LogDirectoryError, match=r"connect_timeout is .*: give a number"):
+        segmentlog.open_log_dir(f"{place}&connect_timeout=soon")
+
+
 def test_every_request_is_made_with_the_same_settings(
     moto: Moto, proxy: FaultyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,11 +125,13 @@ def test_every_request_is_made_with_the_same_settings(
         new_process()
         write(place)
     assert {each.headers.get("x-amz-request-payer") for each in proxy.requests} == {"requester"}
-    new_process()
-    proxy.reset()
-    monkeypatch.setenv("AWS_REQUEST_PAYER", "true")
-    _values(place.removesuffix("&request_payer=true"))
-    assert {each.headers.get("x-amz-request-payer") for each in proxy.requests} == {"requester"}
+    for value in ("true", "requester"):
+        new_process()
+        proxy.reset()
+        monkeypatch.setenv("AWS_REQUEST_PAYER", value)
+        _values(place.removesuffix("&request_payer=true"))
+        headers = {each.headers.get("x-amz-request-payer") for each in proxy.requests}
+        assert headers == {"requester"}
 
 
 def test_credentials_are_those_of_now(

@@ -145,6 +145,14 @@ def location_of(path: str) -> Location:
     return Location(scheme, root, host, user, password, options, key.strip("/"))
 
 
+def number_of(name: str, value: str) -> float:
+    """The number that is given as an option; raises `ValueError`, which names the option."""
+    try:
+        return float(value)
+    except ValueError:
+        raise ValueError(f"{name} is {value!r}: give a number") from None
+
+
 def with_slashes(endpoint: str) -> str:
     """The URL of a server; Spark's catalog keeps one slash of several."""
     return re.sub(r"^(https?):/+", r"\1://", endpoint)

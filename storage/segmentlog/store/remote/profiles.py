@@ -82,7 +82,8 @@ def find_profile(options: Mapping[str, str]) -> Profile | None:
         files = [os.environ.get(each, file) for each, file in _FILES.items()]
         raise ValueError(f"{error} ({' and '.join(files)})") from None
     region = session.get_config_variable("region") or ""
-    endpoint = config.get("endpoint_url", "")
+    services = session.full_config.get("services", {}).get(config.get("services", ""), {})
+    endpoint = services.get("s3", {}).get("endpoint_url") or config.get("endpoint_url", "")
     return Profile(found, region, endpoint, config.get("ca_bundle", ""))
 
 

@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode
 from segmentlog.errors import LogDirectoryError
 from segmentlog.store.remote.location import (
     Location,
+    number_of,
     unknown_options,
     with_slashes,
     without_secrets,
@@ -291,7 +292,7 @@ def _unknown(scheme: str, error: TypeError) -> str:
 
 def _parsed(name: str, value: str) -> str | bool | float:
     if name in _NUMBERS:
-        return float(value)
+        return number_of(name, value)
     if name == "endpoint_override":
         return with_slashes(value)
     return value == "true" if value in {"true", "false"} else value
