@@ -4,6 +4,7 @@ import pickle
 import shutil
 from datetime import timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -191,3 +192,69 @@ def test_a_directory_without_a_registry_and_one_topic_that_is_empty(tmp_path: Pa
     found = segmentlog.read(tmp_path, "t", decode="value")
     assert 0 == found.num_rows
     assert pa.struct([("city", pa.string())]) == found["value"].type
+
+
+_CITIES = ("Oslo", "Rome", "Lima")
+
+
+def _value(random: Random) -> tuple[bytes | None, object, bool]:
+    """Bytes, what they are decoded to, and whether they can be."""
+    city, degrees = random.choice(_CITIES), random.randrange(60)
+    name = b"\x08" + city.encode()
+    return random.choice(
+        [
+            (None, None, True), (b"junk", None, False), (framed(9, name), None, False),
+            (framed(2, b"\x08Os"), None, False),
+            (framed(1, name), {"city": city, "degrees": None}, True),
+            (framed(2, name + b"\2" + bytes([2 * degrees])), {"city": city, "degrees": degrees},
+             True),
+        ]
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
+def test_random_topics_are_those_of_a_model(tmp_path: Path, seed: int) -> None:
+    """Each way to ask, in each mode, returns the rows and values that a loop over records does."""
+    random = Random(seed)
+    readings(tmp_path)
+    n_partitions, model = random.randrange(1, 4), list[dict[str, Any]]()
+    ends = dict.fromkeys(range(n_partitions), 0)
+    for _ in range(random.randrange(1, 4)):
+        rows = []
+        for _ in range(random.randrange(1, 60)):
+            data, value, ok = _value(random)
+            at, key = random.randrange(n_partitions), b"k%d" % random.randrange(8)
+            rows.append({"key": key, "value": data, "partition": at})
+            row = {"partition": at, "offset": ends[at], "key": key, "value": value}
+            model.append(row | {"ok": ok, "deletes": data is None})
+            ends[at] += 1
+        with segmentlog.open_writer(tmp_path, "t", num_partitions=n_partitions) as writer:
+            kinds = [("key", pa.binary()), ("value", pa.binary()), ("partition", pa.int32())]
+            writer.append(pa.Table.from_pylist(rows, pa.schema(kinds)))
+    model.sort(key=lambda row: (row["partition"], row["offset"]))
+    modes = {
+        mode: decoded(tmp_path, "t", decode_subject="readings-value", on_undecodable=mode)
+        for mode in ("null", "skip")
+    }
+    of_rome = pc.field("value", "city") == "Rome"
+    first = random.randrange(20)
+    last = {(row["partition"], row["key"]): row for row in model}
+    for mode, found in modes.items():
+        expected = [row for row in model if row["ok"] or mode == "null"]
+        assert len(expected) == found.count_rows()
+        for names in (["partition", "offset", "key", "value"], ["offset"], ["value"]):
+            for condition, keeps in (
+                (None, lambda _: True),
+                (pc.field("offset") >= first, lambda row: row["offset"] >= first),
+                (of_rome, lambda row: row["value"] and row["value"]["city"] == "Rome"),
+            ):
+                rows = [{name: row[name] for name in names} for row in expected if keeps(row)]
+                assert rows == found.to_table(names, filter=condition).to_pylist()
+                merged = found.to_table(names, filter=condition, order="timestamp").to_pylist()
+                assert sorted(map(str, rows)) == sorted(map(str, merged))
+        kept = [row for row in last.values() if not row["deletes"]]
+        kept = [row for row in kept if row["ok"] or mode == "null"]
+        assert sorted((row["partition"], row["offset"]) for row in kept) == [
+            (row["partition"], row["offset"]) for row in found.latest().to_pylist()
+        ]
