@@ -975,10 +975,11 @@ def undelete(scene: Scene) -> Plan:
     if not known:
         return append(scene)
     chosen = rng.choice(known)
-    of_name = [each for each in known if each.topic == chosen.topic]
+    # With those of a deletion that was cut off, whose records nobody knows.
+    of_name = {_unique_id(each) for each in here.glob(f"{chosen.topic}-[0-9].*-delete")}
     logs = [each.restored() if each.rows else each for each in chosen.logs.values()]
     options: dict[str, Any] = {}
-    if len(of_name) > 1 or rng.random() < 0.5:
+    if of_name != chosen.logs.keys() or rng.random() < 0.5:
         options["ids"] = [*chosen.logs]
     fitting = [each for each, n in ALL_TOPICS.items() if n == len(logs)]
     name = rng.choice([chosen.topic, chosen.topic, *fitting])
