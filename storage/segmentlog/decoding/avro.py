@@ -232,6 +232,8 @@ class _Types:
         return (logical, True) if logical is not None else self.of(kind, space, path)
 
     def _union(self, schema: list[Any], space: str, path: str) -> tuple[pa.DataType, bool]:
+        if any(isinstance(each, list) for each in schema):
+            raise UnusableSchemaError(f"{path or 'the schema'}: a union within a union")
         others = not_null(schema)
         if len(others) < 2:
             return (self.of(others[0], space, path)[0] if others else pa.null()), True

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from segmentlog.decoding.avro import AvroSchema
+from segmentlog.decoding.schema import UnusableSchemaError
 
 fastavro = pytest.importorskip("fastavro")
 pytest.importorskip("pyruhvro")
@@ -61,6 +62,11 @@ def test_members_of_every_kind() -> None:
         plain: Any = value[1] if isinstance(value, tuple) else value
         expected = [*plain.items()] if number == 10 else plain
         assert {"u": as_members(number, expected, 12)} | others == row
+
+
+def test_a_union_within_a_union_is_none_of_avro() -> None:
+    with pytest.raises(UnusableSchemaError, match="u: a union within a union"):
+        AvroSchema(json.dumps(record("A", u=["null", ["int"]])))
 
 
 def test_a_union_of_records_that_a_topic_has() -> None:
