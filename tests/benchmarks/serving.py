@@ -173,8 +173,8 @@ def _against(
             name, "the same consumer, from a broker", "≥ 1.1",
             f"{theirs.median / ours.median:.2f}",
             f"{speed[0]:.0f} against {speed[1]:.0f} MB/s; ±{ours.spread:.0%}, "
-            f"±{theirs.spread:.0%}; bound by the consumer: with a server that takes no time "
-            f"{theirs.median / statistics.median(least[2:]):.2f}",
+            f"±{theirs.spread:.0%}; at most {theirs.median / statistics.median(least[2:]):.2f}, "
+            "with a server that takes no time",
         ),
         Row(
             f"{name}: processor time of the server", "of the broker", "≤ 1.0",

@@ -1,6 +1,10 @@
 """Groups of consumers: members, generations, and the offsets that they commit."""
 
+import contextlib
 import json
+import random
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -195,3 +199,27 @@ def test_a_commit_that_cannot_be_kept_is_refused(log: KafkaLog, tmp_path: Path) 
         (tmp_path / "gone").rename(tmp_path / "kept")
         assert 0 == commit(client, "g", 2)
     assert 2 == json.loads(file.read_text())["offset"]
+
+
+@pytest.mark.slow
+def test_what_was_committed_survives_kills(log: KafkaLog, tmp_path: Path) -> None:
+    """At any moment: the next server has the last commit that was answered, or the one after."""
+    rng, file, answered = random.Random(72), tmp_path / "offsets", -1
+    command = [sys.executable, "-m", "segmentlog", "serve", str(log.path), "--offsets", str(file),
+               "--bind", "127.0.0.1:0"]  # fmt: skip
+    for _ in range(8):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            killer = threading.Timer(rng.uniform(0.05, 0.4), process.kill)
+            try:
+                assert process.stdout is not None
+                with RawClient(process.stdout.readline().split()[0]) as client:
+                    found = committed(client, "g")
+                    assert answered <= found <= answered + 1
+                    answered = found
+                    killer.start()
+                    with contextlib.suppress(ConnectionError):
+                        while commit(client, "g", answered + 1) == 0:
+                            answered += 1
+            finally:
+                process.kill()
+    assert answered > 8
