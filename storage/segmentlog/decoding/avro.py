@@ -76,6 +76,7 @@ class AvroSchema:
                 types.of(json.loads(each), "", "")
             self.type, _ = types.of(self._plain, "", "")
             self._has_unions = types.has_unions
+            self._convert(resolves=False)  # which raises for what is no schema of Avro
         except UnusableSchemaError:
             raise
         except (*FAILS, fastavro.schema.SchemaParseException) as error:
@@ -121,11 +122,11 @@ class AvroSchema:
 
     def _quick(self, values: Sequence[bytes], reader: "AvroSchema") -> pa.Array | None:
         """The values, decoded as columns; None if each has to be looked at."""
-        sources = None if self._flat is None else self._flat.sources(reader.parsed)
-        if self._flat is None or sources is None:
-            return None
         needed("pyruhvro")
         try:
+            sources = None if self._flat is None else self._flat.sources(reader.parsed)
+            if self._flat is None or sources is None:
+                return None
             return checked(self._flat.decode(values, sources, reader.type))
         except FAILS:
             return None  # which value it is follows from decoding each

@@ -144,6 +144,9 @@ def test_older_values_are_resolved_to_the_newest_schema_that_is_not_deleted() ->
     assert [{}, None] == segmentlog.decode(rows.take([0, 2]), without, SUBJECT)[
         "value"
     ].to_pylist()
+    odd = schemas((SUBJECT, 1, 1, N), (SUBJECT, 2, 2, record(field("n", "int", aliases=[{}]))))
+    told = segmentlog.decode(rows.take([0]), odd, SUBJECT, on_undecodable="null")
+    assert "TypeError" in told["undecodable"][0].as_py()
     of_first = segmentlog.decode(rows.slice(0, 1), known, SUBJECT, version=1)
     assert [{"cents": 3, "gone": "x"}] == of_first["value"].to_pylist()
 
