@@ -34,7 +34,7 @@ NAMES = {
         "DataSourceStreamWriter", "DataSourceWriter", "InputPartition", "WriterCommitMessage",
     ),
     "pyspark.sql.functions": ("expr",),
-    "pyspark.sql.pandas.types": ("to_arrow_type",),
+    "pyspark.sql.pandas.types": ("from_arrow_type", "to_arrow_type"),
     "pyspark.sql.streaming.listener": ("StreamingQueryProgress",),
     "pyspark.sql.types": (
         "ArrayType", "BinaryType", "BooleanType", "DataType", "DoubleType", "IntegerType",

@@ -23,9 +23,7 @@ def with_decoded(columns: StructType, decoding: "Decoding | None") -> StructType
     """The columns, with those that are decoded in place of bytes."""
     if decoding is None:
         return columns
-    from pyspark.sql.pandas.types import from_arrow_type
-
-    types = {name: from_arrow_type(decoding.type_of(name)) for name in decoding.columns}
+    types = {name: spark_type(decoding.type_of(name)) for name in decoding.columns}
     fields = [StructField(each.name, types.get(each.name, each.dataType)) for each in columns]
     if decoding.has_cause:
         from segmentlog.decoding import CAUSE
@@ -64,12 +62,10 @@ def _look_up(options: ReadOptions) -> "pa.Table":
 
 def _fitted(column: str, wanted: DataType | None, kind: "pa.DataType") -> "pa.DataType":
     """The type that Spark takes for a type; an error if it is not the one that is wanted."""
-    from pyspark.sql.pandas.types import from_arrow_type
-
     from segmentlog.decoding import UnusableSchemaError
 
     fitted = as_spark_takes_it(kind)
-    found = from_arrow_type(fitted).simpleString()
+    found = spark_type(fitted).simpleString()
     if wanted is not None and wanted.simpleString() != found:
         reason = (
             f"its type is {found}, and the column {column} of the query is "
@@ -77,6 +73,15 @@ def _fitted(column: str, wanted: DataType | None, kind: "pa.DataType") -> "pa.Da
         )
         raise UnusableSchemaError(reason)
     return fitted
+
+
+def spark_type(kind: "pa.DataType") -> DataType:
+    """Spark's type for a type of `as_spark_takes_it`; a time without a zone has none in Spark."""
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    return from_arrow_type(
+        kind, prefer_timestamp_ntz=True
+    )  # which is no default before PySpark 4.2
 
 
 def as_spark_takes_it(kind: "pa.DataType") -> "pa.DataType":

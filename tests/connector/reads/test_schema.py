@@ -2,6 +2,7 @@
 
 import random
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import (
     BinaryType,
@@ -12,6 +13,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from pyspark_segmentlog.reads.decoded import as_spark_takes_it, spark_type
 from pyspark_segmentlog.reads.schema import row_schema, selected_columns, text_columns
 from segmentlog.errors import OptionError
 
@@ -112,3 +114,19 @@ def test_strings_make_text_of_keys_and_values_alone() -> None:
     assert ("key", "value") == text_columns(text)
     assert plain.names == text.names == list(selected_columns(text))
     assert plain.fields[2:] == text.fields[2:]
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (pa.timestamp("ms"), "timestamp_ntz"), (pa.timestamp("ms", "UTC"), "timestamp"),
+        (pa.timestamp("ns", "UTC"), "bigint"), (pa.time32("ms"), "int"),
+        (pa.time64("us"), "bigint"), (pa.uint32(), "bigint"), (pa.uint64(), "decimal(20,0)"),
+        (pa.binary(4), "binary"), (pa.null(), "void"), (pa.decimal128(9, 2), "decimal(9,2)"),
+        (pa.map_(pa.string(), pa.list_(pa.struct([("at", pa.timestamp("us"))]))),
+         "map<string,array<struct<at:timestamp_ntz>>>"),
+    ],
+)  # fmt: skip
+def test_types_of_schemas_are_those_of_from_avro(kind: pa.DataType, expected: str) -> None:
+    """In all versions of PySpark."""
+    assert expected == spark_type(as_spark_takes_it(kind)).simpleString()
