@@ -272,14 +272,14 @@ def test_one_winner_of_each_key(moto: Moto) -> None:
     wins: list[int] = []
 
     def create(number: int) -> None:
-        wins.extend(key for key in range(50) if objects.create(f"{key}", b"%d" % number))
+        wins.extend(key for key in range(16) if objects.create(f"{key}", b"%d" % number))
 
-    threads = [threading.Thread(target=create, args=(number,)) for number in range(16)]
+    threads = [threading.Thread(target=create, args=(number,)) for number in range(8)]
     for each in threads:
         each.start()
     for each in threads:
         each.join()
-    assert sorted(wins) == [*range(50)]
+    assert sorted(wins) == [*range(16)]
 
 
 def test_a_mirror_has_the_same_records(url: str, tmp_path: Path) -> None:
@@ -597,8 +597,8 @@ def test_a_wrong_index_costs_time_only(tmp_path: Path) -> None:
             log = segmentlog.open_log_dir(url).log("orders", 0)
             (found,) = log.scan(row + 1, row + 2).read_all().to_pylist()
             assert (found["offset"], found["value"]) == (row + 1, f"{row:0100d}".encode())
-        offsets = segmentlog.read(url, "orders")["offset"].to_pylist()
-        assert offsets == [*range(_LARGE + 1)]
+        offsets = segmentlog.read(url, "orders", columns=["offset", "value"])["offset"]
+        assert np.array_equal(offsets.to_numpy(), np.arange(_LARGE + 1))
 
 
 def test_rows_too_far_apart_for_an_index(tmp_path: Path) -> None:
