@@ -260,8 +260,9 @@ READ_OPTIONS = (
            used_by=_STREAM),
     Option("topicIdsInCheckpoint", "`true`", _BOOLEAN, "Streams: whether the offsets in the "
            "checkpoint also contain the ids of the topics, so that a restarted query notices a "
-           "topic that was deleted and created again; with `false`, ids of the checkpoint are "
-           "neither written nor compared, such as for a query that moves to a restored cluster",
+           "topic that was deleted and created again, and a log in an object store that was "
+           "restored from an earlier backup; with `false`, ids of the checkpoint are neither "
+           "written nor compared, such as for a query that moves to a restored cluster",
            boolean, _STREAM),
     Option("pollInterval", "`100ms`", "a duration such as `100ms`", "Streams: how often a stream "
            "looks for new records if a look is expensive: with `readUpTo=logEnd`, and for a URL",

@@ -14,6 +14,7 @@ import json
 import logging
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -32,8 +33,11 @@ from segmentlog.errors import LogChangedError, LogDirectoryError, OptionError, S
 from segmentlog.model import LARGEST_LONG, LogSlice, OffsetRange, ReadUpTo, TopicPartition
 from segmentlog.native import check_compiled
 from segmentlog.reads import (
+    OF_LOG,
+    has_mark,
     is_url,
     made_again,
+    newest_mark,
     offsets_as_topics,
     readable_path,
     topic_ids_of,
@@ -86,6 +90,7 @@ class FollowedDirectory:
         self._final: Offsets | None = None
         self._topic_ids: dict[TopicPartition, str] = {}
         self._identities: list[str] = []  # of the logs in object stores that were read
+        self._marks = deque[str](maxlen=16)  # commits that the log is known to have
         self._told = set[tuple[TopicPartition, int]]()
 
     def initial(self) -> OffsetsJson:
@@ -123,9 +128,12 @@ class FollowedDirectory:
         """Offsets for the checkpoint, with the ids of their topics."""
         if not self._triggers.topic_ids_in_checkpoint:
             return offsets_as_topics(offsets)
-        return offsets_as_topics(
-            offsets, {each.topic: found for each, found in moment.topic_ids.items()}
-        )
+        ids = {each.topic: found for each, found in moment.topic_ids.items()}
+        places = moment.directory.paths
+        if len(places) == 1 and (mark := newest_mark(places[0])):
+            ids[OF_LOG] = mark
+            self._marks.append(mark)
+        return offsets_as_topics(offsets, ids)
 
     def end_with_what_is_there(self) -> None:
         """Have the stream end at the ends of the next poll (``Trigger.AvailableNow``)."""
@@ -312,6 +320,12 @@ class FollowedDirectory:
                 self._lose(each, at, at, _ANOTHER_LOG)
         self._identities = identities
         known = topic_ids_of(logged) if self._triggers.topic_ids_in_checkpoint else {}
+        mark, places = known.get(OF_LOG, ""), moment.directory.paths
+        if mark and mark not in self._marks and len(places) == 1:
+            if not has_mark(places[0], mark):
+                for each, at in offsets.items():
+                    self._lose(each, at, at, _ANOTHER_LOG)
+            self._marks.append(mark)
         for each, topic_id in moment.topic_ids.items():
             if each in offsets:
                 if each.topic in known:

@@ -26,8 +26,8 @@ import numpy as np
 from segmentlog.bucket.clients import objects_at
 from segmentlog.bucket.commits import INDEX_SIZES, PartitionLog, PlacedExtent, State
 from segmentlog.bucket.objects import Objects
-from segmentlog.bucket.sequence import Sequence, opened_at, sequence_at
-from segmentlog.errors import RemoteSegmentError
+from segmentlog.bucket.sequence import Mark, Sequence, opened_at, sequence_at
+from segmentlog.errors import LogChangedError, RemoteSegmentError
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.names import (
@@ -326,6 +326,18 @@ class BucketDisk(SurveyedDisk):
 
     def log_identity(self, path: str) -> str:
         return self._sequence.identity
+
+    def newest_mark(self, path: str) -> str:
+        return f"{self.state.number}-{self.state.token}" if self.state.token else ""
+
+    def has_mark(self, path: str, mark: str) -> bool:
+        number, _, token = mark.partition("-")
+        try:
+            if number.isdecimal() and int(number):
+                self._sequence.check(Mark(int(number), token, seen_by="a checkpoint"))
+        except LogChangedError:
+            return False
+        return True
 
     def noted_timestamp(self, path: str, inode: int) -> int | None:
         directory, _, name = self._rest(path).rpartition("/")

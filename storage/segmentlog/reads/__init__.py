@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from segmentlog.reads.scan import scan_slice
     from segmentlog.reads.snapshot import without_collector
     from segmentlog.reads.stream_checkpoint import (
+        OF_LOG,
         made_again,
         offsets_as_json,
         offsets_as_topics,
@@ -27,17 +28,20 @@ if TYPE_CHECKING:
         topic_ids_of,
     )
     from segmentlog.store.paths import opened_path, readable_path, tiered_paths
-    from segmentlog.store.readable import exists, is_url, keep_for
+    from segmentlog.store.readable import exists, has_mark, is_url, keep_for, newest_mark
 
 __all__ = [
+    "OF_LOG",
     "Log",
     "LogDirectory",
     "TextColumns",
     "exists",
     "find_offset",
+    "has_mark",
     "is_url",
     "keep_for",
     "made_again",
+    "newest_mark",
     "offsets_as_json",
     "offsets_as_topics",
     "offsets_of_json",
@@ -66,10 +70,10 @@ __getattr__, __dir__ = exported(
         "reads.scan": "scan_slice",
         "reads.snapshot": "without_collector",
         "reads.stream_checkpoint": (
-            "made_again offsets_as_json offsets_as_topics offsets_of_json offsets_of_topics "
-            "read_initial read_stream_checkpoint topic_ids_of"
+            "OF_LOG made_again offsets_as_json offsets_as_topics offsets_of_json "
+            "offsets_of_topics read_initial read_stream_checkpoint topic_ids_of"
         ),
         "store.paths": "opened_path readable_path tiered_paths",
-        "store.readable": "exists is_url keep_for",
+        "store.readable": "exists has_mark is_url keep_for newest_mark",
     },
 )

@@ -18,7 +18,9 @@ A ``-`` is a source that has no offset yet.  The offset of a partition is the ne
 
 Offsets mean nothing in a topic that was deleted and created again.  So `segmentlog` adds the ids
 of topics, as topics without partitions whose names no topic can have: ``"orders@ID":{}``.  `kafka`
-and earlier versions of `segmentlog` find no offsets there, and read the others.
+and earlier versions of `segmentlog` find no offsets there, and read the others.  A log in an
+object store has such an id of its own, which names a commit: ``"@42-TOKEN":{}``.  If an earlier
+backup of the log is restored, and others go on there, it has another commit of that number.
 Rules: ``OffsetSeqLog``, ``CommitLog`` and ``KafkaSourceInitialOffsetWriter`` of Spark.
 """
 
@@ -43,6 +45,7 @@ Offsets: TypeAlias = Mapping[TopicPartition, int]
 _LEAST, _LARGEST = -2, LARGEST_LONG
 _VOID = "-"
 _BEFORE_ID = "@"  #: no name of a topic has it
+OF_LOG = ""  #: stands for the log, instead of a topic, where ids of topics are
 _VERSION = re.compile(r"v([0-9]{1,9})\s*")
 _TORN = "restore the checkpoint from a copy that was made while its query was stopped"
 
@@ -210,9 +213,8 @@ def offsets_as_topics(
     topics: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         topics.setdefault(topic, {})[str(partition)] = offset
-    return topics | {
-        f"{topic}{_BEFORE_ID}{topic_ids[topic]}": {} for topic in topics if topic in topic_ids
-    }
+    known = [each for each in (*topics, OF_LOG) if each in topic_ids]
+    return topics | {f"{each}{_BEFORE_ID}{topic_ids[each]}": {} for each in known}
 
 
 def offsets_as_json(offsets: Offsets, topic_ids: Mapping[str, str] = MappingProxyType({})) -> str:

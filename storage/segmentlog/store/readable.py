@@ -299,6 +299,14 @@ class SurveyedDisk(Disk, Protocol):
         """A text that is another one if another log was found where this process knew one."""
         return ""
 
+    def newest_mark(self, path: str) -> str:
+        """A text that names the newest commit that the disk knows of the log; or empty."""
+        return ""
+
+    def has_mark(self, path: str, mark: str) -> bool:
+        """Whether the log has the commit of an earlier `newest_mark`."""
+        return True
+
     def noted_timestamp(self, path: str, inode: int) -> int | None:
         """The largest timestamp of a segment, if the disk knows it without reading the file.
 
@@ -492,6 +500,16 @@ def survey(path: str) -> None:
 def log_identity(path: str) -> str:
     """`SurveyedDisk.log_identity` of a path; empty for a local one."""
     return _disk_at_url(path).log_identity(path) if is_url(path) else ""
+
+
+def newest_mark(path: str) -> str:
+    """`SurveyedDisk.newest_mark`; empty for a local path."""
+    return _disk_at_url(path).newest_mark(path) if is_url(path) else ""
+
+
+def has_mark(path: str, mark: str) -> bool:
+    """`SurveyedDisk.has_mark`; true for a local path."""
+    return not is_url(path) or _disk_at_url(path).has_mark(path, mark)
 
 
 def noted_timestamp(path: str, inode: int) -> int | None:

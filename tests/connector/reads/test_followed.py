@@ -24,7 +24,7 @@ from segmentlog.errors import (
     UnknownTopicOrPartitionError,
 )
 from segmentlog.model import LogSlice
-from segmentlog.reads import topic_ids_of
+from segmentlog.reads import offsets_of_topics, topic_ids_of
 from segmentlog.reads.snapshot import DirectorySnapshot
 
 Offsets = dict[str, dict[str, int]]
@@ -710,3 +710,48 @@ def test_a_backup_that_was_restored_and_goes_on_is_noticed(tmp_path: Path) -> No
     with pytest.raises(StreamOffsetError, match="an earlier backup was restored"):
         stream.batch()
     assert lenient.batch() == {"t-0": [4, 6]}
+
+
+@pytest.mark.parametrize("kind", ["restored", "restored, without failOnDataLoss", "copied", "old"])
+def test_a_stream_notices_that_an_earlier_backup_was_restored(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Others have written beyond its offset since, so that the end of the log shows nothing."""
+    log, restored = tmp_path / "log", tmp_path / "restored"
+    write(f"bucket+file://{log}", rows(3))
+    if kind != "copied":
+        shutil.copytree(log, restored)
+    write(f"bucket+file://{log}", rows(4))
+    stream = Stream(f"bucket+file://{log}")
+    assert stream.batch() == {"t-0": [0, 7]}
+    assert offsets_of_topics(stream.offset) == {("t", 0): 7}  # as kafka reads it
+    if kind == "copied":
+        shutil.copytree(log, restored)
+    place = f"bucket+file://{restored}"
+    for n_rows in (5, 6):
+        write(place, rows(n_rows))
+    if kind == "old":  # as earlier versions have written it
+        stream.offset = {name: each for name, each in stream.offset.items() if name[0] != "@"}
+    fails = kind != "restored, without failOnDataLoss"
+    again = Stream(place, stream.offset, failOnDataLoss=fails)
+    if kind == "restored":
+        with pytest.raises(StreamOffsetError, match="an earlier backup was restored"):
+            again.batch()
+        return
+    end = 18 if kind == "copied" else 14
+    assert again.batch() == {"t-0": [7, end]}
+    assert ("an earlier backup was restored" in caplog.text) == (not fails)
+    assert Stream(place, again.offset).poll() == again.offset
+
+
+def test_the_offset_of_a_stream_stays_the_same_while_nothing_is_new(tmp_path: Path) -> None:
+    """Spark compares the texts of offsets, and a commit need not bring records of the stream."""
+    place = f"bucket+file://{tmp_path}/log"
+    write(place, rows(3))
+    stream = Stream(place, subscribe="t")
+    stream.batch()
+    write(place, rows(3), topic="other")
+    assert json.dumps(stream.poll()) == json.dumps(stream.offset)
+    assert json.dumps(Stream(place, stream.offset, subscribe="t").poll()) == json.dumps(
+        stream.offset
+    )
