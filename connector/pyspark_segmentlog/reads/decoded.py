@@ -79,9 +79,8 @@ def spark_type(kind: "pa.DataType") -> DataType:
     """Spark's type for a type of `as_spark_takes_it`; a time without a zone has none in Spark."""
     from pyspark.sql.pandas.types import from_arrow_type
 
-    return from_arrow_type(
-        kind, prefer_timestamp_ntz=True
-    )  # which is no default before PySpark 4.2
+    # Before PySpark 4.2, a time without a zone would get the zone of the session by default.
+    return from_arrow_type(kind, prefer_timestamp_ntz=True)
 
 
 def as_spark_takes_it(kind: "pa.DataType") -> "pa.DataType":
