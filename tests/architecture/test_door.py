@@ -30,7 +30,10 @@ ELSEWHERE = {
     "tools/doctor.py": {".exists"},  # Java
     "tools/dump.py": {"os.path.getsize"},  # the user's output
     "tools/sinks.py": {"open", "os.path.lexists"},  # the same
-    "serving/stored.py": {"os.pread"},  # of a file that `store` has opened, to send it
+    "serving/stored.py": {
+        "os.pread",
+        "os.preadv",
+    },  # of a file that `store` has opened, to send it
     "native.py": {".exists", ".is_dir", ".glob", ".read_bytes", "os.close"},  # its own
 }
 
