@@ -1,13 +1,20 @@
 """An analysis as a Spark job: each task scans some partitions, and the driver merges."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import pyarrow as pa
 
-from segmentlog.analysis import Analysis, plan_analysis, report_of_tasks, run_task, tasks_of
-from segmentlog.arguments import one_dialect
+from segmentlog.analysis import (
+    Analysis,
+    AnalysisOptions,
+    plan_analysis,
+    report_of_tasks,
+    run_task,
+    tasks_of,
+)
+from segmentlog.arguments import takes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,17 +23,13 @@ if TYPE_CHECKING:
 _MOST_TASKS = 400
 
 
-@one_dialect()
+@takes(AnalysisOptions)
 def analyze(
     spark: "SparkSession",
     path: str | PathLike[str],
     *more: str | PathLike[str],
     topics: str | Collection[str] = (),
-    settings: Mapping[str, str] | None = None,
-    metadata: str | PathLike[str] | None = None,
-    server_properties: str | PathLike[str] | None = None,
-    read_up_to: str = "highWatermark",
-    show_keys: bool = False,
+    **options: Unpack[AnalysisOptions],
 ) -> Analysis:
     """Find out what is in topics, on the executors of Spark.
 
@@ -41,7 +44,8 @@ def analyze(
     Parameters
     ----------
     spark : the session, classic or Spark Connect.
-    path, more, and all other arguments : see `segmentlog.analyze`.
+    path, more, topics : see `segmentlog.analyze`.
+    **options : those of `AnalysisOptions`.
 
     Returns
     -------
@@ -54,10 +58,7 @@ def analyze(
     SegmentLogError
         See `segmentlog.analyze`.
     """
-    plan = plan_analysis(
-        path, *more, topics=topics, settings=settings, metadata=metadata,
-        server_properties=server_properties, read_up_to=read_up_to, show_keys=show_keys,
-    )  # fmt: skip
+    plan = plan_analysis(path, *more, topics=topics, **options)
     tasks = tasks_of(plan, _MOST_TASKS)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

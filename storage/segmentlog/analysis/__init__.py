@@ -10,6 +10,7 @@ from segmentlog.exports import exported
 
 if TYPE_CHECKING:
     from segmentlog.analysis.analyze import (
+        AnalysisOptions,
         AnalysisPlan,
         AnalysisTask,
         plan_analysis,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Analysis",
+    "AnalysisOptions",
     "AnalysisPlan",
     "AnalysisTask",
     "plan_analysis",
@@ -33,7 +35,8 @@ __getattr__, __dir__ = exported(
     __name__,
     {
         "analysis.analyze": (
-            "AnalysisPlan AnalysisTask plan_analysis report_of_tasks run_task tasks_of"
+            "AnalysisOptions AnalysisPlan AnalysisTask plan_analysis report_of_tasks run_task "
+            "tasks_of"
         ),
         "analysis.report": "Analysis",
     },
