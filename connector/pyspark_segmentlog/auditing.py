@@ -11,7 +11,8 @@ from pyspark.sql.types import StructType
 
 from pyspark_segmentlog.reads.schema import row_schema
 from segmentlog.arguments import class_of_one_dialect, takes
-from segmentlog.audits import FINDINGS, AuditResult, check_findings, plan_audit
+from segmentlog.audits import FINDINGS, AuditResult, TableOptions, check_findings, plan_audit
+from segmentlog.declared import those_of
 from segmentlog.errors import OptionError
 from segmentlog.model import IsolationLevel
 from segmentlog.native import check_compiled
@@ -117,7 +118,7 @@ class SparkAudit(AuditResult):
         self._found.unpersist()
 
 
-@takes(AuditOptions, isolation_level=IsolationLevel.READ_COMMITTED)
+@takes(TableOptions, isolation_level=IsolationLevel.READ_COMMITTED)
 def audit(
     spark: "SparkSession",
     path: "str | PathLike[str] | LogDirectory | None",
@@ -125,13 +126,7 @@ def audit(
     table: "DataFrame",
     *,
     partitions: Collection[int] = (),
-    partition_column: str = "partition",
-    offset_column: str = "offset",
-    topic_column: str | None = None,
-    columns: str | Sequence[str] = (),
-    most_ranges: int = 10,
-    spill_directory: str | PathLike[str] | None = None,
-    **options: Unpack[AuditOptions],
+    **options: Unpack[TableOptions],
 ) -> SparkAudit:
     """Prove, on the executors of Spark, that a table has each record of a log once.
 
@@ -151,9 +146,8 @@ def audit(
     spark : the session, classic or Spark Connect.
     table : a DataFrame with the rows, in any order; only the columns for topic, partition and
         offset are read, and those of `columns`.
-    spill_directory : of temporary files of the workers.
-    path, topics, and other arguments : see `segmentlog.audit`.
-    **options : those of `AuditOptions`.
+    path, topics, partitions : see `segmentlog.audit`.
+    **options : those of `TableOptions`.
 
     Returns
     -------
@@ -172,9 +166,13 @@ def audit(
 
     if not hasattr(table, "mapInArrow"):
         raise OptionError("table", type(table).__name__, "give a DataFrame of Spark")
-    plan = plan_audit(path, topics, partitions, most_ranges, **options)
-    wanted = compared_columns(columns)
-    names = ColumnNames(partition_column, offset_column, topic_column, wanted)
+    of_read = those_of(AuditOptions, options)
+    plan = plan_audit(path, topics, partitions, options["most_ranges"], **of_read)
+    wanted = compared_columns(options["columns"])
+    names = ColumnNames(
+        options["partition_column"], options["offset_column"], options["topic_column"], wanted
+    )
+    spill_directory = options["spill_directory"]
     directory = None if spill_directory is None else fspath(spill_directory)
     work = AuditWork.of(plan, names, _arrow_schema(table.schema), directory)
     found = _found(spark, table, work)

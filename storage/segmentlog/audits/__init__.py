@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 from segmentlog.exports import exported
 
 if TYPE_CHECKING:
-    from segmentlog.audits.audit import FINDINGS, AuditResult, check_findings, plan_audit
+    from segmentlog.audits.audit import (
+        FINDINGS,
+        AuditResult,
+        TableOptions,
+        check_findings,
+        plan_audit,
+    )
     from segmentlog.audits.parts import AuditWork, MergedAudit, merge
     from segmentlog.audits.record_sums import compared_columns
     from segmentlog.audits.table_rows import ColumnNames
@@ -20,6 +26,7 @@ __all__ = [
     "AuditWork",
     "ColumnNames",
     "MergedAudit",
+    "TableOptions",
     "check_findings",
     "compared_columns",
     "merge",
@@ -29,7 +36,7 @@ __all__ = [
 __getattr__, __dir__ = exported(
     __name__,
     {
-        "audits.audit": "AuditResult FINDINGS check_findings plan_audit",
+        "audits.audit": "AuditResult FINDINGS TableOptions check_findings plan_audit",
         "audits.parts": "AuditWork MergedAudit merge",
         "audits.record_sums": "compared_columns",
         "audits.table_rows": "ColumnNames",

@@ -5,7 +5,7 @@ The kernels and ``pyarrow.dataset`` are loaded by the first call.
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, Unpack, cast
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, Unpack, cast
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ import pyarrow as pa
 from segmentlog.arguments import class_of_one_dialect, takes, texts, whole_number
 from segmentlog.arrow_dataset.open_dataset import dataset_bounds
 from segmentlog.cluster.known_losses import known_losses
+from segmentlog.declared import Declared, those_of
 from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.model import BYTES_OR_TEXT, IsolationLevel, OffsetRange, TopicPartition
 from segmentlog.read_options import AuditOptions, DatasetOptions
@@ -361,7 +362,55 @@ def _losses(log: Log) -> tuple[OffsetRange, ...]:
     return tuple(each for each in found if each.start_offset < each.end_offset)
 
 
-@takes(AuditOptions, isolation_level=IsolationLevel.READ_COMMITTED)
+class TableOptions(AuditOptions, total=False):
+    """Those of `segmentlog.audit`.
+
+    Parameters
+    ----------
+    partition_column, offset_column : name of the column with a record's partition, or offset;
+        ``kafka.offset`` is the field ``offset`` of the column ``kafka``.
+    topic_column : name of the column with its topic; by default ``topic``, if the table has it.
+        Without such a column, or if the name is empty, all rows are of one topic.
+    columns : columns of records to compare with those of the table that have the same names, as
+        far as the table has them: ``timestamp``, ``timestampType``, ``key``, ``value``,
+        ``headers``.  ``key=record_key`` names the table's column.  Text is compared as its bytes
+        in UTF-8, and a time without a zone is in UTC.
+    most_ranges : number of ranges that a result shows of each finding.
+    spill_directory : of temporary files, if a table without any order has more rows than memory
+        should hold; by default the system's.
+    """
+
+    partition_column: Annotated[
+        str,
+        Declared(
+            default="partition", metavar="NAME",
+            help="The column with the partition; kafka.partition is a nested one.",
+        ),
+    ]  # fmt: skip
+    offset_column: Annotated[
+        str, Declared(default="offset", metavar="NAME", help="The column with the offset.")
+    ]
+    topic_column: Annotated[
+        str | None,
+        Declared(
+            metavar="NAME",
+            help="The column with the topic; topic by default, if it is there. An empty name: all "
+            "rows are of TOPIC.",
+        ),
+    ]
+    columns: Annotated[str | Sequence[str], Declared(default=())]
+    most_ranges: Annotated[
+        int, Declared(default=10, help="Ranges of offsets to show of each finding.")
+    ]
+    spill_directory: Annotated[
+        str | os.PathLike[str] | None,
+        Declared(
+            metavar="DIR", help="Where a temporary file goes, if a table has no order at all."
+        ),
+    ]
+
+
+@takes(TableOptions, isolation_level=IsolationLevel.READ_COMMITTED)
 @storage_errors()
 def audit(
     path: str | os.PathLike[str] | LogDirectory | None,
@@ -369,15 +418,9 @@ def audit(
     table: Table,
     *,
     partitions: Collection[int] = (),
-    partition_column: str = "partition",
-    offset_column: str = "offset",
-    topic_column: str | None = None,
-    columns: str | Sequence[str] = (),
-    most_ranges: int = 10,
-    spill_directory: str | os.PathLike[str] | None = None,
     on_partition: Callable[[AuditedPartition], object] = lambda _: None,
     on_rows: Callable[[int], object] = lambda _: None,
-    **options: Unpack[AuditOptions],
+    **options: Unpack[TableOptions],
 ) -> Audit:
     """Prove that a table has each record of a log once, and nothing else.
 
@@ -410,20 +453,9 @@ def audit(
         table of pyiceberg, or what has Arrow's stream, such as a frame of Polars.  Its rows may be
         in any order.
     partitions : numbers of the partitions to audit; by default all.
-    partition_column, offset_column : names of the columns with a record's partition and offset;
-        ``kafka.offset`` is the field ``offset`` of the column ``kafka``.
-    topic_column : name of the column with its topic; by default ``topic``, if the table has it.
-        Without such a column, or if the name is empty, all rows are of one topic.
-    columns : columns of records to compare with those of the table that have the same names, as
-        far as the table has them: ``timestamp``, ``timestampType``, ``key``, ``value``,
-        ``headers``.  ``key=record_key`` names the table's column.  Text is compared as its bytes
-        in UTF-8, and a time without a zone is in UTC.
-    most_ranges : number of ranges that a result shows of each finding.
-    spill_directory : of a temporary file, if a table without any order has more rows than memory
-        should hold; by default the system's.
     on_partition : called with each result once it is found.
     on_rows : called with the number of rows that were read, batch by batch.
-    **options : those of `AuditOptions`.
+    **options : those of `TableOptions`.
 
     Returns
     -------
@@ -446,10 +478,14 @@ def audit(
     from segmentlog.audits.table_rows import ColumnNames, RowCollector
     from segmentlog.audits.tables import open_table
 
-    plan = plan_audit(path, topics, partitions, most_ranges, **options)
-    wanted = compared_columns(columns)
+    of_read = those_of(AuditOptions, options)
+    plan = plan_audit(path, topics, partitions, options["most_ranges"], **of_read)
+    wanted = compared_columns(options["columns"])
     parts = open_table(table)
-    names = ColumnNames(partition_column, offset_column, topic_column, wanted)
+    names = ColumnNames(
+        options["partition_column"], options["offset_column"], options["topic_column"], wanted
+    )
+    spill_directory = options["spill_directory"]
     spill = SpillFile(None if spill_directory is None else os.fspath(spill_directory))
     offsets = TableOffsets(spill)
     sums = RowSums(spill) if wanted else None

@@ -9,10 +9,16 @@ import pyarrow as pa
 import typer
 
 import segmentlog
-from segmentlog.audits.audit import FAULTS, FINDINGS, Audit, AuditedPartition, FoundOffsets
+from segmentlog.audits.audit import (
+    FAULTS,
+    FINDINGS,
+    Audit,
+    AuditedPartition,
+    FoundOffsets,
+    TableOptions,
+)
 from segmentlog.errors import OptionError
 from segmentlog.model import IsolationLevel, ReadUpTo
-from segmentlog.read_options import AuditOptions
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.reads.stream_checkpoint import checkpoint_offsets, offsets_of_json
 from segmentlog.store.paths import readable_path
@@ -62,7 +68,8 @@ def _offsets_option(what: str) -> typer.models.OptionInfo:
 )
 @arguments.tiered
 @arguments.flags(
-    AuditOptions, "since", "until", "read_up_to", "on_corrupt_batch",
+    TableOptions, "partition_column", "offset_column", "topic_column", "most_ranges",
+    "spill_directory", "since", "until", "read_up_to", "on_corrupt_batch",
     read_up_to=ReadUpTo.LOG_END,
 )  # fmt: skip
 def audit(
@@ -84,23 +91,6 @@ def audit(
         ),
     ],
     partition: arguments.Partitions = None,
-    partition_column: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="The column with the partition; kafka.partition is a nested one."
-        ),
-    ] = "partition",
-    offset_column: Annotated[
-        str, typer.Option(metavar="NAME", help="The column with the offset.")
-    ] = "offset",
-    topic_column: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="The column with the topic; topic by default, if it is there. An empty name: all "
-            "rows are of TOPIC.",
-        ),
-    ] = None,
     columns: Annotated[
         str,
         typer.Option(
@@ -118,9 +108,6 @@ def audit(
         IsolationLevel,
         typer.Option(help="read_uncommitted: the table has records of aborted transactions, too."),
     ] = IsolationLevel.READ_COMMITTED,
-    most_ranges: Annotated[
-        int, typer.Option(help="Ranges of offsets to show of each finding.", min=0)
-    ] = 10,
     ranges: Annotated[
         str | None,
         typer.Option(
@@ -130,12 +117,6 @@ def audit(
     missing: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Write the missing records to a new Parquet file, too."),
-    ] = None,
-    spill_directory: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR", help="Where a temporary file goes, if a table has no order at all."
-        ),
     ] = None,
     as_json: arguments.AsJson = False,
 ) -> None:
@@ -168,16 +149,14 @@ def audit(
 
         found = segmentlog.audit(
             open_log_dir(*located), topic, table, partitions=partition or (),
-            partition_column=partition_column, offset_column=offset_column,
-            topic_column=topic_column, columns=columns or (),
+            columns=columns or (),
             starting_offsets=_offsets(
                 "--starting-offsets", starting_offsets, topic, is_end=False
             ),
             ending_offsets=_offsets(
                 "--ending-offsets", ending_offsets, topic, is_end=True
             ),
-            isolation_level=isolation_level, most_ranges=most_ranges,
-            spill_directory=spill_directory, on_partition=show, on_rows=bar.advance, **given,
+            isolation_level=isolation_level, on_partition=show, on_rows=bar.advance, **given,
         )  # fmt: skip
     # The result first: it would be lost with a file that cannot be written.
     if as_json:
