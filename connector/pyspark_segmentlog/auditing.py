@@ -11,7 +11,13 @@ from pyspark.sql.types import StructType
 
 from pyspark_segmentlog.reads.schema import row_schema
 from segmentlog.arguments import class_of_one_dialect, takes
-from segmentlog.audits import FINDINGS, AuditResult, TableOptions, check_findings, plan_audit
+from segmentlog.audits import (
+    FINDINGS,
+    AuditedTableOptions,
+    AuditResult,
+    check_findings,
+    plan_audit,
+)
 from segmentlog.declared import those_of
 from segmentlog.errors import OptionError
 from segmentlog.model import IsolationLevel
@@ -118,7 +124,7 @@ class SparkAudit(AuditResult):
         self._found.unpersist()
 
 
-@takes(TableOptions, isolation_level=IsolationLevel.READ_COMMITTED)
+@takes(AuditedTableOptions, isolation_level=IsolationLevel.READ_COMMITTED)
 def audit(
     spark: "SparkSession",
     path: "str | PathLike[str] | LogDirectory | None",
@@ -126,7 +132,7 @@ def audit(
     table: "DataFrame",
     *,
     partitions: Collection[int] = (),
-    **options: Unpack[TableOptions],
+    **options: Unpack[AuditedTableOptions],
 ) -> SparkAudit:
     """Prove, on the executors of Spark, that a table has each record of a log once.
 
@@ -147,7 +153,7 @@ def audit(
     table : a DataFrame with the rows, in any order; only the columns for topic, partition and
         offset are read, and those of `columns`.
     path, topics, partitions : see `segmentlog.audit`.
-    **options : those of `TableOptions`.
+    **options : those of `AuditedTableOptions`.
 
     Returns
     -------

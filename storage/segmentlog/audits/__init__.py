@@ -11,8 +11,8 @@ from segmentlog.exports import exported
 if TYPE_CHECKING:
     from segmentlog.audits.audit import (
         FINDINGS,
+        AuditedTableOptions,
         AuditResult,
-        TableOptions,
         check_findings,
         plan_audit,
     )
@@ -24,9 +24,9 @@ __all__ = [
     "FINDINGS",
     "AuditResult",
     "AuditWork",
+    "AuditedTableOptions",
     "ColumnNames",
     "MergedAudit",
-    "TableOptions",
     "check_findings",
     "compared_columns",
     "merge",
@@ -36,7 +36,7 @@ __all__ = [
 __getattr__, __dir__ = exported(
     __name__,
     {
-        "audits.audit": "AuditResult FINDINGS TableOptions check_findings plan_audit",
+        "audits.audit": "AuditResult FINDINGS AuditedTableOptions check_findings plan_audit",
         "audits.parts": "AuditWork MergedAudit merge",
         "audits.record_sums": "compared_columns",
         "audits.table_rows": "ColumnNames",

@@ -362,7 +362,7 @@ def _losses(log: Log) -> tuple[OffsetRange, ...]:
     return tuple(each for each in found if each.start_offset < each.end_offset)
 
 
-class TableOptions(AuditOptions, total=False):
+class AuditedTableOptions(AuditOptions, total=False):
     """Those of `segmentlog.audit`.
 
     Parameters
@@ -410,7 +410,7 @@ class TableOptions(AuditOptions, total=False):
     ]
 
 
-@takes(TableOptions, isolation_level=IsolationLevel.READ_COMMITTED)
+@takes(AuditedTableOptions, isolation_level=IsolationLevel.READ_COMMITTED)
 @storage_errors()
 def audit(
     path: str | os.PathLike[str] | LogDirectory | None,
@@ -420,7 +420,7 @@ def audit(
     partitions: Collection[int] = (),
     on_partition: Callable[[AuditedPartition], object] = lambda _: None,
     on_rows: Callable[[int], object] = lambda _: None,
-    **options: Unpack[TableOptions],
+    **options: Unpack[AuditedTableOptions],
 ) -> Audit:
     """Prove that a table has each record of a log once, and nothing else.
 
@@ -455,7 +455,7 @@ def audit(
     partitions : numbers of the partitions to audit; by default all.
     on_partition : called with each result once it is found.
     on_rows : called with the number of rows that were read, batch by batch.
-    **options : those of `TableOptions`.
+    **options : those of `AuditedTableOptions`.
 
     Returns
     -------

@@ -368,7 +368,7 @@ def _replica(copy: Copy, chosen: Copy) -> Replica:
     )
 
 
-class ReplicasOptions(DeletedTopicsOptions, total=False):
+class OpenReplicasOptions(DeletedTopicsOptions, total=False):
     """Those of `segmentlog.open_replicas`.
 
     Parameters
@@ -379,18 +379,18 @@ class ReplicasOptions(DeletedTopicsOptions, total=False):
     """
 
 
-@takes(ReplicasOptions)
+@takes(OpenReplicasOptions)
 def open_replicas(
     path: str | os.PathLike[str],
     *more: str | os.PathLike[str],
-    **options: Unpack[ReplicasOptions],
+    **options: Unpack[OpenReplicasOptions],
 ) -> ReplicatedDirectory:
     """Open the log directories of several brokers of a cluster as one.
 
     Parameters
     ----------
     path, more : log directories; those of one broker with several disks may be among them.
-    **options : those of `ReplicasOptions`.
+    **options : those of `OpenReplicasOptions`.
 
     Raises
     ------
@@ -422,18 +422,18 @@ def _open(
     return ReplicatedDirectory(paths, include_deleted_topics=include_deleted_topics, told=told)
 
 
-@takes(ReplicasOptions)
+@takes(OpenReplicasOptions)
 def replicas(
     path: str | os.PathLike[str],
     *more: str | os.PathLike[str],
-    **options: Unpack[ReplicasOptions],
+    **options: Unpack[OpenReplicasOptions],
 ) -> Iterator[ReplicatedPartition]:
     """Every partition of a cluster: which copy is the log and why, and where the others differ.
 
     Parameters
     ----------
     path, more : see `open_replicas`.
-    **options : those of `ReplicasOptions`.
+    **options : those of `OpenReplicasOptions`.
 
     Yields
     ------

@@ -6,6 +6,7 @@ Values are grouped by the schema that they name, and each group is decoded in on
 import json
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property
 from typing import Any
@@ -25,9 +26,10 @@ from segmentlog.model import ValueFrame
 
 logger = logging.getLogger(__name__)
 
-#: Looks for schemas that find none of those that values name, before there are no more looks:
+#: Looks for schemas that find none of those that values name, before the next one has to wait:
 #: bytes that only look like ids would cause one for each batch.
 _MOST_IN_VAIN = 3
+_WAIT_SECONDS = 30.0
 
 _FORMATS: dict[str, Callable[[str, list[tuple[str, str]]], Schema]] = {
     "AVRO": AvroSchema, "JSON": JsonSchema, "PROTOBUF": ProtobufSchema,
@@ -63,7 +65,17 @@ class Registered:
 
     def lacks(self, names: Collection[int | str]) -> set[int | str]:
         """The ids and GUIDs among `names` that no schema has."""
-        return {*names} - {None} - {each[field] for each in self._rows for field in ("id", "guid")}
+        return {*names} - {None} - self._by_name.keys()
+
+    @cached_property
+    def _by_name(self) -> Mapping[int | str | None, list[Mapping[str, Any]]]:
+        """The schemas that an id or a GUID names; those of a file have neither."""
+        found: dict[int | str | None, list[Mapping[str, Any]]] = {}
+        for row in self._rows:
+            for name in {row["id"], row["guid"]}:
+                if name is not None or _is_of_all(row):
+                    found.setdefault(name, []).append(row)
+        return found
 
     def only(self, subject: str) -> "Registered":
         """The schemas of a subject, and all that they refer to."""
@@ -90,7 +102,8 @@ class Registered:
     def named(self, name: int | str, subject: str) -> Mapping[str, Any]:
         """The schema that has an id or a GUID; raises `UnusableSchemaError`."""
         field = "guid" if isinstance(name, str) else "id"
-        found = [each for each in self._rows if each[field] == name or _is_of_all(each)]
+        every = self._by_name
+        found: list[Mapping[str, Any]] = [*every.get(name, ()), *every.get(None, ())]
         if not found:
             raise UnusableSchemaError(f"no schema has the {field} {name}")
         found = [each for each in found if each["subject"] == subject] or found
@@ -226,7 +239,7 @@ class ColumnDecoder:
         self._begin()
 
     def _begin(self) -> None:
-        self._n_looks = _MOST_IN_VAIN
+        self._n_looks, self._next_look = _MOST_IN_VAIN, 0.0
         self._lock = threading.Lock()
 
     @cached_property
@@ -280,9 +293,12 @@ class ColumnDecoder:
     def _look_again(self, names: Collection[int | str]) -> None:
         """Look the schemas up if values name others than those that are known."""
         with self._lock:
-            if self._look_up is None or not self._n_looks or not self._registered.lacks(names):
+            if self._look_up is None or not self._registered.lacks(names):
                 return
-            self._n_looks -= 1
+            now = time.monotonic()
+            if self._n_looks <= 0 and now < self._next_look:
+                return
+            self._n_looks, self._next_look = self._n_looks - 1, now + _WAIT_SECONDS
             try:
                 looked_up = Registered(self._look_up())
             except LogDirectoryError as error:  # what is known decodes what it can

@@ -289,7 +289,9 @@ class Decoding:
                 told = f"{name}: {cause}" if len(self._decoders) > 1 else cause
                 causes[row] = f"{causes[row]}; {told}" if row in causes else told
         if CAUSE in wanted:
-            columns[CAUSE] = pa.array([causes.get(n) for n in range(len(batch))], pa.string())
+            columns[CAUSE] = pa.nulls(len(batch), pa.string())
+            if causes:
+                columns[CAUSE] = pa.array(map(causes.get, range(len(batch))), pa.string())
         new = {CAUSE: pa.string(), **{name: self._decoders[name].type for name in needed}}
         fields = [
             pa.field(name, new[name]) if name in new else batch.schema.field(name)

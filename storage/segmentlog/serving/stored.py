@@ -147,8 +147,8 @@ class StoredBatches:
         try:
             with open_file(place.path) as file:
                 last = min(place.position + max_bytes, file.status().size) - 1
-                return all(
-                    os.preadv(file.descriptor or 0, [byte], at, os.RWF_NOWAIT)
+                return file.descriptor is not None and all(
+                    os.preadv(file.descriptor, [byte], at, os.RWF_NOWAIT)
                     for at in (place.position, last)
                 )
         except (OSError, OverflowError, AttributeError):  # not in memory, or not on Linux

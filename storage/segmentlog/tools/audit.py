@@ -14,8 +14,8 @@ from segmentlog.audits.audit import (
     FINDINGS,
     Audit,
     AuditedPartition,
+    AuditedTableOptions,
     FoundOffsets,
-    TableOptions,
 )
 from segmentlog.errors import OptionError
 from segmentlog.model import IsolationLevel, ReadUpTo
@@ -68,7 +68,7 @@ def _offsets_option(what: str) -> typer.models.OptionInfo:
 )
 @arguments.tiered
 @arguments.flags(
-    TableOptions, "partition_column", "offset_column", "topic_column", "most_ranges",
+    AuditedTableOptions, "partition_column", "offset_column", "topic_column", "most_ranges",
     "spill_directory", "since", "until", "read_up_to", "on_corrupt_batch",
     read_up_to=ReadUpTo.LOG_END,
 )  # fmt: skip

@@ -146,6 +146,21 @@ def test_a_dataset_finds_schemas_that_it_has_left_behind(
     assert "no schema has the id 8" in rows["undecodable"][4].as_py()
 
 
+def test_a_schema_that_comes_after_looks_in_vain_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes that only look like ids make further looks seldom, and do not end them."""
+    readings(tmp_path)
+    write(tmp_path, "readings", [framed(9, b"\x08Lima")])
+    found = decoded(tmp_path, on_undecodable="null")
+    for _ in range(4):
+        assert found.to_table()["value"].to_pylist() == [*FOUND, None]
+    register(tmp_path, "others", 1, 9, record(CITY))
+    assert found.to_table()["value"].to_pylist() == [*FOUND, None]  # it is too early
+    monkeypatch.setattr("segmentlog.decoding.decode.time.monotonic", lambda: 1e12)
+    assert found.to_table()["value"].to_pylist() == [*FOUND, {"city": "Lima", "degrees": None}]
+
+
 def test_a_registry_that_is_gone_ends_nothing_that_is_known(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
