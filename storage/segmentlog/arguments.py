@@ -338,7 +338,7 @@ _MEANINGS = (
     Words("columns", "", _in_reads(
         "select columns of the DataFrame: df.select('offset', 'value'); or name them in "
         "pyspark_segmentlog.read(spark, path, columns)")),
-    Words("filter key", "keys value values pattern fixed_strings ignore_case key_file",
+    Words("filter key", "keys value values pattern fixed_strings ignore_case key_file where",
           _in_reads("filter the DataFrame: df.where(\"key = 'order-58'\")")),
     Words("order", "", _in_reads("sort the DataFrame: df.orderBy('timestamp')")),
     Words("internal", "", _in_reads("name internal topics with 'subscribe'")),
@@ -376,9 +376,9 @@ _OF_CALLS = frozenset(
     null null_keys num_rows offset_column offset_map offsets on_bytes on_kept on_log on_partition
     on_phase on_records on_rows on_segment on_step one_segment open_transactions other output own
     partition_column placement policy position producer producer_epoch producer_expiration_ms
-    producer_id producers progress purge ranges read_committed remote_storage_enable remove renamed
-    replication_factor retention_bytes retention_ms right right_dataset roll rows schema schemas
-    server_properties shallow show_keys skips sorting source spark spill_directory subject
+    producer_id producers progress purge ranges read_committed regexp remote_storage_enable remove
+    renamed replication_factor retention_bytes retention_ms right right_dataset roll rows schema
+    schemas server_properties shallow show_keys skips sorting source spark spill_directory subject
     target_metadata timestamps tls_certificate tls_key to to_log_end told topic_column
     topic_partition topic_partitions transform unbuffered up_to_offset use_threads users version
     warns yes

@@ -40,7 +40,7 @@ _WAYS = {
         ("fsck check validate test scrub", "use 'verify'"),
         ("ls list topic get-offsets", "use 'topics'"),
         ("server broker listen proxy gateway", "use 'serve'"),
-        ("find search select query filter", "use 'grep'"),
+        ("find search select query filter where", "use 'grep'"),
         ("lag consumers consumer group consumer-groups", "use 'groups'"),
         ("head", "use 'cat' with -c 10 for the first ten records"),
         ("tail", "use 'cat' with -o -10 for the last ten records, and --follow for new ones"),

@@ -4,6 +4,7 @@ import os
 import re
 import secrets
 import sys
+import threading
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing
 from enum import StrEnum
@@ -17,6 +18,7 @@ import typer
 
 from segmentlog.cluster.known_losses import missing_offsets
 from segmentlog.errors import OptionError
+from segmentlog.format.records.columns import record_schema
 from segmentlog.model import (
     INTERNAL_TOPICS,
     LEAST_LONG,
@@ -32,11 +34,14 @@ from segmentlog.read_options import DatasetOptions
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log import Log, find_bounds
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
+from segmentlog.store.paths import readable_path
+from segmentlog.store.readable import exists
 from segmentlog.tools import arguments
 from segmentlog.tools.aborted import AbortedRecords
+from segmentlog.tools.conditions import CAUSE, COLUMNS, Condition, texts_of, times_of
 from segmentlog.tools.decoded import FLAGS, decoding_of, with_json
 from segmentlog.tools.failures import Failed, log_of
-from segmentlog.tools.output import as_text, escape, escape_in_quotes, to_json
+from segmentlog.tools.output import as_text, complain, counted, escape, escape_in_quotes, to_json
 from segmentlog.tools.progress import progress
 from segmentlog.tools.records import cut, note_damage, row_as_json, row_as_text, scan
 from segmentlog.tools.usage import write_not_in_use
@@ -70,6 +75,8 @@ class Color(StrEnum):
     "segmentlog grep '^customer-07$' /data1 /data2 --topic orders --key -c",
     "segmentlog grep -iF 'timed out' /backup --json | jq .value",
     'segmentlog grep \'"status": "failed"\' /var/lib/kafka --topic orders --decode',
+    "segmentlog grep /var/lib/kafka --topic orders "
+    "--where 'value.status = \"failed\" and value.cents > 1000'",
 )
 @arguments.tiered
 @arguments.flags(
@@ -77,13 +84,31 @@ class Color(StrEnum):
 )
 def grep(
     pattern: Annotated[
-        str, typer.Argument(metavar="PATTERN", help="A regular expression, in RE2's syntax.")
-    ],
+        str | None,
+        typer.Argument(
+            metavar="PATTERN",
+            help="A regular expression, in RE2's syntax. With --where or -e, the first argument "
+            "is a DIR, too.",
+        ),
+    ] = None,
     paths: arguments.PathsOrTier = None,
     topic: arguments.Topics = None,
     partition: arguments.Partitions = None,
     *,
     given: dict[str, Any],
+    where: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CONDITION",
+            help="Only records for which this is true: SQL over the columns topic, partition, "
+            "offset, timestamp, key, value, headers, and the fields of keys and values that are "
+            "decoded.",
+        ),
+    ] = None,
+    regexp: Annotated[
+        str | None,
+        typer.Option("--regexp", "-e", metavar="PATTERN", help="The pattern, beside --where."),
+    ] = None,
     key: Annotated[bool, typer.Option(help="Search keys.")] = False,
     value: Annotated[bool, typer.Option(help="Search values.")] = False,
     header: Annotated[bool, typer.Option(help="Search names and values of headers.")] = False,
@@ -105,23 +130,38 @@ def grep(
 ) -> None:
     """Find records whose keys or values match a pattern, in all partitions, on all cores.
 
-    With --decode, values are searched, and written, as JSON by their schemas. With --key, --value
-    or --header, only keys, values or headers are searched. Each record is a
-    line. Records of aborted transactions are found, too, and marked. The exit status is that of
-    grep: 0 if a record was found, 1 if no record was found, and 2 if something could not be read.
+    With --decode, values are searched, and written, as JSON by their schemas. With --where,
+    records are found by a condition on their columns and fields; fields are decoded without
+    --decode. With --key, --value or --header, only keys, values or headers are searched. Each
+    record is a line. Records of aborted transactions are found, too, and marked. The exit status
+    is that of grep: 0 if a record was found, 1 if no record was found, and 2 if something could
+    not be read.
     Damaged batches, missing offsets and missing partitions are named on standard error, and all
     others are searched.
     """
-    if paths:
+    condition = None if where is None else Condition(where)
+    if where is not None or regexp is not None:
+        if pattern is not None and paths and not exists(readable_path(pattern)):
+            raise OptionError("PATTERN", pattern, "beside --where or -e, give it as -e PATTERN")
+        paths, pattern = [*([] if pattern is None else [pattern]), *(paths or ())], regexp
+    elif pattern is None:
+        raise OptionError("PATTERN", "", "give a pattern, or a condition with --where")
+    elif paths:
         arguments.refuse_swapped("PATTERN", pattern, paths[0], "segmentlog grep PATTERN DIR")
+    if condition is not None and given["decode"] is None and condition.decoded:
+        given["decode"] = ",".join(condition.decoded)
     chosen = [name for name, is_chosen in (("key", key), ("value", value), ("headers", header))
               if is_chosen]  # fmt: skip
-    search = Pattern(pattern, chosen or ["key", "value"], is_text=fixed, ignores_case=ignore_case)
+    search = None
+    if pattern is not None:
+        search = Pattern(
+            pattern, chosen or ["key", "value"], is_text=fixed, ignores_case=ignore_case
+        )
     since, until, read_up_to = given["since"], given["until"], given["read_up_to"]
     times = TimestampRange(_LEAST if since is None else since, _BEYOND if until is None else until)
     directory = open_log_dir(*tier.beside(paths))
     decoding = decoding_of(given, directory, topic or [*directory.topics()])
-    run = _Search(search, times, read_up_to, decoding, shows_rows=not count)
+    run = _Search(search, condition, times, read_up_to, decoding, shows_rows=not count)
     slices = run.slices(directory, topic or (), partition or ())
     write_not_in_use(directory, topic or ())
     n_found = 0
@@ -137,6 +177,9 @@ def grep(
                     break
     if count:
         sys.stdout.write((to_json({"count": n_found}) if as_json else str(n_found)) + "\n")
+    if run.n_undecodable:
+        n = counted(records=run.n_undecodable)
+        complain(f"{n} cannot be decoded, which meet no condition but 'undecodable is not null'")
     run.failed.end()
     if not n_found:
         raise typer.Exit(_NOTHING)
@@ -241,13 +284,15 @@ def _as_one(values: pa.Array) -> pa.Array:
 class _Search:
     """A search of partitions.
 
-    `shows_rows`: whether the records are wanted, and not only their number.  `failed`: what could
-    not be searched.
+    `pattern`, `condition`: both have to be met, if they are given.  `n_undecodable`: the records
+    that have nothing for the condition to look at.  `shows_rows`: whether the records are wanted,
+    and not only their number.  `failed`: what could not be searched.
     """
 
     def __init__(
         self,
-        pattern: Pattern,
+        pattern: Pattern | None,
+        condition: Condition | None,
         times: TimestampRange,
         read_up_to: ReadUpTo,
         decoding: "Decoding | None" = None,
@@ -255,7 +300,9 @@ class _Search:
         shows_rows: bool,
     ) -> None:
         self.failed = Failed(_FAILED)
+        self.n_undecodable, self._lock = 0, threading.Lock()
         self._pattern = pattern
+        self._condition = condition
         self._times = times
         self._read_up_to = read_up_to
         self._decoding = decoding
@@ -265,11 +312,14 @@ class _Search:
             in_milliseconds=True,
             header_names_as_bytes=True,
         )
-        wanted = {*pattern.columns, "offset"}
+        wanted = {"offset", *(() if pattern is None else pattern.columns)}
         if shows_rows:
             wanted |= {"topic", "partition", "key", "value", "timestamp"}
         if decoding is not None:
             wanted |= {*decoding.scanned(decoding.columns)}
+        if condition is not None:
+            condition.check(_kinds(decoding))
+            wanted |= {*condition.columns} - {CAUSE}
         self._logs: dict[TopicPartition, Log] | None = {} if shows_rows else None
         self._columns = sorted(wanted | {"timestamp"} if has_times else wanted)
         self._filters = has_times
@@ -321,22 +371,55 @@ class _Search:
         aborted = AbortedRecords(log, self._read_up_to)
         with self.failed.of(log_slice.topic_partition):
             for rows in scan(log_slice, self._columns, self._policy, self.failed):
-                if self._decoding is not None:
-                    rows = with_json(rows, self._decoding)  # noqa: PLW2901
-                matches = self._pattern.rows(rows)
-                if self._filters and matches.num_rows:
-                    times, (since, until) = matches.column("timestamp"), self._times
-                    is_within = pc.and_(
-                        pc.greater_equal(times, since), pc.less_equal(times, until - 1)
-                    )
-                    matches = matches.filter(is_within)
+                matches = self._matches(rows)
                 if matches.num_rows:
                     yield aborted.marked(matches)
         advance(log_slice.n_bytes)
 
+    def _matches(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that are found, with decoded columns as JSON."""
+        if self._filters:
+            times, (since, until) = rows.column("timestamp"), self._times
+            is_within = pc.and_(pc.greater_equal(times, since), pc.less_equal(times, until - 1))
+            rows = rows.filter(is_within)
+        if self._condition is not None and rows.num_rows:
+            rows = rows.take(self._condition.holds(self._columns_of(rows, self._condition)))
+        if self._decoding is not None and rows.num_rows:
+            rows = with_json(rows, self._decoding)
+        return rows if self._pattern is None or not rows.num_rows else self._pattern.rows(rows)
+
+    def _columns_of(self, rows: pa.RecordBatch, condition: Condition) -> dict[str, pa.Array]:
+        """The columns as a condition has them."""
+        columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+        made = frozenset[str]() if self._decoding is None else self._decoding.made
+        if "timestamp" in condition.columns:
+            columns["timestamp"] = times_of(columns["timestamp"])
+        for name in {"key", "value"} & {*condition.columns} - made:
+            columns[name] = texts_of(columns[name])
+        if self._decoding is not None and made & {*condition.columns}:
+            decoded = self._decoding.each(rows)
+            columns |= {name: column for name, (column, _) in decoded.items()}
+            causes = {row: why for _, found in decoded.values() for row, why in found.items()}
+            columns[CAUSE] = pa.array(map(causes.get, range(len(rows))), pa.string())
+            if CAUSE not in condition.columns:
+                with self._lock:
+                    self.n_undecodable += len(causes)
+        return columns
+
+
+def _kinds(decoding: "Decoding | None") -> dict[str, pa.DataType]:
+    """The types of the columns that a condition may name."""
+    text = ("key", "value")
+    schema = record_schema(include_headers=True, header_names_as_bytes=True, text=text)
+    kinds = {name: schema.field(name).type for name in COLUMNS if name in schema.names}
+    if decoding is not None:
+        kinds |= {name: decoding.type_of(name) for name in decoding.columns}
+        kinds[CAUSE] = pa.string()
+    return kinds
+
 
 def _line_writer(
-    pattern: Pattern, *, as_json: bool, color: Color
+    pattern: Pattern | None, *, as_json: bool, color: Color
 ) -> Callable[[pa.RecordBatch], Iterator[str]]:
     """A function that makes a line of each row of a partition."""
     if as_json:
@@ -347,8 +430,10 @@ def _line_writer(
     return partial(_lines, pattern, is_colored=is_colored)
 
 
-def _lines(pattern: Pattern, rows: pa.RecordBatch, *, is_colored: bool) -> Iterator[str]:
-    shown = _Marked.of(pattern, rows) if is_colored else _Marked(rows, b"", b"")
+def _lines(pattern: Pattern | None, rows: pa.RecordBatch, *, is_colored: bool) -> Iterator[str]:
+    shown = _Marked(rows, b"", b"")
+    if is_colored and pattern is not None:
+        shown = _Marked.of(pattern, rows)
     begin, middle, end = (_PLACE, _OFFSET, _PLAIN) if is_colored else ("", "", "")
     place = escape(f"{rows.column('topic')[0]}-{rows.column('partition')[0]}")
     for row in shown.rows.to_pylist():

@@ -82,6 +82,65 @@ def test_grep_searches_and_writes_json(run: Run, logs: Path) -> None:
     assert "topics are" in run("grep", "x", logs, "--decode", status=2).stderr
 
 
+@pytest.mark.parametrize(
+    ("condition", "offsets"),
+    [
+        ('value.city = "Rome" and value.degrees > 20', [1]),
+        ("value.city in ('Oslo', 'Bern') and \"value\".degrees is null", [0, 2]),
+        ("offset >= 3", [3, 4]), ("OFFSET = 1 or value.city ilike 'o%'", [0, 1]),
+        ("undecodable = 'it names no schema'", [3]), ("value is null", [3, 4]),
+        ("timestamp > '2020-01-01' and value.degrees", [1]), ('topic = "readings-1"', []),
+        ("len([x for x in [value.city, \"it's\"] if x = \"it's\" or x = 'Bern']) = 2", [2]),
+    ],
+)  # fmt: skip
+def test_grep_takes_conditions(run: Run, logs: Path, condition: str, offsets: list) -> None:
+    """Texts may have the quotes that a shell leaves; fields need no other flag."""
+    pytest.importorskip("duckdb")
+    flags = () if "value." in condition else ("--decode",)
+    where = (logs, "--topic", "readings", "--where", condition, "--json", *flags)
+    done = run("grep", *where, status=0 if offsets else 1)
+    assert offsets == [json.loads(line)["offset"] for line in done.stdout.splitlines()]
+    is_told = "1 record cannot be decoded" in done.stderr
+    assert is_told == ("value" in condition)
+
+
+def test_grep_takes_a_condition_beside_a_pattern(run: Run, logs: Path) -> None:
+    pytest.importorskip("duckdb")
+    where = (logs, "--topic", "readings", "--where", "value.degrees is null")
+    colored = run("grep", *where, "-e", "Os", "--color", "always").stdout
+    assert "\x1b[1;31mOs\x1b[0mlo" in colored
+    assert "1\n" == run("grep", *where, "-e", "Os", "-c").stdout
+    assert "3\n" == run("grep", *where[:3], "--where", "value like 'z%' or offset<3", "-c").stdout
+    said = "beside --where or -e, give it as -e PATTERN"
+    assert said in run("grep", "Os", *where, status=2).stderr
+    assert "give a pattern, or a condition" in run("grep", status=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ("value.city = Rome", '"Rome" not found in FROM clause; columns are topic, partition'),
+        ("value.zip = 1", '"zip" in struct; columns are topic, partition, offset, timestamp'),
+        ("status = 'failed'", "it names no column: columns are topic, partition, offset"),
+        ("((offset", "syntax error"), ("offset = 1) or (offset = 2", "syntax error"),
+        ("offset = 1; select 1", "syntax error"), ("count(offset) > 1", "aggregates"),
+        ("offset in (select 1)", "without a query within it"), ("*COLUMNS(*) = 1", "it"),
+        ("exists(from read_text('/etc/passwd')) and offset = 1", "without a query within it"),
+        ("value.city::int > offset", "Could not convert string 'Oslo' to INT32"),
+        ("undecodable is null", "give --decode for the column undecodable"),
+        ("offset = 1 or \udcff", "it is not UTF-8"), ("offset = 1" + " " * 10_000, "characters"),
+        ("(" * 4_000 + "offset" + ")" * 4_000 + " = 1", "it"),
+    ],
+)  # fmt: skip
+def test_bad_conditions_are_refused(run: Run, logs: Path, condition: str, said: str) -> None:
+    """In a sentence; no condition reads files."""
+    pytest.importorskip("duckdb")
+    lines = run("grep", logs, "--topic", "readings", "--where", condition, status=2).stderr
+    assert lines.startswith("segmentlog: option '--where' is ")
+    assert said in lines
+    assert 1 == lines.count("\n")
+
+
 def test_dump_writes_json_and_columns(run: Run, logs: Path, tmp_path: Path) -> None:
     """Of a file, the schemas are those of its log directory."""
     file, out = logs / "readings-0" / f"{0:020d}.log", tmp_path / "out.parquet"
