@@ -31,8 +31,13 @@ def example(directory: str) -> None:
             for n, text in enumerate(texts, 1)
         ]
         writer.append(pa.table({"key": keys, "value": [each.encode() for each in values]}))
-    framed = [b"\0\0\0\0\1\x08Oslo", b"\0\0\0\0\2\x08Rome\2\x3c", b"\0\0\0\0\2\x08Bern\0",
-              b"\0\0\0\0\7\x08Lima", b"no schema"]  # fmt: skip
+    framed = [
+        b"\0\0\0\0\1\x08Oslo",
+        b"\0\0\0\0\2\x08Rome\2\x3c",
+        b"\0\0\0\0\2\x08Bern\0",
+        b"\0\0\0\0\7\x08Lima",
+        b"no schema",
+    ]
     with segmentlog.open_writer(directory, "readings") as writer:
         writer.append(pa.table({"value": framed}))
 

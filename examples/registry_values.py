@@ -40,8 +40,12 @@ def example(directory: str) -> None:
     guid = segmentlog.table(directory, "schemas")["guid"].to_pylist()[1]
     frame = b"\1" + bytes.fromhex(guid.replace("-", ""))
     frame += b"\4\0\0"  # the path of the first message inside the first one
-    framed = [b'\0\0\0\0\1{"city": "Oslo"}', b"\0\0\0\0\2\0\x0a\4Rome", b"\x08\x05",
-              b"\0\0\0\0\7?"]  # fmt: skip
+    framed = [
+        b'\0\0\0\0\1{"city": "Oslo"}',
+        b"\0\0\0\0\2\0\x0a\4Rome",
+        b"\x08\x05",
+        b"\0\0\0\0\7?",
+    ]
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     headers = pa.array([[], [], [{"key": "__value_schema_id", "value": frame}], []], kind)
     with segmentlog.open_writer(directory, "readings") as writer:
@@ -55,8 +59,14 @@ def parser(schema: Row, registered: Mapping[tuple[str, int], Row]) -> Callable[.
     with tempfile.TemporaryDirectory() as directory:
         write(Path(directory), "schema.proto", schema, registered)
         made = Path(directory, "descriptors")
-        arguments = ["", f"-I{directory}", f"-I{files('grpc_tools') / '_proto'}",
-                     "--include_imports", f"-o{made}", "schema.proto"]  # fmt: skip
+        arguments = [
+            "",
+            f"-I{directory}",
+            f"-I{files('grpc_tools') / '_proto'}",
+            "--include_imports",
+            f"-o{made}",
+            "schema.proto",
+        ]
         if protoc.main(arguments):
             raise ValueError(f"protoc cannot compile the schema {schema['id']}")
         descriptors = FileDescriptorSet.FromString(made.read_bytes()).file

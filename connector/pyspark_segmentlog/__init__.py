@@ -64,10 +64,17 @@ def sail_session() -> "SparkSession":
 
 #: The modules of the functions, most of which load the engine: when they are first asked for.
 _MODULES = {
-    "analyze": "analysis", "audit": "auditing", "clone": "cloning", "compact": "compaction",
-    "lag": "progress", "payload": "framing", "read": "frames", "schema_guid": "framing",
-    "schema_id": "framing", "slow_settings": "advice",
-}  # fmt: skip
+    "analyze": "analysis",
+    "audit": "auditing",
+    "clone": "cloning",
+    "compact": "compaction",
+    "lag": "progress",
+    "payload": "framing",
+    "read": "frames",
+    "schema_guid": "framing",
+    "schema_id": "framing",
+    "slow_settings": "advice",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -211,9 +211,12 @@ def _found(spark: "SparkSession", table: "DataFrame", work: "AuditWork") -> "Dat
     rows = table.selectExpr(*names).mapInArrow(collect, _STRETCHES)
     # A part without rows is compared, too: all of its records are missing.
     parts = spark.range(0, len(work.parts), 1, 1).selectExpr(
-        "cast(id as int) part", "cast(null as long) first_offset", "cast(null as long) end_offset",
-        "0L n_rows", "cast(null as binary) counts",
-    )  # fmt: skip
+        "cast(id as int) part",
+        "cast(null as long) first_offset",
+        "cast(null as long) end_offset",
+        "0L n_rows",
+        "cast(null as binary) counts",
+    )
     n_tasks = max(1, min(len(work.parts), _MOST_TASKS))
     by_part = rows.unionAll(parts).repartition(n_tasks, "part")
     found = by_part.mapInArrow(compare, _FOUND)

@@ -174,8 +174,12 @@ def _guarded(found: Any, package: str, is_known: IsKnown) -> type:  # noqa: ANN4
     try:
         found.__init__ = begin
     except TypeError:
-        members = {"__init__": begin, "__module__": found.__module__, "__doc__": found.__doc__,
-                   "__qualname__": found.__qualname__}  # fmt: skip
+        members = {
+            "__init__": begin,
+            "__module__": found.__module__,
+            "__doc__": found.__doc__,
+            "__qualname__": found.__qualname__,
+        }
         return type(found.__name__, (found,), members)
     _CHANGED.append((found, "__init__", original))
     return found  # type: ignore[no-any-return]

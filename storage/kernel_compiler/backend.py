@@ -9,10 +9,15 @@ import importlib
 import os
 
 __all__ = [
-    "build_editable", "build_sdist", "build_wheel", "get_requires_for_build_editable",
-    "get_requires_for_build_sdist", "get_requires_for_build_wheel",
-    "prepare_metadata_for_build_editable", "prepare_metadata_for_build_wheel",
-]  # fmt: skip
+    "build_editable",
+    "build_sdist",
+    "build_wheel",
+    "get_requires_for_build_editable",
+    "get_requires_for_build_sdist",
+    "get_requires_for_build_wheel",
+    "prepare_metadata_for_build_editable",
+    "prepare_metadata_for_build_wheel",
+]
 
 _OF_PIP = "PIP_BUILD_TRACKER"  # hatchling looks for it when it is imported
 

@@ -35,8 +35,13 @@ INTEGER, ENDS = 0, -1  #: in the place of the bytes of an item
 _MOST_VALUES, _MOST_RESULTS = 64, 8
 
 _BUF, _BUF_ITEM_BYTES, _BUF_N_DIMENSIONS, _BUF_SHAPE, _BUF_STRIDES, _BUF_BYTES = (
-    0, 24, 36, 48, 56, 80,
-)  # fmt: skip  # of ``Py_buffer``
+    0,
+    24,
+    36,
+    48,
+    56,
+    80,
+)  # of ``Py_buffer``
 _C_CONTIGUOUS, _WRITABLE = 0x38, 1  # of ``PyBUF_``
 _METH_FASTCALL = 0x80
 _ABI3 = 3
@@ -310,9 +315,12 @@ def entries(kernels: llvm.ModuleRef, lowered: Sequence[Lowered], variant: str) -
 
 
 def extension(
-    lowered: Sequence[Lowered], optimized: llvm.ModuleRef, variants: Sequence[str], digest: str,
+    lowered: Sequence[Lowered],
+    optimized: llvm.ModuleRef,
+    variants: Sequence[str],
+    digest: str,
     names: Sequence[str],
-) -> str:  # fmt: skip
+) -> str:
     """The table of the module ``_compiled``, and the functions that CPython calls with it.
 
     The kernels are in the order of the variants' entries, and `optimized` has the code of one
@@ -329,11 +337,18 @@ def extension(
     shown = ", ".join(variants)
     slots = {each.name: slot for slot, each in reversed([*enumerate(lowered)])}
     table: list[int | str] = [
-        1, *[0] * 4, text("segmentlog.format.kernels._compiled"), 0, -1, *[0] * 5, text(digest),
+        1,
+        *[0] * 4,
+        text("segmentlog.format.kernels._compiled"),
+        0,
+        -1,
+        *[0] * 5,
+        text(digest),
         text(f"this processor runs none of its kernels: {shown}"),
         text(f"this processor runs no kernels of this name among its {shown}"),
-        len(variants), len(slots),
-    ]  # fmt: skip
+        len(variants),
+        len(slots),
+    ]
     for variant in variants:
         lines.append(f'@"kernels.{variant}" = external global ptr')
         table += [VARIANTS[variant].needed, text(variant), f'@"kernels.{variant}"']
@@ -358,10 +373,19 @@ def extension(
             raise ValueError(message)
         n_arguments = len(kernel.arguments)
         table += [
-            text(name), "@call", _METH_FASTCALL, 0, slot, 0, kernel.result, n_arguments,
+            text(name),
+            "@call",
+            _METH_FASTCALL,
+            0,
+            slot,
+            0,
+            kernel.result,
+            n_arguments,
             text(f"{name} takes {n_arguments} arguments"),
-            text(f"{name}: an index is outside its array"), n_values, *values,
-        ]  # fmt: skip
+            text(f"{name}: an index is outside its array"),
+            n_values,
+            *values,
+        ]
     words = [
         f"i64 {each}" if isinstance(each, int) else f"i64 ptrtoint (ptr {each} to i64)"
         for each in table
@@ -369,10 +393,13 @@ def extension(
     lines.append(f"@module = internal global [{len(words)} x i64] [{', '.join(words)}]")
     module = "i64 ptrtoint (ptr @module to i64)"
     for head, symbol, arguments in (
-        ("internal i64 @call(i64 %this, i64 %given, i64 %n)", *names[:1],
-         ["i64 %this", "i64 %given", "i64 %n"]),
+        (
+            "internal i64 @call(i64 %this, i64 %given, i64 %n)",
+            *names[:1],
+            ["i64 %this", "i64 %given", "i64 %n"],
+        ),
         ("i64 @PyInit__compiled()", *names[1:], [module]),
-    ):  # fmt: skip
+    ):
         kinds = ", ".join(["ptr", "ptr", *["i64"] * len(arguments)])
         lines += [
             f'declare i32 @"{symbol}"({kinds})',

@@ -13,9 +13,17 @@ from numba.core.cgutils import raw_memcpy
 from numba.extending import intrinsic
 
 __all__ = [
-    "ARRAY", "I64", "INT", "TWINS", "UINT", "caller", "copy_wide", "crc32", "instruction",
+    "ARRAY",
+    "I64",
+    "INT",
+    "TWINS",
+    "UINT",
+    "caller",
+    "copy_wide",
+    "crc32",
+    "instruction",
     "outside",
-]  # fmt: skip
+]
 
 I64 = ir.IntType(64)
 _I8, _I32 = ir.IntType(8), ir.IntType(32)

@@ -11,20 +11,38 @@ from llvmlite import binding as llvm
 from segmentlog.native import PLATFORM
 
 __all__ = [
-    "FEATURES", "PLATFORMS", "V2", "VARIANTS", "VECTORS", "Variant", "compile_for",
-    "host_variant", "link", "variants_of",
-]  # fmt: skip
+    "FEATURES",
+    "PLATFORMS",
+    "V2",
+    "VARIANTS",
+    "VECTORS",
+    "Variant",
+    "compile_for",
+    "host_variant",
+    "link",
+    "variants_of",
+]
 
 #: What x86 processors have, by LLVM's names, in the order in which they got it.  Where ``cpuid``
 #: says so: leaf, whether the bit is in ECX and not in EBX, and the bit.
 FEATURES = {
-    "sse3": (1, True, 0), "ssse3": (1, True, 9), "cx16": (1, True, 13), "sse4.1": (1, True, 19),
-    "sse4.2": (1, True, 20), "popcnt": (1, True, 23), "pclmul": (1, True, 1),
-    "fma": (1, True, 12), "movbe": (1, True, 22), "avx": (1, True, 28), "f16c": (1, True, 29),
-    "bmi": (7, False, 3), "avx2": (7, False, 5), "bmi2": (7, False, 8),
+    "sse3": (1, True, 0),
+    "ssse3": (1, True, 9),
+    "cx16": (1, True, 13),
+    "sse4.1": (1, True, 19),
+    "sse4.2": (1, True, 20),
+    "popcnt": (1, True, 23),
+    "pclmul": (1, True, 1),
+    "fma": (1, True, 12),
+    "movbe": (1, True, 22),
+    "avx": (1, True, 28),
+    "f16c": (1, True, 29),
+    "bmi": (7, False, 3),
+    "avx2": (7, False, 5),
+    "bmi2": (7, False, 8),
     "lzcnt": (0x80000001, True, 5),
     "vpclmulqdq": (7, True, 10),
-}  # fmt: skip
+}
 #: How many of them x86-64-v2 with PCLMULQDQ has, x86-64-v3, and x86-64-v3 with VPCLMULQDQ.
 V2, V3, VECTORS = 7, 15, 16
 

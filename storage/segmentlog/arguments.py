@@ -242,10 +242,14 @@ def takes(
             return function(*args, **values)  # type: ignore[arg-type]
 
         shown = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option.default,
-                              annotation=option.annotation)
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=option.default,
+                annotation=option.annotation,
+            )
             for name, option in known.items()
-        ]  # fmt: skip
+        ]
         called.__dict__["__signature__"] = signature.replace(parameters=[*own, *shown])
         called.__annotations__ = {
             **{name: each for name, each in function.__annotations__.items() if name in names},

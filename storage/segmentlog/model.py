@@ -270,8 +270,10 @@ class LogPaths(Sequence[str]):
         if not isinstance(other, LogPaths):
             return NotImplemented
         return (self._directory, self.base_offsets, self._others) == (
-            other._directory, other.base_offsets, other._others
-        )  # fmt: skip
+            other._directory,
+            other.base_offsets,
+            other._others,
+        )
 
     def __hash__(self) -> int:
         return hash((self._directory, len(self)))
@@ -281,8 +283,14 @@ class SliceFiles(Sequence[SliceFile]):
     """The files of a slice; the columns are those of `SliceFile`."""
 
     __slots__ = (
-        "_ends", "_first_crcs", "_first_offsets", "_inodes", "_next_offsets", "_paths", "_starts",
-    )  # fmt: skip
+        "_ends",
+        "_first_crcs",
+        "_first_offsets",
+        "_inodes",
+        "_next_offsets",
+        "_paths",
+        "_starts",
+    )
 
     def __init__(self, paths: LogPaths) -> None:
         self._paths = paths
@@ -304,9 +312,15 @@ class SliceFiles(Sequence[SliceFile]):
         self._inodes.append(file.inode)
 
     def add_whole(
-        self, paths: LogPaths, sizes: "array[int]", inodes: "array[int]", begin: int, end: int,
-        first_crc: int, next_offsets: Iterable[int],
-    ) -> None:  # fmt: skip
+        self,
+        paths: LogPaths,
+        sizes: "array[int]",
+        inodes: "array[int]",
+        begin: int,
+        end: int,
+        first_crc: int,
+        next_offsets: Iterable[int],
+    ) -> None:
         """Add the segments ``[begin, end)`` of a listing, from their first bytes to their last.
 
         `next_offsets`: an offset for each of them that no batch of it reaches.
@@ -321,8 +335,14 @@ class SliceFiles(Sequence[SliceFile]):
 
     def part(self, begin: int, end: int) -> "SliceFiles":
         found = SliceFiles(self._paths.part(begin, end))
-        for name in ("_starts", "_ends", "_first_offsets", "_first_crcs", "_next_offsets",
-                     "_inodes"):  # fmt: skip
+        for name in (
+            "_starts",
+            "_ends",
+            "_first_offsets",
+            "_first_crcs",
+            "_next_offsets",
+            "_inodes",
+        ):
             setattr(found, name, getattr(self, name)[begin:end])
         return found
 
@@ -343,9 +363,14 @@ class SliceFiles(Sequence[SliceFile]):
         if isinstance(i, slice):
             return tuple(self[each] for each in range(*i.indices(len(self))))
         return SliceFile(
-            self._paths[i], self._starts[i], self._ends[i], self._first_offsets[i],
-            self._first_crcs[i], self._next_offsets[i], self._inodes[i],
-        )  # fmt: skip
+            self._paths[i],
+            self._starts[i],
+            self._ends[i],
+            self._first_offsets[i],
+            self._first_crcs[i],
+            self._next_offsets[i],
+            self._inodes[i],
+        )
 
     def __iter__(self) -> Iterator[SliceFile]:
         return map(self.__getitem__, range(len(self)))

@@ -38,10 +38,19 @@ _NO_ZONE = (
 _SECONDS = range(10**9, 10**10)
 
 _UNITS = {
-    "ms": 1, "millisecond": 1, "s": 1000, "second": 1000, "min": 60_000, "minute": 60_000,
-    "m": 60_000, "h": 3_600_000, "hour": 3_600_000, "d": 86_400_000, "day": 86_400_000,
+    "ms": 1,
+    "millisecond": 1,
+    "s": 1000,
+    "second": 1000,
+    "min": 60_000,
+    "minute": 60_000,
+    "m": 60_000,
+    "h": 3_600_000,
+    "hour": 3_600_000,
+    "d": 86_400_000,
+    "day": 86_400_000,
     "week": 604_800_000,
-}  # fmt: skip
+}
 
 
 #: Milliseconds from 1990 to 2100: records have such times, and no such number of another unit.

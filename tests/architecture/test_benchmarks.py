@@ -11,8 +11,15 @@ sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 from measure import Row, figures, rows_of
 
 RUN = Path(__file__).parents[1] / "benchmarks" / "run.py"
-ROWS = {"narrow-engine": 1, "parquet": 4, "threads": 4, "timeline": 1, "offset-commits": 1,
-        "consumer-lag": 1, "replicas": 2}  # fmt: skip
+ROWS = {
+    "narrow-engine": 1,
+    "parquet": 4,
+    "threads": 4,
+    "timeline": 1,
+    "offset-commits": 1,
+    "consumer-lag": 1,
+    "replicas": 2,
+}
 
 
 @pytest.mark.slow
@@ -39,9 +46,20 @@ def test_rows_are_measured_alone() -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     "part",
-    ["reads", "queries", "audits", "writes", "streams", "polls", "compaction", "topics",
-     "installs", "stores", "serving"],
-)  # fmt: skip
+    [
+        "reads",
+        "queries",
+        "audits",
+        "writes",
+        "streams",
+        "polls",
+        "compaction",
+        "topics",
+        "installs",
+        "stores",
+        "serving",
+    ],
+)
 def test_each_part_is_measured_on_small_data(part: str) -> None:
     """Every row of a part is measured: a row that nobody runs for weeks may no longer run."""
     command = [sys.executable, str(RUN), "--quick", "--only", part]

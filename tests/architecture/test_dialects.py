@@ -33,14 +33,25 @@ from segmentlog.tools.cli import app
 READS = [option.name for option in READ_OPTIONS]
 WRITES = [option.name for option in WRITE_OPTIONS]
 KCAT = [f"-{letter}" for letter in "CPLQbtpoceEfDKkHzTcZXdqvVGFmsrOUuJl"]
-KAFKA = [*setting_names(), "isolation.level", "auto.offset.reset", "compression.type",
-         "batch.size", "buffer.memory", "max.request.size"]  # fmt: skip
+KAFKA = [
+    *setting_names(),
+    "isolation.level",
+    "auto.offset.reset",
+    "compression.type",
+    "batch.size",
+    "buffer.memory",
+    "max.request.size",
+]
 
 
 WORDS = {
-    "read": READS, "write": WRITES, "python": ARGUMENTS, "command line": FLAGS, "kafka": KAFKA,
+    "read": READS,
+    "write": WRITES,
+    "python": ARGUMENTS,
+    "command line": FLAGS,
+    "kafka": KAFKA,
     "kcat": KCAT,
-}  # fmt: skip
+}
 EVERY = sorted({word for words in WORDS.values() for word in words})
 
 #: What the right word is for the words that are confused most.
@@ -146,8 +157,9 @@ def test_a_refusal_names_the_right_word(place: str) -> None:
     """A word of another dialect is answered with the one that means the same here."""
     said = {word: refusal(place, word) or "" for word in RIGHT[place]}
 
-    assert [] == [(word, said[word]) for word, right in RIGHT[place].items()
-                  if right not in said[word]]  # fmt: skip
+    assert [] == [
+        (word, said[word]) for word, right in RIGHT[place].items() if right not in said[word]
+    ]
 
 
 @pytest.mark.parametrize("dialect", sorted(WORDS))
@@ -263,8 +275,14 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 #: Values of the arguments that a function needs, beside the refused one.
-NEEDED = {"topic": "orders", "partition": 0, "offset": 0, "keys": ["a"], "name": "producers",
-          "replication_factor": 1}  # fmt: skip
+NEEDED = {
+    "topic": "orders",
+    "partition": 0,
+    "offset": 0,
+    "keys": ["a"],
+    "name": "producers",
+    "replication_factor": 1,
+}
 
 
 def error_of(call: Callable[[], object]) -> Exception | None:
@@ -288,9 +306,10 @@ def test_an_error_names_the_argument_that_has_the_value(
     """It is neither an argument of an inner function, nor one that was not given."""
     function = FUNCTIONS[name]
     needed = [
-        each.name for each in signature(function).parameters.values()
+        each.name
+        for each in signature(function).parameters.values()
         if each.default is each.empty and each.name in arguments(function)
-    ]  # fmt: skip
+    ]
     paths = [] if "path" in arguments(function) else [logs]
     for parameter in sorted(arguments(function)):
         path = shutil.copytree(logs, tmp_path / parameter)

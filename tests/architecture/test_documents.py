@@ -20,9 +20,12 @@ ENGINE = TOP / "storage" / "segmentlog"
 def documents() -> list[str]:
     """Every Markdown file of the checkout."""
     listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"], cwd=TOP,
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
+        cwd=TOP,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return sorted(name for name in listed.stdout.splitlines() if (TOP / name).exists())
 
 

@@ -18,9 +18,18 @@ SYSTEM = {
 
 #: Methods of `pathlib.Path` that read past the door.
 METHODS = {
-    "read_bytes", "read_text", "iterdir", "glob", "rglob", "exists", "is_file", "is_dir",
-    "is_symlink", "stat", "lstat",
-}  # fmt: skip
+    "read_bytes",
+    "read_text",
+    "iterdir",
+    "glob",
+    "rglob",
+    "exists",
+    "is_file",
+    "is_dir",
+    "is_symlink",
+    "stat",
+    "lstat",
+}
 
 #: Modules that call the system for something other than a log directory, and for what.
 ELSEWHERE = {
@@ -74,10 +83,14 @@ def test_nothing_is_read_past_the_door() -> None:
 @pytest.mark.parametrize(
     "code",
     [
-        "open(path, 'rb')", "os.pread(descriptor, 4, 0)", "all(map(os.path.exists, paths))",
-        "with os.scandir(path) as entries: pass", "Path(path).read_bytes()", "np.fromfile(path)",
+        "open(path, 'rb')",
+        "os.pread(descriptor, 4, 0)",
+        "all(map(os.path.exists, paths))",
+        "with os.scandir(path) as entries: pass",
+        "Path(path).read_bytes()",
+        "np.fromfile(path)",
     ],
-)  # fmt: skip
+)
 def test_a_call_past_the_door_is_seen(code: str) -> None:
     """The function is called, or passed to another function."""
     assert calls_past_the_door(code)

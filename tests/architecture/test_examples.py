@@ -42,8 +42,10 @@ BLOCKS = [
 
 #: Commands that report a problem, which their output shows.
 WITH_A_PROBLEM = (
-    "audit examples/data payments", "replicas examples/brokers", "restore examples/brokers",
-)  # fmt: skip
+    "audit examples/data payments",
+    "replicas examples/brokers",
+    "restore examples/brokers",
+)
 
 
 def output(name: str, *arguments: str) -> str:
@@ -51,8 +53,11 @@ def output(name: str, *arguments: str) -> str:
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / name), *arguments],
         env=os.environ | {"PYSPARK_PYTHON": plain_python()},
-        capture_output=True, text=True, timeout=180, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
@@ -112,9 +117,12 @@ CommandLine = Callable[[Path, str], tuple[int, str, str]]
 def command_line() -> Iterator[CommandLine]:
     """Commands as a shell would run them."""
     with subprocess.Popen(
-        [sys.executable, "-c", FORKS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        [sys.executable, "-c", FORKS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
         env=os.environ | {"PYSPARK_PYTHON": plain_python()},
-    ) as forks:  # fmt: skip
+    ) as forks:
         assert forks.stdin is not None
         assert forks.stdout is not None
 
@@ -171,9 +179,13 @@ def test_the_python_of_the_documents_runs(tmp_path: Path, name: str) -> None:
     before = copy_examples(tmp_path)
     (tmp_path / "build").mkdir()
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", "\n".join(blocks)], cwd=tmp_path,
-        capture_output=True, text=True, timeout=180, check=False,
-    )  # fmt: skip
+        [sys.executable, "-W", "error", "-c", "\n".join(blocks)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
 
     assert done.returncode == 0, done.stderr[-3000:]
     assert [] == changed_files(before, tmp_path)
@@ -215,10 +227,14 @@ def test_the_template_of_a_tested_job_passes_its_tests(tmp_path: Path) -> None:
     """A copy of the directory runs by itself, as a new user's."""
     copy = shutil.copytree(EXAMPLES / "tested_job", tmp_path / "tested_job")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], cwd=copy,
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=copy,
         env=os.environ | {"PYSPARK_PYTHON": plain_python()},
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
 
     assert "3 passed" in done.stdout, done.stdout[-3000:]
 

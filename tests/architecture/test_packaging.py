@@ -38,9 +38,14 @@ def run(command: list[str | Path], cwd: Path, **variables: str) -> tuple[str, st
     """Standard output and standard error of a command that runs without our path."""
     settings = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run(
-        command, cwd=cwd, env=settings | variables,
-        capture_output=True, text=True, timeout=900, check=False,
-    )  # fmt: skip
+        command,
+        cwd=cwd,
+        env=settings | variables,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout, done.stderr
 
@@ -89,9 +94,11 @@ def test_py_files_reach_the_workers(
     submit: list[str | Path] = [home / "bin" / "spark-submit", "--py-files", archive]
     submit += ["--driver-java-options", " ".join(FLAGS), "read.py"]
     printed, errors = run(
-        [*submit, example_data, "register"], tmp_path,
-        SPARK_HOME=str(home), PYSPARK_PYTHON=str(python),
-    )  # fmt: skip
+        [*submit, example_data, "register"],
+        tmp_path,
+        SPARK_HOME=str(home),
+        PYSPARK_PYTHON=str(python),
+    )
 
     assert f"/{name}/pyspark_segmentlog/__init__.py" in printed
     assert "rows 1062" in printed
@@ -144,9 +151,12 @@ def test_metadata_needs_no_compiler(tmp_path: Path, kind: str) -> None:
     place = tmp_path / "target"
     place.mkdir()
     printed, _ = run(
-        [sys.executable, "-S", "-c", ASK, TOP / "storage", place, kind], TOP,
-        PYTHONPATH=str(tools), PIP_BUILD_TRACKER=str(place), XDG_CACHE_HOME=str(tmp_path),
-    )  # fmt: skip
+        [sys.executable, "-S", "-c", ASK, TOP / "storage", place, kind],
+        TOP,
+        PYTHONPATH=str(tools),
+        PIP_BUILD_TRACKER=str(place),
+        XDG_CACHE_HOME=str(tmp_path),
+    )
 
     assert ["True", "Metadata-Version"] == printed.split()[:2]
 

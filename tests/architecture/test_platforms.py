@@ -65,10 +65,12 @@ def test_one_wheel_is_for_all_platforms(release_wheel: Path) -> None:
     [
         ("darwin-arm64", "arm64", {"aarch64"}),
         (
-            "darwin-x86_64", "x86_64", {"x86-64-v2", "x86-64-v3", "x86-64-v3-vpclmulqdq"},
+            "darwin-x86_64",
+            "x86_64",
+            {"x86-64-v2", "x86-64-v3", "x86-64-v3-vpclmulqdq"},
         ),
     ],
-)  # fmt: skip
+)
 @pytest.mark.timeout(3600)
 def test_macos_can_load_the_modules(
     unpacked: Path, platform: str, processor: str, variants: set[str]
@@ -108,14 +110,17 @@ def test_aarch64_makes_the_same_bytes(arm: list[str], unpacked: Path) -> None:
     kept = {key: each for key, each in os.environ.items() if not key.startswith(left_out)}
     here, there = (
         subprocess.run(
-            [*python, "-W", "error", program], env=environment, capture_output=True, text=True,
+            [*python, "-W", "error", program],
+            env=environment,
+            capture_output=True,
+            text=True,
             check=True,
         ).stdout.split()
         for python, environment in (
             ([sys.executable], kept | {"PYTHONPATH": str(unpacked)}),
             (arm, kept),
         )
-    )  # fmt: skip
+    )
 
     assert "aarch64" == there[0] != here[0]
     assert here[1] == there[1]
@@ -132,8 +137,10 @@ def test_tests_pass_on_aarch64(arm: list[str], tests: str) -> None:
     command += ["--import-mode=importlib", "--noconftest", "-p", "no:cacheprovider"]
     done = subprocess.run(
         [*command, "--timeout=1800", "-o", "markers=slow", str(TOP / "tests" / tests)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     last = done.stdout.strip().splitlines()[-1]
 
     assert 0 == done.returncode, done.stdout[-3000:] + done.stderr[-3000:]

@@ -27,9 +27,12 @@ DATA = str(TOP / "examples" / "data")
 
 #: Names that modules import for type checkers alone.
 NAMES = {
-    "pa": pa, "pc": pc, "LogDataset": segmentlog.LogDataset, "Appended": segmentlog.Appended,
+    "pa": pa,
+    "pc": pc,
+    "LogDataset": segmentlog.LogDataset,
+    "Appended": segmentlog.Appended,
     "ArrowRows": ArrowRows,
-}  # fmt: skip
+}
 
 #: Exported classes whose methods only the engine calls, and the attributes that users read.
 INNER = {"Segment": "base_offset, size and path", "LogDataset": "what pyarrow.dataset.Dataset has"}
@@ -166,12 +169,21 @@ def test_python_and_the_command_line_have_the_same_names() -> None:
 
 #: The functions that a command calls, or whose work it does, if they do not have its name.
 CALLED = {
-    "cat": ("dataset",), "cluster": ("table",), "configure": ("alter_settings",),
-    "describe": ("open_log_dir", "topic_settings"), "doctor": (), "dump": ("dataset", "Log.scan"),
-    "grep": ("dataset",), "groups": ("table",), "offsets": ("checkpoint_offsets",),
-    "placement": ("propose_placement",), "produce": ("open_writer", "ProducerConfig"),
-    "schemas": ("table",), "topics": ("open_log_dir",), "transactions": ("table",),
-}  # fmt: skip
+    "cat": ("dataset",),
+    "cluster": ("table",),
+    "configure": ("alter_settings",),
+    "describe": ("open_log_dir", "topic_settings"),
+    "doctor": (),
+    "dump": ("dataset", "Log.scan"),
+    "grep": ("dataset",),
+    "groups": ("table",),
+    "offsets": ("checkpoint_offsets",),
+    "placement": ("propose_placement",),
+    "produce": ("open_writer", "ProducerConfig"),
+    "schemas": ("table",),
+    "topics": ("open_log_dir",),
+    "transactions": ("table",),
+}
 
 #: The functions that the connector calls, or whose work it does.
 CALLED_BY_SPARK = ("dataset", "table", "open_writer", "ProducerConfig")

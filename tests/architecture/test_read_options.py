@@ -38,7 +38,7 @@ READS: Mapping[str, tuple[Callable[..., object], type]] = {
     ),
     "scan": (lambda path, **given: log_of(path).scan(**given).read_all(), ScanOptions),
     "bounds": (lambda path, **given: log_of(path).bounds(**given), BoundsOptions),
-}  # fmt: skip
+}
 
 
 def log_of(path: str) -> segmentlog.Log:
@@ -125,8 +125,11 @@ def test_declarations_cost_nothing_at_import() -> None:
         "print([each for each in sys.modules if each.startswith('segmentlog')])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
         cwd=Path(segmentlog.__file__).parents[1],
-    )  # fmt: skip
+    )
 
     assert len(done.stdout.split()) < 25

@@ -81,8 +81,11 @@ def test_a_job_reads_and_writes(master: str, example_data: str, tmp_path: Path) 
     done = subprocess.run(
         [sys.executable, str(job), master, example_data, str(tmp_path / "logs")],
         env=os.environ | {"PYSPARK_PYTHON": plain_python()},
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert 0 == done.returncode, done.stderr[-3000:]
     found = json.loads(done.stdout)
 

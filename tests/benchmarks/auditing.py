@@ -96,5 +96,6 @@ def _memory(scratch: Path, n_offsets: int) -> Row:
         f"missing, {n_duplicates:,} are there several times; bound by imports, bitmaps of 64 MB, "
         "and the mapped pages of a temporary file"
     )
-    return Row("memory of an audit over the interpreter", "–", "< 400 MB",
-               f"{most:.0f} MB", detail)  # fmt: skip
+    return Row(
+        "memory of an audit over the interpreter", "–", "< 400 MB", f"{most:.0f} MB", detail
+    )

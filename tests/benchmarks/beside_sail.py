@@ -40,9 +40,11 @@ def make(directory: Path, n_records: int) -> dict[str, Any]:
 
     n_each = 50_000
     with segmentlog.open_writer(
-        directory / "log", TOPIC, num_partitions=N_PARTITIONS,
+        directory / "log",
+        TOPIC,
+        num_partitions=N_PARTITIONS,
         config=segmentlog.ProducerConfig(use_timestamps=True),
-    ) as writer:  # fmt: skip
+    ) as writer:
         for first in range(0, n_records, n_each):
             numbers = np.arange(first, min(first + n_each, n_records))
             values = np.random.default_rng(first).bytes(N_BYTES * len(numbers))
@@ -92,9 +94,9 @@ class Sql:
         """All rows, or those that the options select."""
         if self.of_parquet:
             return self.spark.read.parquet(f"{self.directory}/parquet")
-        return self.spark.read.format("segmentlog").options(**options).load(
-            f"{self.directory}/log"
-        )  # fmt: skip
+        return (
+            self.spark.read.format("segmentlog").options(**options).load(f"{self.directory}/log")
+        )
 
     def query(self, name: str) -> list[Any]:
         """The row of one query."""
@@ -157,12 +159,15 @@ class Alone:
         lazy = pl.scan_pyarrow_dataset(rows)
         asked = {
             "all columns": [
-                pl.col("value").bin.size().max(), pl.col("offset").max(),
-                pl.col("timestamp").max(), pl.col("key").count(), pl.len().alias("n"),
+                pl.col("value").bin.size().max(),
+                pl.col("offset").max(),
+                pl.col("timestamp").max(),
+                pl.col("key").count(),
+                pl.len().alias("n"),
             ],
             "one column": [pl.col("offset").max()],
             "count": [pl.len()],
-        }[name]  # fmt: skip
+        }[name]
         return [str(each) for each in lazy.select(asked).collect().row(0)]
 
     def by_time(self, since_ms: int) -> list[Any]:
@@ -197,10 +202,13 @@ def ask(process: "subprocess.Popen[str]", question: list[Any]) -> list[Any]:
 
 #: How the documents name the contestants.
 _NAMES = {
-    "sail": "Sail", "sail-parquet": "Sail over Parquet of the same rows",
-    "spark": "Spark, `local[2]`", "engine": "the engine's own scan, on two threads",
-    "duckdb": "DuckDB over our dataset", "polars": "Polars over our dataset",
-}  # fmt: skip
+    "sail": "Sail",
+    "sail-parquet": "Sail over Parquet of the same rows",
+    "spark": "Spark, `local[2]`",
+    "engine": "the engine's own scan, on two threads",
+    "duckdb": "DuckDB over our dataset",
+    "polars": "Polars over our dataset",
+}
 
 #: Each question, the goals against other contestants, and what bounds Sail.
 _QUESTIONS = [
@@ -228,14 +236,23 @@ def measure(sail_python: str, n_records: int) -> list[Row]:
             started = time.perf_counter()
             process = subprocess.Popen(
                 [python, __file__, "--contest", engine, directory],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL, text=True,
-            )  # fmt: skip
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
             memory[engine] = ask(process, ["query", "count"])[2]
             began[engine] = time.perf_counter() - started
             contestants[engine] = process
-        rows = [_row("the first query of a process, through Sail", began, "spark", "≥ 10",
-                     "imports, and the start of Sail's server")]  # fmt: skip
+        rows = [
+            _row(
+                "the first query of a process, through Sail",
+                began,
+                "spark",
+                "≥ 10",
+                "imports, and the start of Sail's server",
+            )
+        ]
         arguments = {"by_time": [facts["since_ms"]], "write": [n_records]}
         for work, (kind, *more), goals, bound in _QUESTIONS:
             able = [each for each in contestants if kind != "write" or each not in ALONE]
@@ -254,10 +271,14 @@ def measure(sail_python: str, n_records: int) -> list[Row]:
     used = {engine: n_mib / 1000 for engine, n_mib in memory.items()}
     spark = f"{used['spark']:.1f} GB in its largest Python process, without its JVM"
     rows.append(
-        Row("memory of these queries in Sail's process", _NAMES["spark"], "–",
+        Row(
+            "memory of these queries in Sail's process",
+            _NAMES["spark"],
+            "–",
             f"{used['sail']:.1f} GB",
-            f"Spark: {spark}; bound by a window and a batch of each thread")
-    )  # fmt: skip
+            f"Spark: {spark}; bound by a window and a batch of each thread",
+        )
+    )
     return rows
 
 
@@ -283,8 +304,10 @@ def main() -> None:
     arguments = parser.parse_args()
     version = subprocess.run(
         [arguments.sail, "-c", "import pysail, pyspark; print(pysail.__version__)"],
-        capture_output=True, text=True, check=True,
-    ).stdout.strip()  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
     rows = measure(arguments.sail, arguments.n_records)
     found = table(rows, f"{machine()}; pysail {version}{RATIOS}")
     print(found)

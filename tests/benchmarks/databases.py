@@ -36,9 +36,13 @@ _SMALL_ROWS, _N_SMALL = 100, 30
 _N_SEEKS = 30
 _BEGIN_MS = 1_700_000_000_000
 _CELLS = (
-    "bulk append, 1,000 rows/s", "append of 100 rows, ms", "scan, M rows/s", "row by offset, ms",
-    "96 rows by time, ms", "bytes a row",
-)  # fmt: skip
+    "bulk append, 1,000 rows/s",
+    "append of 100 rows, ms",
+    "scan, M rows/s",
+    "row by offset, ms",
+    "96 rows by time, ms",
+    "bytes a row",
+)
 _SUM = "select count(*), sum(octet_length(value)) from rows"
 
 
@@ -141,8 +145,9 @@ class Segmentlog(Store):
         start = log.offset_for_timestamp(start_ms).offset
         rows = log.scan(start, start + 8 * (end_ms - start_ms) + 8).read_all()
         times = rows["timestamp"].cast(pa.int64())
-        return pc.sum(pc.and_(pc.greater_equal(times, start_ms * 1000),
-                              pc.less(times, end_ms * 1000))).as_py()  # fmt: skip
+        return pc.sum(
+            pc.and_(pc.greater_equal(times, start_ms * 1000), pc.less(times, end_ms * 1000))
+        ).as_py()
 
     def _log(self) -> segmentlog.Log:
         return segmentlog.open_log_dir(self.path).log("t", 0)
@@ -390,9 +395,12 @@ def _measured(kind: type[Store], path: Path, n_rows: int) -> list[str]:
     shutil.rmtree(path)
     milliseconds = [f"{statistics.median(each) * 1e3:.2g}" for each in (small, seeks, windows)]
     return [
-        f"{n_rows / bulk / 1e3:,.0f}", milliseconds[0],
-        f"{end / statistics.median(scans) / 1e6:.1f}", *milliseconds[1:], f"{size:.0f}",
-    ]  # fmt: skip
+        f"{n_rows / bulk / 1e3:,.0f}",
+        milliseconds[0],
+        f"{end / statistics.median(scans) / 1e6:.1f}",
+        *milliseconds[1:],
+        f"{size:.0f}",
+    ]
 
 
 def measure(scratch: Path, sizes: Sequence[int]) -> str:

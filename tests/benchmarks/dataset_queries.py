@@ -181,10 +181,11 @@ def _threads(directory: Path, rounds: int, work: str, goal: str) -> list[Row]:
         f"{two.median / results['apart'].median:.2f}"
     )
     return [
-        Row(work, "one thread", f"{goal}, < 300 MB", f"{one.median / many.median:.2f}",
-            against_one),
+        Row(
+            work, "one thread", f"{goal}, < 300 MB", f"{one.median / many.median:.2f}", against_one
+        ),
         Row(work, halved, "≥ 0.85", f"{two.median / many.median:.2f}", against_two),
-    ]  # fmt: skip
+    ]
 
 
 def timeline(data: QueryData, rounds: int) -> list[Row]:

@@ -22,18 +22,29 @@ import segmentlog
 from segmentlog.decoding.protobuf import ProtobufSchema
 
 FIELDS: dict[str, Any] = {
-    "id": "long", "customer": "string", "cents": "int", "paid": "boolean", "rate": "double",
+    "id": "long",
+    "customer": "string",
+    "cents": "int",
+    "paid": "boolean",
+    "rate": "double",
     "note": ["null", "string"],
-}  # fmt: skip
+}
 OLDER = {name: kind for name, kind in FIELDS.items() if name != "cents"} | {"cents": "int"}
 
 PROTO = """syntax = "proto3"; message Order { int64 id = 1; string customer = 2; int32 cents = 3;
 bool paid = 4; double rate = 5; optional string note = 6; }"""
 
-SHAPE = {"type": "object", "properties": {
-    "id": {"type": "integer"}, "customer": {"type": "string"}, "cents": {"type": "integer"},
-    "paid": {"type": "boolean"}, "rate": {"type": "number"}, "note": {"type": ["null", "string"]},
-}}  # fmt: skip
+SHAPE = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer"},
+        "customer": {"type": "string"},
+        "cents": {"type": "integer"},
+        "paid": {"type": "boolean"},
+        "rate": {"type": "number"},
+        "note": {"type": ["null", "string"]},
+    },
+}
 
 Ways = dict[str, Callable[[], object]]
 
@@ -47,10 +58,17 @@ def known_as(kind: str, *texts: str) -> pa.Table:
     """The table ``schemas`` with versions of one subject."""
     n = len(texts)
     return pa.table(
-        {"subject": ["orders-value"] * n, "version": range(1, n + 1), "id": range(1, n + 1),
-         "guid": [""] * n, "schema_type": [kind] * n, "schema": texts, "references": [[]] * n,
-         "deleted": [False] * n}
-    )  # fmt: skip
+        {
+            "subject": ["orders-value"] * n,
+            "version": range(1, n + 1),
+            "id": range(1, n + 1),
+            "guid": [""] * n,
+            "schema_type": [kind] * n,
+            "schema": texts,
+            "references": [[]] * n,
+            "deleted": [False] * n,
+        }
+    )
 
 
 def framed(frame: bytes, written: list[bytes]) -> pa.Table:
@@ -131,10 +149,16 @@ def in_json(records: list[dict[str, Any]]) -> Ways:
 
 def main(n_records: int = 100_000) -> None:
     records = [
-        {"id": n, "customer": f"customer-{n % 1000}", "cents": n % 5000, "paid": n % 2 == 0,
-         "rate": n / 2, "note": None if n % 3 else f"note {n}"}
+        {
+            "id": n,
+            "customer": f"customer-{n % 1000}",
+            "cents": n % 5000,
+            "paid": n % 2 == 0,
+            "rate": n / 2,
+            "note": None if n % 3 else f"note {n}",
+        }
         for n in range(n_records)
-    ]  # fmt: skip
+    ]
     for ways in (avro(records), protobuf(records), in_json(records)):
         seconds = {name: fastest(way) for name, way in ways.items()}
         loop = next(iter(seconds.values()))

@@ -59,18 +59,23 @@ def rows(scratch: Path, version: str, rounds: int) -> list[Row]:
     work = f"a test's topic of {_N_RECORDS} records: created, written and read back"
     return [
         Row(
-            work, "Kafka's Java clients on a broker", "≤ 20 ms", f"{1000 * topic:.0f} ms",
+            work,
+            "Kafka's Java clients on a broker",
+            "≤ 20 ms",
+            f"{1000 * topic:.0f} ms",
             f"{1000 * broker_topic:.0f} ms with the broker, which takes {started:.1f} s to start; "
             "bound by Python, and by small files",
         ),
         Row(
-            f"{work}, for the first time in a process", "–", "≤ 0.5 s",
+            f"{work}, for the first time in a process",
+            "–",
+            "≤ 0.5 s",
             f"{statistics.median(first):.2f} s",
             "imports too; bound by the imports of numpy and pyarrow",
         ),
         _in_spark(scratch / "spark", 10 * rounds),
         query,
-    ]  # fmt: skip
+    ]
 
 
 def _in_spark(directory: Path, rounds: int) -> Row:
@@ -97,11 +102,13 @@ def _in_spark(directory: Path, rounds: int) -> Row:
     ours, theirs = results["test"].median, results["floor"].median
     return Row(
         f"a test's topic of {_N_RECORDS} records: created, written and read through `kafka` of "
-        "Spark by `as_kafka`", "a Python source of as many rows in one task: the difference",
-        "≤ 0.1 s", f"{ours - theirs:.2f} s",
+        "Spark by `as_kafka`",
+        "a Python source of as many rows in one task: the difference",
+        "≤ 0.1 s",
+        f"{ours - theirs:.2f} s",
         f"{ours:.2f} s (±{results['test'].spread:.0%}) against {theirs:.2f} s "
         f"(±{results['floor'].spread:.0%}); bound by Spark",
-    )  # fmt: skip
+    )
 
 
 def _of_foreach_batch(scratch: Path, broker: Broker, rounds: int) -> Row:
@@ -151,12 +158,14 @@ def _of_foreach_batch(scratch: Path, broker: Broker, rounds: int) -> Row:
     found, theirs, least = (results[each].median for each in ("ours", "theirs", "floor"))
     return Row(
         f"a query with `foreachBatch` over {_N_RECORDS} records by `as_kafka`",
-        "the same query on a running broker", "≤ 1.2 times", f"{found / theirs:.1f} times",
+        "the same query on a running broker",
+        "≤ 1.2 times",
+        f"{found / theirs:.1f} times",
         f"{found:.2f} s (±{results['ours'].spread:.0%}) against {theirs:.2f} s "
         f"(±{results['theirs'].spread:.0%}); bound by the Python process that Spark starts for "
         f"each query: a Python source of as many rows takes {least:.2f} s "
         f"(±{results['floor'].spread:.0%}), {least / theirs:.1f} times",
-    )  # fmt: skip
+    )
 
 
 def _of_plugin(log: KafkaLog, topic: str) -> float:

@@ -85,12 +85,22 @@ def rows() -> list[Row]:
     each = ", ".join(f"`{name}` {seconds:.1f} s" for name, seconds in found.commands.items())
     work = "from `pip install .` in an empty environment to the first found record"
     return [
-        Row(work, "–", "≤ 60 s", f"{found.all_of_it:.0f} s",
-            f"one run; pip {found.install:.0f} s; {each}; bound by the network, and by pip"),
-        Row(f"{work}: requirements installed", "–", "≤ 10 s", f"{found.ours:.1f} s",
+        Row(
+            work,
+            "–",
+            "≤ 60 s",
+            f"{found.all_of_it:.0f} s",
+            f"one run; pip {found.install:.0f} s; {each}; bound by the network, and by pip",
+        ),
+        Row(
+            f"{work}: requirements installed",
+            "–",
+            "≤ 10 s",
+            f"{found.ours:.1f} s",
             f"one run; pip {found.again:.1f} s; bound by pip, which builds the wheel in a "
-            "separate environment, and by the imports of numpy and pyarrow"),
-    ]  # fmt: skip
+            "separate environment, and by the imports of numpy and pyarrow",
+        ),
+    ]
 
 
 def _timed(command: list[str], scratch: Path) -> tuple[float, str]:
@@ -107,9 +117,13 @@ def _timed(command: list[str], scratch: Path) -> tuple[float, str]:
     program = shutil.which(command[0], path=environment["PATH"])  # not that of this process
     begin = time.perf_counter()
     done = subprocess.run(
-        [program or command[0], *command[1:]], cwd=scratch / "checkout", env=environment,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [program or command[0], *command[1:]],
+        cwd=scratch / "checkout",
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     seconds = time.perf_counter() - begin
     if done.returncode:
         message = f"{shlex.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}"

@@ -25,10 +25,12 @@ def _text(value: str) -> bytes:
 def _commits(directory: Path, n_commits: int, n_keys: int) -> None:
     """Write commits of random keys, as a coordinator of Kafka 3.9 does, in one partition."""
     keys = [
-        b"\0\1" + _text(f"group-{i % _N_GROUPS:05d}") + _text("orders")
+        b"\0\1"
+        + _text(f"group-{i % _N_GROUPS:05d}")
+        + _text("orders")
         + struct.pack(">i", i // _N_GROUPS)
         for i in range(n_keys)
-    ]  # fmt: skip
+    ]
     values = [
         struct.pack(">hqi", 3, i, 5) + b"\0\0" + struct.pack(">q", 1_700_000_000_000 + i)
         for i in range(1000)

@@ -74,11 +74,13 @@ def rows(scratch: Path, *, quick: bool) -> list[Row]:
             rate, theirs = races[n_writers].rate, "; ".join(_figures(raced))
             found.append(
                 Row(
-                    _shown(n_writers), f"`deltalake`, R = {1000 * _R:.1f} ms", "≥ 1.0",
+                    _shown(n_writers),
+                    f"`deltalake`, R = {1000 * _R:.1f} ms",
+                    "≥ 1.0",
                     f"{rate / raced.rate:.1f}",
                     f"{rate:.1f} against {raced.rate:.1f} commits/s; of Delta {theirs}",
                 )
-            )  # fmt: skip
+            )
         n, n_rows = (200, 40_000) if quick else (2000, 400_000)
         return [
             *found,
@@ -132,10 +134,13 @@ def _beside_plain(server: LatentServer, n_writers: int, mine: Raced) -> Row:
     places = [f"plain/{each}" for each in range(n_writers)]
     raced = race(server, "plain", places, len(mine.times), _MS, shares)
     return Row(
-        _shown(n_writers), "the same plain requests, without a log", "–",
-        f"{mine.rate / raced.rate:.2f}", f"{mine.rate:.1f} against {raced.rate:.1f} commits/s; "
+        _shown(n_writers),
+        "the same plain requests, without a log",
+        "–",
+        f"{mine.rate / raced.rate:.2f}",
+        f"{mine.rate:.1f} against {raced.rate:.1f} commits/s; "
         f"plain requests: {_figures(raced)[0]}",
-    )  # fmt: skip
+    )
 
 
 def _gets(url: str, keys: Sequence[str]) -> float:
@@ -190,19 +195,27 @@ def _small_commits(server: LatentServer, scratch: Path, n: int) -> list[Row]:
     merged = _timed(scan)
     return [
         Row(
-            f"scan of {n:,} commits of 1 kB", "the same objects by plain GETs, 32 at once",
-            "≤ 1.3", f"{scanned / plain:.2f}",
+            f"scan of {n:,} commits of 1 kB",
+            "the same objects by plain GETs, 32 at once",
+            "≤ 1.3",
+            f"{scanned / plain:.2f}",
             f"{scanned:.2f} s, with the opening of the log, against {plain:.2f} s",
         ),
         Row(
-            f"the same after `segmentlog compact`: {n:,} commits as one extent", "–", "≤ 0.3 s",
-            f"{merged:.2f} s", f"{scanned / merged:.0f} times as fast as before",
+            f"the same after `segmentlog compact`: {n:,} commits as one extent",
+            "–",
+            "≤ 0.3 s",
+            f"{merged:.2f} s",
+            f"{scanned / merged:.0f} times as fast as before",
         ),
         Row(
-            f"look up a time in {n:,} extents of an open log", "–", "≤ 3 GETs",
-            f"{counts['GET']} GETs", f"{counts['LIST']} lists; {1000 * looked:.0f} ms",
+            f"look up a time in {n:,} extents of an open log",
+            "–",
+            "≤ 3 GETs",
+            f"{counts['GET']} GETs",
+            f"{counts['LIST']} lists; {1000 * looked:.0f} ms",
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _large_extents(
@@ -244,11 +257,13 @@ def _large_extents(
         found.append(
             Row(
                 f"read {n_bytes / 1e6:.0f} MB in {len(held)} large extents{of}, {line}",
-                "plain GETs of ranges of 2 MiB, 32 at once", goal, f"{theirs / mine:.2f}",
+                "plain GETs of ranges of 2 MiB, 32 at once",
+                goal,
+                f"{theirs / mine:.2f}",
                 f"{n_bytes / mine / 1e6:.0f} against {n_bytes / theirs / 1e6:.0f} MB/s; the same "
                 f"log in a local directory is read with {n_bytes / alone / 1e6:.0f} MB/s",
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -263,9 +278,16 @@ def _long_log(server: LatentServer, scratch: Path, n: int) -> list[Row]:
     def make(state: State) -> Commit:
         job, base = token_hex(8), state.logs[_ORDERS].end
         extent = PlacedExtent(
-            *_ORDERS, f"data/{job}/0-abababab.batches", 0, 1000, base, base + 10, 10,
-            1_700_000_000_000 + state.number, base,
-        )  # fmt: skip
+            *_ORDERS,
+            f"data/{job}/0-abababab.batches",
+            0,
+            1000,
+            base,
+            base + 10,
+            10,
+            1_700_000_000_000 + state.number,
+            base,
+        )
         return Commit(state.number + 1, job * 2, job, int(time.time() * 1000), extents=[extent])
 
     n_behind = 300
@@ -287,11 +309,14 @@ def _long_log(server: LatentServer, scratch: Path, n: int) -> list[Row]:
         assert behind.pop().refresh().number == n
 
     return [
-        _in_round_trips(server, f"open a log of {n:,} commits in a new process", open_it,
-                        "≤ 6 round trips, ≤ 1 s"),
-        _in_round_trips(server, f"follow {n_behind} commits of others", follow,
-                        "≤ 3 round trips"),
-    ]  # fmt: skip
+        _in_round_trips(
+            server,
+            f"open a log of {n:,} commits in a new process",
+            open_it,
+            "≤ 6 round trips, ≤ 1 s",
+        ),
+        _in_round_trips(server, f"follow {n_behind} commits of others", follow, "≤ 3 round trips"),
+    ]
 
 
 def _in_round_trips(server: LatentServer, name: str, work: Callable[[], object], goal: str) -> Row:
@@ -316,18 +341,25 @@ def _checkpoints(n: int) -> Row:
     log.extents.objects = [f"data/{job}/0-{token_hex(4)}.batches" for job in jobs]
     log.extents.shifts = array("q", range(0, 10 * n, 10))
     given = {
-        "size": [1000] * n, "base_offset": range(0, 10 * n, 10), "n_records": [10] * n,
-        "end_offset": range(10, 10 * n + 10, 10), "max_timestamp": range(n),
+        "size": [1000] * n,
+        "base_offset": range(0, 10 * n, 10),
+        "n_records": [10] * n,
+        "end_offset": range(10, 10 * n + 10, 10),
+        "max_timestamp": range(n),
         "digest": [hash(each) & (2**62 - 1) for each in jobs],
-    }  # fmt: skip
+    }
     log.extents.columns = {
         name: array("q", given.get(name, [0] * n)) for name in log.extents.columns
     }
     state = replace(
-        State(log_id=token_hex(16)), number=n, token=token_hex(16), time_ms=n,
-        topics={"orders": Topic("a" * 22, 1)}, logs={_ORDERS: log},
+        State(log_id=token_hex(16)),
+        number=n,
+        token=token_hex(16),
+        time_ms=n,
+        topics={"orders": Topic("a" * 22, 1)},
+        logs={_ORDERS: log},
         ended=Growing(dict(zip(jobs, zip(itertools.repeat(""), range(n)), strict=False))),
-    )  # fmt: skip
+    )
     begin = time.perf_counter()
     data = state.encode()
     seconds = time.perf_counter() - begin
@@ -337,13 +369,15 @@ def _checkpoints(n: int) -> Row:
     # Each has the size of its time; intervals double with it.
     sizes = [len(data) * at / n for at in range(32, n + 1, 32) if at % _interval_at(at) == 0]
     return Row(
-        f"checkpoints of {n:,} commits, a commit's part of one", "–", "≤ 100 ms",
+        f"checkpoints of {n:,} commits, a commit's part of one",
+        "–",
+        "≤ 100 ms",
         f"{1000 * seconds / every:.1f} ms",
         f"{len(data) / 1e6:.0f} MB each {every:,} commits, {seconds:.1f} s to encode and "
         f"{decoded:.1f} s to decode; {len(sizes):,} of them have {sum(sizes) / 1e9:.1f} GB in "
         f"all, and a sweep keeps the newest 3; of 256 MiB with about "
         f"{math.floor((256 << 20) / (len(data) / n) / 1e5) / 10:.1f} M commits",
-    )  # fmt: skip
+    )
 
 
 def _interval_at(n_commits: int) -> int:

@@ -11,8 +11,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Digest", "Result", "Row", "compare", "figures", "goal_here", "processor", "rows_of",
-           "table"]  # fmt: skip
+__all__ = [
+    "Digest",
+    "Result",
+    "Row",
+    "compare",
+    "figures",
+    "goal_here",
+    "processor",
+    "rows_of",
+    "table",
+]
 
 #: Rows, sum of offsets, bytes of keys and values: what every contestant of a row must agree on.
 Digest = tuple[int, ...]

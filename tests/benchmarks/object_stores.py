@@ -159,14 +159,16 @@ def _long_log(local: str, end: str, n_commits: int) -> list[Row]:
         ratio = statistics.median(last) / statistics.median(first)
         found.append(
             Row(
-                f"commit number {n_commits} in {name}", "commit number 10", "≤ 1.2",
+                f"commit number {n_commits} in {name}",
+                "commit number 10",
+                "≤ 1.2",
                 f"{ratio:.2f}",
                 f"medians of {n}: {1000 * statistics.median(last):.2f} against "
                 f"{1000 * statistics.median(first):.2f} ms; with the checkpoint after every 32 "
                 f"commits, {1000 * statistics.mean(last):.2f} against "
                 f"{1000 * statistics.mean(first):.2f} ms; bound by the two requests",
             )
-        )  # fmt: skip
+        )
         new_process()
     return found
 
@@ -185,10 +187,18 @@ def _planning(url: str, n_extents: int) -> Row:
             base = state.logs[TopicPartition("orders", partition)].end
             extents.append(
                 PlacedExtent(
-                    "orders", partition, f"data/{job}/0-abababab.batches", partition * 1000, 1000,
-                    base, base + 10, 10, 1_700_000_000_000 + state.number, base,
+                    "orders",
+                    partition,
+                    f"data/{job}/0-abababab.batches",
+                    partition * 1000,
+                    1000,
+                    base,
+                    base + 10,
+                    10,
+                    1_700_000_000_000 + state.number,
+                    base,
                 )
-            )  # fmt: skip
+            )
         return Commit(state.number + 1, job, job, 1_700_000_000_000, extents=extents)
 
     for _ in range(n_extents // n_partitions):
@@ -204,11 +214,13 @@ def _planning(url: str, n_extents: int) -> Row:
             n_slices += len(log.slices(0, log.end_offset()))
         times.append(time.perf_counter() - begin)
     return Row(
-        f"plan {n_extents:,} extents in {n_partitions} partitions, in a new process", "–",
-        "≤ 1 s", f"{statistics.median(times):.2f} s",
+        f"plan {n_extents:,} extents in {n_partitions} partitions, in a new process",
+        "–",
+        "≤ 1 s",
+        f"{statistics.median(times):.2f} s",
         f"{n_slices} slices; {min(times):.2f}–{max(times):.2f} s; bound by the checkpoint, which "
         "is read and decoded, and the names of segments",
-    )  # fmt: skip
+    )
 
 
 def _beside_delta(
@@ -217,9 +229,12 @@ def _beside_delta(
     table = make_rows(0, n_rows).select(["key", "value"])
     n_value_bytes = pc.sum(pc.binary_length(table["value"])).as_py()
     options = {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.port}", "AWS_ALLOW_HTTP": "true",
-        "AWS_REGION": "us-east-1", "AWS_SKIP_SIGNATURE": "true", "conditional_put": "etag",
-    }  # fmt: skip
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.port}",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_REGION": "us-east-1",
+        "AWS_SKIP_SIGNATURE": "true",
+        "conditional_put": "etag",
+    }
     n_written = iter(range(1_000_000))
     config = segmentlog.ProducerConfig(codec=segmentlog.Codec.SNAPPY)
 
@@ -287,11 +302,14 @@ def _beside_delta(
 
     def row(work: str, against: str, goal: str, mine: float, other: float, bound: float) -> Row:
         return Row(
-            work, against, goal, f"{other / mine:.2f}",
+            work,
+            against,
+            goal,
+            f"{other / mine:.2f}",
             f"{n_rows / mine / 1e6:.2f} against {n_rows / other / 1e6:.2f} M rows/s; {shown}; "
             f"bound by the server, which takes {bound:.2f} s of {mine:.2f} s for the "
             f"{len(data) / 1e6:.0f} MB alone, and the processor",
-        )  # fmt: skip
+        )
 
     put, get = raw["put"].median, raw["get"].median
     return [

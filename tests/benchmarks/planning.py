@@ -187,8 +187,9 @@ def refresh(scratch: Path, n_partitions: int, rounds: int) -> list[Row]:
         return statistics.median(seconds[1:])
 
     def move(number: int) -> None:
-        replace(99 - number % 9 if i % (n_partitions // 100) == 0 else 100
-                for i in range(n_partitions))  # fmt: skip
+        replace(
+            99 - number % 9 if i % (n_partitions // 100) == 0 else 100 for i in range(n_partitions)
+        )
 
     def list_names() -> float:
         """Median seconds of one list of the names in the directory with their inodes."""
@@ -268,11 +269,21 @@ def memory_and_start(log_dir: Path, topic: str, rounds: int) -> list[Row]:
     )
     starts = sorted(run[1] for run in runs)
     return [
-        Row("memory of a task over the interpreter", "–", "< 400 MB",
-            f"{max(run[0] for run in runs):.0f} MB", detail),
-        Row("first batch of a process", "–", "< 0.45 s", f"{statistics.median(starts):.2f} s",
-            f"imports too; {starts[0]:.2f}–{starts[-1]:.2f} s; bound by these imports"),
-    ]  # fmt: skip
+        Row(
+            "memory of a task over the interpreter",
+            "–",
+            "< 400 MB",
+            f"{max(run[0] for run in runs):.0f} MB",
+            detail,
+        ),
+        Row(
+            "first batch of a process",
+            "–",
+            "< 0.45 s",
+            f"{statistics.median(starts):.2f} s",
+            f"imports too; {starts[0]:.2f}–{starts[-1]:.2f} s; bound by these imports",
+        ),
+    ]
 
 
 _SPARK_ALONE = """
@@ -301,15 +312,23 @@ def quickstart(rounds: int) -> list[Row]:
         f"{alone:.1f} s"
     )
     return [
-        Row("the README's quickstart", "–", "< 12 s", f"{statistics.median(ours):.1f} s",
-            f"{_range(ours)}; {bound}"),
-    ]  # fmt: skip
+        Row(
+            "the README's quickstart",
+            "–",
+            "< 12 s",
+            f"{statistics.median(ours):.1f} s",
+            f"{_range(ours)}; {bound}",
+        ),
+    ]
 
 
 def _process_seconds(arguments: Sequence[str], environment: Mapping[str, str]) -> float:
     begin = time.perf_counter()
     subprocess.run(
-        [sys.executable, *arguments], env=environment, check=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [sys.executable, *arguments],
+        env=environment,
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     return time.perf_counter() - begin

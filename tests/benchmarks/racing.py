@@ -68,11 +68,13 @@ def race(
     processes = [
         subprocess.Popen(
             [sys.executable, __file__, kind, str(server.port), json.dumps(shares or {}), *each],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         )
         for each in (places[begin::n_processes] for begin in range(n_processes))
-    ]  # fmt: skip
+    ]
 
     def ask(n: int) -> list[float]:
         for each in processes:
@@ -103,9 +105,12 @@ def _answer(process: "subprocess.Popen[str]") -> list[float]:
 def delta_options(port: int) -> dict[str, str]:
     """Options with which Delta writes to the server."""
     return {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ALLOW_HTTP": "true",
-        "AWS_REGION": "us-east-1", "AWS_SKIP_SIGNATURE": "true", "conditional_put": "etag",
-    }  # fmt: skip
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_REGION": "us-east-1",
+        "AWS_SKIP_SIGNATURE": "true",
+        "conditional_put": "etag",
+    }
 
 
 def _of_log(place: str, *_: object) -> Callable[[], object]:
@@ -128,9 +133,11 @@ def _plain(place: str, port: int, shares: dict[str, float]) -> Callable[[], obje
     """Requests one after the other, but that a list has a GET beside it."""
     config = {"endpoint": f"http://127.0.0.1:{port}", "region": "us-east-1"}
     store = S3Store(
-        BUCKET, prefix=place, config=config | {"skip_signature": True},  # type: ignore[arg-type]
+        BUCKET,
+        prefix=place,
+        config=config | {"skip_signature": True},  # type: ignore[arg-type]
         client_options={"allow_http": True},
-    )  # fmt: skip
+    )
     obstore.put(store, "read", b"x" * 5000, use_multipart=False)
     for number in range(_N_LISTED):
         obstore.put(store, f"inbox/{number:020d}-{'x' * 250}", b"", use_multipart=False)
@@ -173,8 +180,10 @@ def _often(write: Callable[[], object], n: int, times: list[float]) -> None:
 def _main(kind: str, port: str, shares: str, *places: str) -> None:
     """A process of writers: for each number that it is told, all of them write so often."""
     kinds: dict[str, Callable[[str, int, dict[str, float]], Callable[[], object]]] = {
-        "log": _of_log, "delta": _of_delta, "plain": _plain,
-    }  # fmt: skip
+        "log": _of_log,
+        "delta": _of_delta,
+        "plain": _plain,
+    }
     writes = [kinds[kind](place, int(port), json.loads(shares)) for place in places]
     for line in sys.stdin:
         times = list[float]()

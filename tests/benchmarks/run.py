@@ -122,9 +122,12 @@ def produce(
         while True:
             try:
                 producer.produce(
-                    topic, value, b"key-%06d" % (i % 1_000_000), i % partitions,
+                    topic,
+                    value,
+                    b"key-%06d" % (i % 1_000_000),
+                    i % partitions,
                     timestamp=1_700_000_000_000 + i // 8,
-                )  # fmt: skip
+                )
                 break
             except BufferError:
                 producer.poll(0.05)
@@ -156,13 +159,18 @@ def measure_reads(scratch: Path, n_records: int, rounds: int, n_partitions: int)
     return [
         *rows,
         engine.against_roofline(
-            "decode, one core", plain[0], "≥ 0.75",
-            "memory: lengths lie between keys and values, which are copied one by one", rounds,
+            "decode, one core",
+            plain[0],
+            "≥ 0.75",
+            "memory: lengths lie between keys and values, which are copied one by one",
+            rounds,
         ),
         engine.against_roofline(
-            "decode one-record batches, one core", directory.log("single", 0),
+            "decode one-record batches, one core",
+            directory.log("single", 0),
             goal_here(Intel=0.85, AMD=0.55),
-            "headers: each is checked, and each record has one", rounds,
+            "headers: each is checked, and each record has one",
+            rounds,
         ),
         *(
             codecs_alone.against_codec(name, directory.log(name, 0), goal, rounds)
@@ -175,7 +183,7 @@ def measure_reads(scratch: Path, n_records: int, rounds: int, n_partitions: int)
         *planning.memory_and_start(broker.log_dir, "plain", rounds),
         *planning.quickstart(3),
         *first_record.rows(),
-    ]  # fmt: skip
+    ]
 
 
 def measure_writes(scratch: Path, n_records: int, rounds: int, commit_bytes: int) -> list[Row]:

@@ -57,11 +57,21 @@ def search(data: QueryData, rounds: int) -> list[Row]:
     subprocess.run(["zstd", "-q", "-3", str(file), "-o", f"{file}.zst"], check=True)
     rows = []
     for codec, command, against, goal, bound in (
-        (segmentlog.Codec.ZSTD, f"zstd -dc {file}.zst | grep -c '{_PATTERN}'",
-         "`zstd -dc \\| grep`", "≥ 1.0", "inflating"),
-        (segmentlog.Codec.NONE, f"grep -c '{_PATTERN}' {file}", "`grep`", "–",
-         "checksums and copies of keys and values"),
-    ):  # fmt: skip
+        (
+            segmentlog.Codec.ZSTD,
+            f"zstd -dc {file}.zst | grep -c '{_PATTERN}'",
+            "`zstd -dc \\| grep`",
+            "≥ 1.0",
+            "inflating",
+        ),
+        (
+            segmentlog.Codec.NONE,
+            f"grep -c '{_PATTERN}' {file}",
+            "`grep`",
+            "–",
+            "checksums and copies of keys and values",
+        ),
+    ):
         config = segmentlog.ProducerConfig(codec=codec)
         directory = scratch / codec.name
         with segmentlog.open_writer(directory, "lines", config=config) as writer:

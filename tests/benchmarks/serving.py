@@ -94,16 +94,27 @@ def _produce(
         client.create_topic(topic, _N_PARTITIONS, retention_ms=-1, segment_bytes=256 << 20)
     rng, head = random.Random(72), b'{"customer":"name","state":"open","n":'
     payload = scratch / "payload"
-    payload.write_bytes(b"\n".join(
-        b"%s%07d," % (head, i) + head * 11 + base64.b64encode(rng.randbytes(390))
-        for i in range(2_000)
-    ))  # fmt: skip
+    payload.write_bytes(
+        b"\n".join(
+            b"%s%07d," % (head, i) + head * 11 + base64.b64encode(rng.randbytes(390))
+            for i in range(2_000)
+        )
+    )
     java.run(
-        "org.apache.kafka.tools.ProducerPerformance", "--topic", topic,
-        "--num-records", str(n_records), "--throughput", "-1", "--payload-file", str(payload),
-        "--producer-props", f"bootstrap.servers={broker.bootstrap_servers}", "linger.ms=20",
+        "org.apache.kafka.tools.ProducerPerformance",
+        "--topic",
+        topic,
+        "--num-records",
+        str(n_records),
+        "--throughput",
+        "-1",
+        "--payload-file",
+        str(payload),
+        "--producer-props",
+        f"bootstrap.servers={broker.bootstrap_servers}",
+        "linger.ms=20",
         f"compression.type={_TOPICS[topic]}",
-    )  # fmt: skip
+    )
     with RawClient(broker.bootstrap_servers) as raw:
         return [(i, raw.list_offset(topic, i, -1).offset) for i in range(_N_PARTITIONS)]
 
@@ -170,24 +181,31 @@ def _against(
     speed = [n_bytes / each.median / 1e6 for each in (ours, theirs)]
     return [
         Row(
-            name, "the same consumer, from a broker", "≥ 1.1",
+            name,
+            "the same consumer, from a broker",
+            "≥ 1.1",
             f"{theirs.median / ours.median:.2f}",
             f"{speed[0]:.0f} against {speed[1]:.0f} MB/s; ±{ours.spread:.0%}, "
             f"±{theirs.spread:.0%}; at most {theirs.median / statistics.median(least[2:]):.2f}, "
             "with a server that takes no time",
         ),
         Row(
-            f"{name}: processor time of the server", "of the broker", "≤ 1.0",
+            f"{name}: processor time of the server",
+            "of the broker",
+            "≤ 1.0",
             f"{mine / broker if broker else 0:.2f}",
             f"{mine:.2f} against {broker:.2f} s a GB",
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _consume(
-    topic: str, ends: list[tuple[int, int]], n_consumers: int, pool: ProcessPoolExecutor,
+    topic: str,
+    ends: list[tuple[int, int]],
+    n_consumers: int,
+    pool: ProcessPoolExecutor,
     servers: str,
-) -> tuple[Digest, float]:  # fmt: skip
+) -> tuple[Digest, float]:
     parts = [ends[i::n_consumers] for i in range(n_consumers)]
     found, busy, busiest = zip(*pool.map(partial(_consumed, servers, topic), parts), strict=True)
     return tuple(map(sum, zip(*found, strict=True))), max(*busiest, sum(busy) / _N_CORES)
@@ -204,9 +222,14 @@ def _consumed(
     """
     process, thread = time.process_time(), time.thread_time()
     consumer = confluent_kafka.Consumer(
-        {"bootstrap.servers": servers, "group.id": "bench", "enable.auto.commit": False,
-         "broker.address.family": "v4", "fetch.queue.backoff.ms": 2}
-    )  # fmt: skip
+        {
+            "bootstrap.servers": servers,
+            "group.id": "bench",
+            "enable.auto.commit": False,
+            "broker.address.family": "v4",
+            "fetch.queue.backoff.ms": 2,
+        }
+    )
     consumer.assign([confluent_kafka.TopicPartition(topic, each, 0) for each, _ in ends])
     n_left = sum(end for _, end in ends)
     n_rows = offsets = n_bytes = 0
@@ -220,9 +243,7 @@ def _consumed(
         offsets += sum([each.offset() or 0 for each in messages])
         n_bytes += sum([len(each.value() or b"") for each in messages])
     consumer.close()
-    return (
-        (n_rows, offsets, n_bytes), time.process_time() - process, time.thread_time() - thread
-    )  # fmt: skip
+    return ((n_rows, offsets, n_bytes), time.process_time() - process, time.thread_time() - thread)
 
 
 def _java(
@@ -241,9 +262,11 @@ def _consumed_by_java(java: Gateway, servers: str, topic: str, ends: list[tuple[
     deserializer = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
     settings = java.jvm.java.util.Properties()
     for name, value in {
-        "bootstrap.servers": servers, "key.deserializer": deserializer,
-        "value.deserializer": deserializer, "max.poll.records": "10000",
-    }.items():  # fmt: skip
+        "bootstrap.servers": servers,
+        "key.deserializer": deserializer,
+        "value.deserializer": deserializer,
+        "max.poll.records": "10000",
+    }.items():
         settings.setProperty(name, value)
     kafka = java.jvm.org.apache.kafka
     consumer = kafka.clients.consumer.KafkaConsumer(settings)
@@ -265,8 +288,13 @@ def _consumed_by_java(java: Gateway, servers: str, topic: str, ends: list[tuple[
 def _memory(pid: int) -> Row:
     status = Path(f"/proc/{pid}/status").read_text()
     peak = int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1024  # type: ignore[index]
-    return Row("memory of `segmentlog serve` after all of this", "–", "≤ 200 MB",
-               f"{peak:.0f} MB", "the largest resident set")  # fmt: skip
+    return Row(
+        "memory of `segmentlog serve` after all of this",
+        "–",
+        "≤ 200 MB",
+        f"{peak:.0f} MB",
+        "the largest resident set",
+    )
 
 
 def _first_record(directory: str, topic: str, rounds: int) -> Row:
@@ -282,10 +310,13 @@ def _first_record(directory: str, topic: str, rounds: int) -> Row:
             assert client.fetch(topic, 0, 0).records
             seconds.append(time.perf_counter() - began)
     bound = statistics.median(imports[1:])
-    return Row("first record after the command", "–", "≤ 1 s",
-               f"{statistics.median(seconds[1:]):.2f} s",
-               f"bound by imports: those of numpy, pyarrow and `kio` alone take {bound:.2f} s",
-               )  # fmt: skip
+    return Row(
+        "first record after the command",
+        "–",
+        "≤ 1 s",
+        f"{statistics.median(seconds[1:]):.2f} s",
+        f"bound by imports: those of numpy, pyarrow and `kio` alone take {bound:.2f} s",
+    )
 
 
 def _metadata(scratch: Path, n_partitions: int, rounds: int) -> Row:
@@ -305,8 +336,10 @@ def _metadata(scratch: Path, n_partitions: int, rounds: int) -> Row:
                 client.take(int.from_bytes(client.take(4), "big"))
                 kept.append(time.perf_counter() - began)
     return Row(
-        f"metadata of {n_partitions:,} partitions, the first answer", "–", "≤ 1 s",
+        f"metadata of {n_partitions:,} partitions, the first answer",
+        "–",
+        "≤ 1 s",
         f"{statistics.median(first):.2f} s",
         f"later ones {statistics.median(later):.2f} s; bound by `kio`, which writes each field "
         "by a call",
-    )  # fmt: skip
+    )

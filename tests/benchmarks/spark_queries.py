@@ -197,26 +197,32 @@ def narrow_spark(data: QueryData, rounds: int) -> list[Row]:
 
     results = compare(
         {
-            "two": sink("two"), "all": sink("all"),
-            "count partition": count("partition"), "count all": count("all"),
+            "two": sink("two"),
+            "all": sink("all"),
+            "count partition": count("partition"),
+            "count all": count("all"),
         },
         rounds,
-    )  # fmt: skip
+    )
     spark.stop()
     n_rows = f"{data.n_small:,} rows"
     return [
         Row(
-            'schema "offset, timestamp" through Spark, `local[2]`', "all columns", "≥ 3",
+            'schema "offset, timestamp" through Spark, `local[2]`',
+            "all columns",
+            "≥ 3",
             _against(results, "two", "all"),
             f"{_times(results, 'two', 'all')}; {n_rows}; bound by Spark's rows, and the checksum",
         ),
         Row(
-            'count over the schema "partition", `local[2]`', "a count over all columns", "≥ 3",
+            'count over the schema "partition", `local[2]`',
+            "a count over all columns",
+            "≥ 3",
             _against(results, "count partition", "count all"),
             f"{_times(results, 'count partition', 'count all')}; {n_rows}; bound by Spark's job, "
             "and the checksum of all bytes",
         ),
-    ]  # fmt: skip
+    ]
 
 
 def narrow_engine(data: QueryData, rounds: int) -> list[Row]:

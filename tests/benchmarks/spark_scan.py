@@ -55,12 +55,16 @@ def rows(broker: Broker, topic: str, scratch: Path, rounds: int) -> list[Row]:
     files = ",".join(write_ipc(directory, topic, scratch))
     spark = session()
     frames = {
-        "segmentlog": spark.read.format("segmentlog").option("subscribe", topic)
-        .option("readUpTo", "logEnd").load(str(broker.log_dir)),
+        "segmentlog": spark.read.format("segmentlog")
+        .option("subscribe", topic)
+        .option("readUpTo", "logEnd")
+        .load(str(broker.log_dir)),
         "ipc": spark.read.format("bench_ipc").option("files", files).load(),
-        "kafka": spark.read.format("kafka").option("subscribe", topic)
-        .option("kafka.bootstrap.servers", broker.bootstrap_servers).load(),
-    }  # fmt: skip
+        "kafka": spark.read.format("kafka")
+        .option("subscribe", topic)
+        .option("kafka.bootstrap.servers", broker.bootstrap_servers)
+        .load(),
+    }
     known = {name: _digest(frame) for name, frame in frames.items()}
 
     def scan(name: str):
@@ -81,11 +85,19 @@ def rows(broker: Broker, topic: str, scratch: Path, rounds: int) -> list[Row]:
         return Row("scan through Spark, `local[2]`", against, goal, ratio, detail)
 
     return [
-        row("ipc", "a Python source over a memory-mapped Arrow file", "≥ 0.97",
-            "the same connection from Python to the JVM, and decoding beside it"),
-        row("kafka", "Spark's `kafka` source on a running broker", "≥ 3",
-            "the connection from Python to the JVM"),
-    ]  # fmt: skip
+        row(
+            "ipc",
+            "a Python source over a memory-mapped Arrow file",
+            "≥ 0.97",
+            "the same connection from Python to the JVM, and decoding beside it",
+        ),
+        row(
+            "kafka",
+            "Spark's `kafka` source on a running broker",
+            "≥ 3",
+            "the connection from Python to the JVM",
+        ),
+    ]
 
 
 def _digest(frame) -> tuple[int, ...]:

@@ -43,9 +43,13 @@ class _Session:
         path = os.pathsep.join(filter(None, sys.path))
         environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path}
         self._process = subprocess.Popen(
-            command, env=environment, text=True, bufsize=1, stdin=subprocess.PIPE,
+            command,
+            env=environment,
+            text=True,
+            bufsize=1,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-        )  # fmt: skip
+        )
 
     def __enter__(self) -> Self:
         self._answer()  # sessions that start side by side would wait for each other

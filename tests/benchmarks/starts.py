@@ -21,9 +21,10 @@ _STARTS = {
     "`segmentlog --help`": (["-m", "segmentlog", "--help"], 1.4),
     "`segmentlog topics examples/data`": (["-m", "segmentlog", "topics", _DATA], 2.2),
     "`segmentlog grep order-58 examples/data`": (
-        ["-m", "segmentlog", "grep", "order-58", _DATA], 2.8,
+        ["-m", "segmentlog", "grep", "order-58", _DATA],
+        2.8,
     ),
-}  # fmt: skip
+}
 
 #: The system calls that a list of partitions cannot do without: the names and the sizes of the
 #: files, and the bytes of those that end the log, with their checksum.
@@ -51,9 +52,12 @@ def _seconds(arguments: Sequence[str], environment: Mapping[str, str]) -> float:
     """Processor time of a new interpreter."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(
-        [sys.executable, *arguments], env=environment, check=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [sys.executable, *arguments],
+        env=environment,
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -96,9 +100,14 @@ def _lists(scratch: Path, n_partitions: int, environment: Mapping[str, str]) -> 
             f"system calls alone take {bound:.2f} ms a partition"
         )
         found.append(
-            Row(f"`segmentlog {command}`, {n_partitions:,} partitions", "–", "–",
-                f"{seconds * 1000 / n_partitions:.2f} ms a partition", detail)
-        )  # fmt: skip
+            Row(
+                f"`segmentlog {command}`, {n_partitions:,} partitions",
+                "–",
+                "–",
+                f"{seconds * 1000 / n_partitions:.2f} ms a partition",
+                detail,
+            )
+        )
     return found
 
 

@@ -342,9 +342,12 @@ def latency(data: StreamData, rounds: int) -> list[Row]:
             streams.ours(target, readUpTo="highWatermark"), "noop", {"processingTime": "0 seconds"}
         )
         first = streams.start(
-            streams.trivial().select(*_MIRRORED), "segmentlog", {"processingTime": "1 second"},
-            path=str(target), topic=TOPIC,
-        )  # fmt: skip
+            streams.trivial().select(*_MIRRORED),
+            "segmentlog",
+            {"processingTime": "1 second"},
+            path=str(target),
+            topic=TOPIC,
+        )
         while sum(each["numInputRows"] for each in with_rows(second)) < total:
             for query in (first, second):
                 if query.exception() is not None:

@@ -74,21 +74,25 @@ def scan(data: QueryData, rounds: int) -> list[Row]:
             rows.append(
                 Row(
                     f"scan a tier of Aiven's plugin in S3Proxy, {name}",
-                    "the log's files in S3Proxy", "≥ 0.7",
-                    f"{files.median / tier.median:.2f}", detail,
+                    "the log's files in S3Proxy",
+                    "≥ 0.7",
+                    f"{files.median / tier.median:.2f}",
+                    detail,
                 )
-            )  # fmt: skip
+            )
             if not encrypts:
                 tasks = _in_tasks(rounds, (), options)
                 plain = _in_tasks(rounds, (url("log"),), {})
                 rows.append(
                     Row(
                         f"scan a tier of Aiven's plugin in S3Proxy, {name}: {_N_TASKS} tasks",
-                        "one task", "≥ 1.7", f"{tasks:.2f}",
+                        "one task",
+                        "≥ 1.7",
+                        f"{tasks:.2f}",
                         f"the same with the log's files in S3Proxy: {plain:.2f}; bound by the "
                         f"{os.cpu_count()} cores, which the server and the tasks share",
                     )
-                )  # fmt: skip
+                )
     return rows
 
 

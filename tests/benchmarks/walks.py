@@ -20,8 +20,10 @@ import segmentlog
 
 _PACKAGE = Path(segmentlog.__file__).parent
 _COMPACTED = {
-    "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.bytes": "200"
-}  # fmt: skip
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0",
+    "segment.bytes": "200",
+}
 
 
 def modules_of(walk: Callable[[], object]) -> list[str]:

@@ -57,9 +57,10 @@ def _parsed(directory: Path) -> _Found:
 
 def _analyze(directory: Path, codec: Codec, rounds: int) -> list[Row]:
     contestants: dict[str, Callable[[], _Found]] = {
-        "ours": partial(_analyzed, directory), "theirs": partial(_scanned, directory),
+        "ours": partial(_analyzed, directory),
+        "theirs": partial(_scanned, directory),
         "limit": partial(_parsed, directory),
-    }  # fmt: skip
+    }
     results = compare(contestants, 3 * rounds)  # each takes a fraction of a second
     ours, theirs, limit = results["ours"], results["theirs"], results["limit"]
     (n_records,), n_bytes = ours.digest, _n_bytes(directory)
@@ -73,9 +74,14 @@ def _analyze(directory: Path, codec: Codec, rounds: int) -> list[Row]:
     of_limit = f"{n_records / limit.median / 1e6:.1f} M records/s; ±{limit.spread:.0%}"
     return [
         Row(work, against, "≥ 0.7", f"{theirs.median / ours.median:.2f}", detail),
-        Row("the limit for the row above: a scan of the offsets alone", against, "–",
-            f"{theirs.median / limit.median:.2f}", of_limit),
-    ]  # fmt: skip
+        Row(
+            "the limit for the row above: a scan of the offsets alone",
+            against,
+            "–",
+            f"{theirs.median / limit.median:.2f}",
+            of_limit,
+        ),
+    ]
 
 
 def _clone(directory: Path, codec: Codec, rounds: int) -> Row:
@@ -84,9 +90,13 @@ def _clone(directory: Path, codec: Codec, rounds: int) -> Row:
     def cloned() -> _Found:
         to = made / str(next(numbers))
         found = segmentlog.clone(
-            directory, query_data.TOPIC, "clone", to=to, num_partitions=_N_CLONED,
+            directory,
+            query_data.TOPIC,
+            "clone",
+            to=to,
+            num_partitions=_N_CLONED,
             order="timestamp",
-        )  # fmt: skip
+        )
         return (sum(each.n_records for each in found.partitions),)
 
     def copied() -> _Found:
@@ -112,8 +122,13 @@ def _clone(directory: Path, codec: Codec, rounds: int) -> Row:
         "the writer"
     )
     work = f"`segmentlog.clone` over {_N_CLONED} partitions, {codec.name.lower()}"
-    return Row(work, "a read and a write of the records, in no order", "≥ 0.6",
-               f"{theirs.median / ours.median:.2f}", detail)  # fmt: skip
+    return Row(
+        work,
+        "a read and a write of the records, in no order",
+        "≥ 0.6",
+        f"{theirs.median / ours.median:.2f}",
+        detail,
+    )
 
 
 def _memory(scratch: Path, n_records: int) -> Row:
@@ -127,5 +142,10 @@ def _memory(scratch: Path, n_records: int) -> Row:
         shutil.rmtree(directory)
     each = ", ".join(f"{size / 1e6:.0f} MB of log {most:.0f} MB" for size, most in found.items())
     detail = f"{each}; bound by imports, and by the windows and sketches of two threads"
-    return Row("memory of an analysis over the interpreter", "–", "< 400 MB",
-               f"{max(found.values()):.0f} MB", detail)  # fmt: skip
+    return Row(
+        "memory of an analysis over the interpreter",
+        "–",
+        "< 400 MB",
+        f"{max(found.values()):.0f} MB",
+        detail,
+    )

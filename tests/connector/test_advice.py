@@ -67,8 +67,10 @@ def test_only_the_java_options_that_are_missing_are_named() -> None:
     """Other options of the job do not count, and options may stand in the defaults, too."""
     first, second = JAVA.split()
     settings = {
-        SOCKETS: "TRUE", BUFFER: "1048576", "spark.executor.extraJavaOptions": f"-Xss4m {first}"
-    }  # fmt: skip
+        SOCKETS: "TRUE",
+        BUFFER: "1048576",
+        "spark.executor.extraJavaOptions": f"-Xss4m {first}",
+    }
     (found,) = pyspark_segmentlog.slow_settings(session(settings | {"spark.master": "k8s://x"}))
     defaults = {"spark.executor.defaultJavaOptions": second}
 

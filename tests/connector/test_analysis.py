@@ -17,10 +17,12 @@ pytestmark = pytest.mark.thorough
 def logs(tmp_path: Path) -> Path:
     """Two topics, one of which has a damaged partition."""
     n = 2_000
-    rows = pa.table({
-        "key": pa.array([b"k%d" % (i % 97) for i in range(n)], pa.binary()),
-        "value": pa.array([b'{"n": %d}' % i for i in range(n)], pa.binary()),
-    })  # fmt: skip
+    rows = pa.table(
+        {
+            "key": pa.array([b"k%d" % (i % 97) for i in range(n)], pa.binary()),
+            "value": pa.array([b'{"n": %d}' % i for i in range(n)], pa.binary()),
+        }
+    )
     for topic, partitions in (("orders", 5), ("payments", 2)):
         with segmentlog.open_writer(tmp_path, topic, num_partitions=partitions) as writer:
             writer.append(rows)

@@ -74,8 +74,10 @@ def test_as_in_plain_python(
     assert vars(expected).keys() - {"_bounds", "_ranges"} <= vars(found).keys()
     assert expected.unknown_partitions == found.unknown_partitions
     assert (expected.n_rows, expected.n_rows_without_offset, expected.n_rows_of_other_topics) == (
-        found.n_rows, found.n_rows_without_offset, found.n_rows_of_other_topics,
-    )  # fmt: skip
+        found.n_rows,
+        found.n_rows_without_offset,
+        found.n_rows_of_other_topics,
+    )
     ranges = sorted_rows(expected.ranges(), *BY_OFFSET)
     assert 20 < len(ranges)
     assert ranges == sorted_rows(found.ranges(), *BY_OFFSET)

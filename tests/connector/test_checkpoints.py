@@ -110,8 +110,13 @@ def test_a_read_begins_and_ends_where_a_query_stands(
     read = reads.option("endingOffsets", given).load(example_data)
     reads = spark.read.format("segmentlog").option("subscribe", "orders,customers")
     rest = reads.option("startingOffsets", given).load(example_data)
-    ends = {row["partition"]: row["end"] for row in read.groupBy("partition").agg(
-        {"offset": "max"}).withColumnRenamed("max(offset)", "end").collect()}  # fmt: skip
+    ends = {
+        row["partition"]: row["end"]
+        for row in read.groupBy("partition")
+        .agg({"offset": "max"})
+        .withColumnRenamed("max(offset)", "end")
+        .collect()
+    }
 
     assert {0: 221, 1: 209, 2: 163} == ends
     assert {"customers", "orders"} == {row["topic"] for row in rest.select("topic").collect()}
@@ -146,8 +151,11 @@ def test_a_read_between_two_checkpoints(tmp_path: Path, example_data: str) -> No
     }
 
     assert {ORDERS_0: [5, 6], ORDERS_1: [0, 1]} == rows(example_data, **options)
-    backwards = {**options, "startingOffsets": options["endingOffsets"],
-                 "endingOffsets": options["startingOffsets"]}  # fmt: skip
+    backwards = {
+        **options,
+        "startingOffsets": options["endingOffsets"],
+        "endingOffsets": options["startingOffsets"],
+    }
     with pytest.raises(OptionError, match="orders-0 would start at 7 and end at 5"):
         rows(example_data, **backwards)
 

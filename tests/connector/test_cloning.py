@@ -65,9 +65,14 @@ def test_the_clone_is_that_of_one_process(
         source, "t", "u", to=tmp_path / "here", offset_map=tmp_path / "here.parquet", **options
     )
     there = pyspark_segmentlog.clone(
-        spark, source, "t", "u", to=tmp_path / "there", offset_map=tmp_path / "there.parquet",
+        spark,
+        source,
+        "t",
+        "u",
+        to=tmp_path / "there",
+        offset_map=tmp_path / "there.parquet",
         **options,
-    )  # fmt: skip
+    )
     assert here == there
     assert 1 == here.n_left_out
     assert records(tmp_path / "here") == records(tmp_path / "there")

@@ -52,8 +52,14 @@ def test_rows_without_a_value_are_left_out_or_end_the_query(
     assert 4 == pyspark_segmentlog.read(spark, str(logs), "offset", **given).count()
     given["onUndecodable"] = "null"
     some = pyspark_segmentlog.read(spark, str(logs), ["undecodable", "value"], **given)
-    assert [1] == [row[0] for row in some.groupBy("undecodable").count().where(
-        "undecodable is not null").select("count").collect()]  # fmt: skip
+    assert [1] == [
+        row[0]
+        for row in some.groupBy("undecodable")
+        .count()
+        .where("undecodable is not null")
+        .select("count")
+        .collect()
+    ]
     with pytest.raises(PySparkException, match="offset 3 cannot be decoded: it names no schema"):
         load(spark, logs).collect()
 
@@ -74,10 +80,17 @@ def test_a_frame_keeps_the_schema_that_it_was_loaded_with(
     register(tmp_path, "readings-value", 3, 3, None)
     with pytest.raises(PySparkException, match=r"of the query is struct.*give decodeVersion"):
         spark.read.schema(newer).format("segmentlog").options(
-            decode="value", subscribe="readings").load(str(tmp_path)).collect()  # fmt: skip
+            decode="value", subscribe="readings"
+        ).load(str(tmp_path)).collect()
     plain = StructType().add("offset", LongType())
-    assert 4 == spark.read.schema(plain).format("segmentlog").options(
-        decode="value", subscribe="readings").load(str(tmp_path)).count()  # fmt: skip
+    assert (
+        4
+        == spark.read.schema(plain)
+        .format("segmentlog")
+        .options(decode="value", subscribe="readings")
+        .load(str(tmp_path))
+        .count()
+    )
 
 
 @pytest.mark.thorough
@@ -91,11 +104,19 @@ def test_a_stream_keeps_its_schema_and_meets_newer_ones(
     def run(place: str, mode: str) -> list[tuple[object, ...]]:
         """What a query adds that ends with what is there."""
         given = {"decode": "value", "subscribe": "readings", "startingOffsets": "earliest"}
-        frame = spark.readStream.schema(schema).format("segmentlog").options(
-            **given, onUndecodable=mode).load(str(logs))  # fmt: skip
-        query = frame.select("offset", "value.*").writeStream.format("parquet").trigger(
-            availableNow=True).option("checkpointLocation", str(tmp_path / f"c{place}")).start(
-            str(tmp_path / place))  # fmt: skip
+        frame = (
+            spark.readStream.schema(schema)
+            .format("segmentlog")
+            .options(**given, onUndecodable=mode)
+            .load(str(logs))
+        )
+        query = (
+            frame.select("offset", "value.*")
+            .writeStream.format("parquet")
+            .trigger(availableNow=True)
+            .option("checkpointLocation", str(tmp_path / f"c{place}"))
+            .start(str(tmp_path / place))
+        )
         query.awaitTermination()
         rows = spark.read.parquet(str(tmp_path / place)).orderBy("offset").collect()
         return [tuple(row) for row in rows]

@@ -28,8 +28,9 @@ def test_columns_are_chosen_by_name(spark: SparkSession, example_data: str) -> N
 
     assert ["partition"] == counted.columns
     assert (900, [(333, "orders"), (334, "orders")]) == (
-        counted.count(), sorted(map(tuple, rows.collect())),
-    )  # fmt: skip
+        counted.count(),
+        sorted(map(tuple, rows.collect())),
+    )
 
 
 def test_keys_and_values_are_strings_if_asked_for(spark: SparkSession, example_data: str) -> None:
@@ -98,8 +99,11 @@ def test_a_python_without_the_package_is_named_in_one_sentence(example_data: str
     done = subprocess.run(
         [sys.executable, "-c", code, example_data],
         env=kept | {"PATH": os.pathsep.join(["/usr/bin", "/bin", java])},
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     (said,) = re.findall(r"^ModuleNotFoundError: .*", done.stderr, re.MULTILINE)
 
     assert said.startswith(

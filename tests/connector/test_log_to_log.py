@@ -40,10 +40,12 @@ def forget(checkpoint: Path, batch: int) -> None:
 def test_two_queries_write_to_one_topic_at_once(spark: SparkSession, tmp_path: Path) -> None:
     """Their micro-batches alternate in any order, and each record is there once."""
     queries = [
-        writer(spark, tmp_path, topic).format("segmentlog")
-        .options(topic="t", numPartitions=2).start(str(tmp_path / "copy"))
+        writer(spark, tmp_path, topic)
+        .format("segmentlog")
+        .options(topic="t", numPartitions=2)
+        .start(str(tmp_path / "copy"))
         for topic in ("a", "b")
-    ]  # fmt: skip
+    ]
     for query in queries:
         query.awaitTermination()
 
@@ -74,10 +76,11 @@ def test_foreach_batch_writes_numbered_jobs(spark: SparkSession, tmp_path: Path)
     def write_batch(batch: DataFrame, number: int) -> None:
         tried.append((number, batch.count()))
         (
-            batch.write.format("segmentlog").mode("append")
+            batch.write.format("segmentlog")
+            .mode("append")
             .options(numPartitions=2, txnAppId="copy", txnVersion=number)
             .save(str(tmp_path / "copy"))
-        )  # fmt: skip
+        )
 
     query = writer(spark, tmp_path, "a").foreachBatch(write_batch)
     query.start().awaitTermination()

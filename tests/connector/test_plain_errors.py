@@ -158,9 +158,12 @@ def console(places: Mapping[str, str], names: list[str]) -> dict[str, Shown]:
     code += _CONSOLE.format(scripts=scripts, marker=MARKER)
     with DirectoryLock(places["LOCKED"]):
         done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=False,
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=False,
             env={**os.environ, "PYSPARK_PYTHON": plain_python()},
-        )  # fmt: skip
+        )
     assert done.returncode == 0, done.stderr[-3000:]
     parts = done.stderr.split(MARKER)[1:]
     return {

@@ -54,8 +54,10 @@ def test_preserve_is_the_default_of_what_it_stands_for() -> None:
     """Each option that is given takes precedence over it."""
     config = write_request({"path": "/d", "preserve": "true"}).config
     assert (True, True, True) == (
-        config.use_timestamps, config.use_timestamp_types, config.use_offsets,
-    )  # fmt: skip
+        config.use_timestamps,
+        config.use_timestamp_types,
+        config.use_offsets,
+    )
     raw = {"path": "/d", "preserve": "true", "includeOffset": "false"}
     config = write_request(raw).config
     assert (True, False) == (config.use_timestamp_types, config.use_offsets)

@@ -74,9 +74,13 @@ def test_the_recommended_settings_of_the_readme(example_data: str, tmp_path: Pat
     code = code.replace("SETTINGS", repr(settings))
     ours = {"PYSPARK_PYTHON": plain_python(), "PYSPARK_SUBMIT_ARGS": "pyspark-shell"}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | ours,
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", code],
+        env=os.environ | ours,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
 
     assert done.returncode == 0, done.stderr[-3000:]
     assert "True 0 0" == done.stdout.strip().splitlines()[-1]

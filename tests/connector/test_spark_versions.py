@@ -73,8 +73,12 @@ def test_the_lowest_version_has_these_names() -> None:
     program = f"from names_of_pyspark import lacking; print(lacking({KNOWN!r}))"
     printed = subprocess.run(
         [python_with(VERSIONS[0]), "-c", program],
-        cwd=SUPPORT, capture_output=True, text=True, check=True, timeout=300,
-    )  # fmt: skip
+        cwd=SUPPORT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
 
     assert "[]\n" == printed.stdout
 
@@ -83,8 +87,11 @@ def shown_by(python: Path | str, place: Path, *arguments: str) -> str:
     """What `every_use` prints."""
     ran = subprocess.run(
         [python, str(SUPPORT / "every_use.py"), str(place), *arguments],
-        capture_output=True, text=True, check=False, timeout=1800,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1800,
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr[-4000:]
     return ran.stdout
 
@@ -107,9 +114,13 @@ def run_tests(version: str, *arguments: str, **variables: str) -> None:
     """Run tests of this checkout with another version."""
     ran = subprocess.run(
         [python_with(version), "-m", "pytest", "-n0", "-q", *arguments],
-        cwd=SUPPORT.parents[1], env={**os.environ, **variables},
-        capture_output=True, text=True, check=False, timeout=7000,
-    )  # fmt: skip
+        cwd=SUPPORT.parents[1],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=7000,
+    )
     assert ran.returncode == 0, ran.stdout[-8000:]
     assert " passed" in ran.stdout
 
@@ -167,8 +178,11 @@ def test_a_query_moves_between_versions(tmp_path: Path, start: str) -> None:
     def write(topic: str) -> None:
         n_rows = rng.randrange(1, 30)
         with segmentlog.open_writer(logs, topic, num_partitions=2) as writer:
-            writer.append(pa.table({"key": [rng.randbytes(3) for _ in range(n_rows)],
-                                    "value": [b"v"] * n_rows}))  # fmt: skip
+            writer.append(
+                pa.table(
+                    {"key": [rng.randbytes(3) for _ in range(n_rows)], "value": [b"v"] * n_rows}
+                )
+            )
 
     def places() -> Counter[str]:
         opened = segmentlog.open_log_dir(logs)
@@ -184,8 +198,12 @@ def test_a_query_moves_between_versions(tmp_path: Path, start: str) -> None:
         command = [python, str(SUPPORT / "moved_query.py"), str(tmp_path)]
         ran = subprocess.run(
             [*command, json.dumps({"options": options, **given})],
-            capture_output=True, text=True, check=False, timeout=600, start_new_session=True,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+            start_new_session=True,
+        )
         assert ran.returncode == (0 if given["dies"] is None else -9) or (
             ran.returncode == 0 and given["dies"]  # it was quicker
         ), ran.stderr[-4000:]

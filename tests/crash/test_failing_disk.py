@@ -45,8 +45,9 @@ class Kind(NamedTuple):
         """Settings of the writer."""
         return ProducerConfig(
             TopicConfig(segment_bytes=self.segment_bytes),
-            batch_size=self.batch_size, buffer_memory=self.buffer_memory,
-        )  # fmt: skip
+            batch_size=self.batch_size,
+            buffer_memory=self.buffer_memory,
+        )
 
 
 KINDS = {

@@ -47,8 +47,9 @@ def test_killed_writers_lose_and_repeat_nothing(tmp_path: Path, n_kills: int) ->
         for _ in range(n_kills):
             writer = subprocess.Popen(
                 [sys.executable, "-c", WRITER, str(directory), str(acknowledged + 1)],
-                stdout=subprocess.PIPE, text=True,
-            )  # fmt: skip
+                stdout=subprocess.PIPE,
+                text=True,
+            )
             assert writer.stdout is not None
             acknowledged = max(acknowledged, int(writer.stdout.readline()))
             time.sleep(rng.uniform(0, 0.1))

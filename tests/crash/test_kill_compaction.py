@@ -47,11 +47,13 @@ def lay_out_logs(directory: Path, rng: random.Random) -> None:
     for partition in range(N_PARTITIONS):
         segments = {
             4 * number: [
-                records_of(4 * number, *((b"%d" % rng.randrange(N_KEYS), os.urandom(20))
-                                         for _ in range(4)))
+                records_of(
+                    4 * number,
+                    *((b"%d" % rng.randrange(N_KEYS), os.urandom(20)) for _ in range(4)),
+                )
             ]
             for number in range(N_SEGMENTS)
-        }  # fmt: skip
+        }
         lay_out(directory, segments, f"t-{partition}")
 
 

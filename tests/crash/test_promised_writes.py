@@ -44,9 +44,13 @@ def rows_of(name: _Name, number: int) -> pa.Table:
     rng = random.Random(f"{name} {number}")
     partitions = rng.choice(([0], [1], [0, 1], [0, 1, 1]))
     values = [f"{name[0]} {number} {n} {at}" for n, at in enumerate(partitions)]
-    return pa.table({
-        "key": values, "value": values, "partition": pa.array(partitions, pa.int32()),
-    })  # fmt: skip
+    return pa.table(
+        {
+            "key": values,
+            "value": values,
+            "partition": pa.array(partitions, pa.int32()),
+        }
+    )
 
 
 class World:
@@ -133,9 +137,12 @@ class World:
         partitions = self.rng.choice(((), (), (0,), (1,)))
         told: list[str] = []
         segmentlog.mirror(
-            source, to=to, topics=topics, partitions=partitions,
+            source,
+            to=to,
+            topics=topics,
+            partitions=partitions,
             on_failure=self.rng.choice((None, lambda name, _: told.append(name))),
-        )  # fmt: skip
+        )
         if told:
             raise LogDirectoryError(to, f"{told} are refused")
 

@@ -69,9 +69,11 @@ class _Scan:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         traceback: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -252,9 +254,11 @@ def test_a_segment_that_grows_and_rolls_while_it_is_listed_is_read_whole(
 ) -> None:
     directory = with_or_without_watermarks
     done = act_in_scan(
-        monkeypatch, directory / "t-0", lambda: write_job(directory, SECOND, **SMALL),
+        monkeypatch,
+        directory / "t-0",
+        lambda: write_job(directory, SECOND, **SMALL),
         after="00000000000000000000.log",
-    )  # fmt: skip
+    )
     seen = whole_jobs(look(segmentlog.open_log_dir(directory), level), JOBS)
     assert seen in ({1}, {1, 2})
     assert done

@@ -32,9 +32,16 @@ _WEEK = 8 * 24 * 3600
 _SEED = int(os.environ.get("STRESS_SEED", "1"))
 
 _WRITES = {
-    "append": 22, "append_large": 6, "append_to_both": 6, "overwrite": 8, "number": 14,
-    "produce": 14, "abort": 4, "recovering": 3, "forgetting": 3,
-}  # fmt: skip
+    "append": 22,
+    "append_large": 6,
+    "append_to_both": 6,
+    "overwrite": 8,
+    "number": 14,
+    "produce": 14,
+    "abort": 4,
+    "recovering": 3,
+    "forgetting": 3,
+}
 _UPKEEP = {"compacting": 4, "retaining": 4, "recovering": 1, "append": 2}
 
 #: A run to try a change; on a slow machine, it continues until each kind of work was done.
@@ -46,20 +53,27 @@ SHORT = Run(
 )  # fmt: skip
 #: A run that is longer than Kafka's delay for files of overwritten records.
 LONG = SHORT._replace(
-    seconds=240, n_readers=4, writers=[_WRITES, _WRITES, _WRITES, _UPKEEP], delay_ms=60_000,
-    longest_ms=75_000, least=5,
+    seconds=240,
+    n_readers=4,
+    writers=[_WRITES, _WRITES, _WRITES, _UPKEEP],
+    delay_ms=60_000,
+    longest_ms=75_000,
+    least=5,
     topics={**SHORT.topics, **{f"new{number}": 3 for number in range(40)}},
-)  # fmt: skip
+)
 
 
 def make_topics(directory: Path, run: Run) -> None:
     """The topics that exist from the beginning, with their settings."""
     of_topic = {
-        "latest": {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.05",
-                   "delete.retention.ms": str(run.tombstones_ms)},
+        "latest": {
+            "cleanup.policy": "compact",
+            "min.cleanable.dirty.ratio": "0.05",
+            "delete.retention.ms": str(run.tombstones_ms),
+        },
         "sized": {"retention.bytes": str(run.sized_bytes), "retention.ms": "-1"},
         "timed": {"retention.ms": str(run.timed_ms)},
-    }  # fmt: skip
+    }
     for topic in run.made:
         with segmentlog.open_writer(directory, topic, num_partitions=run.topics[topic]):
             pass

@@ -133,8 +133,16 @@ def rename(case: Case, path: Path) -> None:
 
 
 DAMAGES: tuple[Callable[[Case, Path], None], ...] = (
-    flip, flip, flip, cut, zero, append, remove, exchange, rename,
-)  # fmt: skip
+    flip,
+    flip,
+    flip,
+    cut,
+    zero,
+    append,
+    remove,
+    exchange,
+    rename,
+)
 
 
 def checkpoint(case: Case, kind: str, offset: int) -> None:

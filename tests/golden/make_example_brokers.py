@@ -25,11 +25,13 @@ def send(client: ClusterClient, first: int, n_records: int) -> None:
     """Send orders from a number on, one a minute."""
     orders = [
         Outgoing(
-            b"c%d" % (i % 7), b'{"order":%d}' % i, partition=0,
+            b"c%d" % (i % 7),
+            b'{"order":%d}' % i,
+            partition=0,
             timestamp_ms=FIRST_TIME_MS + 60_000 * i,
         )
         for i in range(first, first + n_records)
-    ]  # fmt: skip
+    ]
     client.produce("orders", orders, compression_type="zstd")
 
 

@@ -28,22 +28,30 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         tier = Path(scratch, "tier")
         broker = Broker(
-            Path(scratch, "kafka"), VERSION, settings=tiered_settings(tier),
+            Path(scratch, "kafka"),
+            VERSION,
+            settings=tiered_settings(tier),
             libraries=[tier_jars(VERSION)],
-        )  # fmt: skip
+        )
         with broker, JavaClient(broker) as client:
             client.create_topic(
-                "visits", remote_storage_enable="true", local_retention_bytes=1,
-                retention_ms=-1, internal_segment_bytes=4_000, index_interval_bytes=500,
-            )  # fmt: skip
+                "visits",
+                remote_storage_enable="true",
+                local_retention_bytes=1,
+                retention_ms=-1,
+                internal_segment_bytes=4_000,
+                index_interval_bytes=500,
+            )
             for hour in range(12):
                 records = [
                     Outgoing(
-                        b"visitor-%02d" % (i % 17), b'{"page":%d}' % (hour * 50 + i), (),
+                        b"visitor-%02d" % (i % 17),
+                        b'{"page":%d}' % (hour * 50 + i),
+                        (),
                         _FIRST_MS + 3_600_000 * hour + 60_000 * i,
                     )
                     for i in range(50)
-                ]  # fmt: skip
+                ]
                 client.produce("visits", records, batch_size=1000, compression_type="none")
             wait_for_local_start(broker, "visits", 400)
         copy_log_dir(broker.log_dir, target / "logs", ["*-delete", "__cluster_metadata-0"])

@@ -114,10 +114,13 @@ def _transactions(setting: str) -> Callable[[Broker, JavaClient, str], None]:
             topic, segment_ms=_NEVER_MS, index_interval_bytes=100, **{setting: 900}
         )
         one, two, three = (
-            client.producer(transactional_id=f"{topic}-{i}", compression_type=codec,
-                            transaction_timeout_ms=900_000)
+            client.producer(
+                transactional_id=f"{topic}-{i}",
+                compression_type=codec,
+                transaction_timeout_ms=900_000,
+            )
             for i, codec in enumerate(["none", "lz4", "none"])
-        )  # fmt: skip
+        )
         for producer in (one, two, three):
             producer.initTransactions()
         for turn in range(3):
@@ -180,9 +183,12 @@ def _retention(
 
     def make(_: Broker, client: JavaClient, topic: str) -> None:
         client.create_topic(
-            topic, segment_ms=_NEVER_MS, index_interval_bytes=100, file_delete_delay_ms=100,
+            topic,
+            segment_ms=_NEVER_MS,
+            index_interval_bytes=100,
+            file_delete_delay_ms=100,
             **{setting: 700},
-        )  # fmt: skip
+        )
         client.produce(topic, _numbered(30), batch_size=300)
         client.produce(topic, _numbered(30, at=last_at), batch_size=300)
         client.alter_topic(topic, **limit)
@@ -217,19 +223,23 @@ def _current(setting: str) -> dict[str, GoldenTopic]:
     return {
         **{f"codec-{codec}": _codec(codec) for codec in shapes.CODECS},
         "append-time": GoldenTopic(
-            _append_time("none"), "message.timestamp.type=LogAppendTime, two batches",
+            _append_time("none"),
+            "message.timestamp.type=LogAppendTime, two batches",
             lambda seen, rows: all("LogAppendTime" in batch for batch in seen),
         ),
         "append-time-zstd": GoldenTopic(
-            _append_time("zstd"), "message.timestamp.type=LogAppendTime, two batches, zstd",
+            _append_time("zstd"),
+            "message.timestamp.type=LogAppendTime, two batches, zstd",
             lambda seen, rows: all("LogAppendTime" in batch for batch in seen),
         ),
         "headers": GoldenTopic(
-            shapes.SHAPES["headers.of-every-kind"].make, "headers of every kind",
+            shapes.SHAPES["headers.of-every-kind"].make,
+            "headers of every kind",
             lambda seen, rows: len(rows) == 24,
         ),
         "nulls": GoldenTopic(
-            shapes.SHAPES["nulls"].make, "null and empty keys and values",
+            shapes.SHAPES["nulls"].make,
+            "null and empty keys and values",
             lambda seen, rows: len(rows) == 45,
         ),
         "transactions": GoldenTopic(
@@ -248,7 +258,8 @@ def _current(setting: str) -> dict[str, GoldenTopic]:
             _is_cleaned,
         ),
         "deleted-records": GoldenTopic(
-            _deleted_records, "DeleteRecords up to offset 27, in the middle of a batch",
+            _deleted_records,
+            "DeleteRecords up to offset 27, in the middle of a batch",
             lambda seen, rows: [row.offset for row in rows] == list(range(27, 60)),
         ),
         "retention-by-size": GoldenTopic(
@@ -267,10 +278,11 @@ def _current(setting: str) -> dict[str, GoldenTopic]:
             lambda seen, rows: not seen and not rows,
         ),
         "segments": GoldenTopic(
-            _segments(setting), "several segments with indexes; partition 2 is empty",
+            _segments(setting),
+            "several segments with indexes; partition 2 is empty",
             lambda seen, rows: _files(seen) > 3 and len(rows) == 100,
         ),
-    }  # fmt: skip
+    }
 
 
 def make(version: str) -> dict[str, object]:

@@ -19,8 +19,9 @@ T0 = 1_700_000_000_000
 #: Settings of the broker: by default, deleted heads reach the disk after a minute, and the first
 #: ones after 30 seconds.
 BROKER = {
-    "log.flush.start.offset.checkpoint.interval.ms": 100, "log.initial.task.delay.ms": 100,
-}  # fmt: skip
+    "log.flush.start.offset.checkpoint.interval.ms": 100,
+    "log.initial.task.delay.ms": 100,
+}
 
 #: Partitions of each topic that `fill` makes.
 PARTITIONS = {"a": 3, "b": 1, "ab-c": 2, "empty": 1}
@@ -338,26 +339,32 @@ REFUSED = [
     (ONE | {"startingOffsetsByTimestampStrategy": "x"}, "No value found", "error or latest"),
     (
         THREE | {"startingOffsets": '{"a":{"0":1}}', "endingOffsets": '{"a":{"0":1,"1":1,"2":1}}'},
-        "should have the same topic-partitions", "names different partitions",
+        "should have the same topic-partitions",
+        "names different partitions",
     ),
     (
         ONE | {"startingOffsets": '{"b":{"0":5}}', "endingOffsets": '{"b":{"0":4}}'},
-        "greater than", "startingOffsets",
+        "greater than",
+        "startingOffsets",
     ),
     (
         ONE | {TIMES: '{"b":{"0":5}}', "endingOffsetsByTimestamp": '{"b":{"0":4}}'},
-        "greater than", "startingOffsetsByTimestamp",
+        "greater than",
+        "startingOffsetsByTimestamp",
     ),
     (THREE | {"startingOffsets": '{"a":{"0":6}}'}, "don't match", "exactly the partitions"),
     (THREE | {TIMES: '{"a":{"0":6}}'}, "don't match", "exactly the partitions"),
     (ONE | {"startingTimestamp": "1900000000000"}, "No offset matched", "b-0"),
     (ONE | {"startingOffsets": '{"b":{"0":99}}'}, "greater than", "99"),
-    (ONE | {"startingTimestamp": "1700000000060", "endingTimestamp": "1700000000001"},
-     "greater than", "b-0"),
+    (
+        ONE | {"startingTimestamp": "1700000000060", "endingTimestamp": "1700000000001"},
+        "greater than",
+        "b-0",
+    ),
     ({"subscribe": "nothing"}, "UnknownTopicOrPartition", "nothing"),
     (ONE | {"kafka.isolation.level": "x"}, "must be one of", "read_uncommitted or read_committed"),
     (THREE | {"startingOffsets": '{"a":{"0":-2,"1":1,"2":-2}}'}, "data may have been lost", "a-1"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("every", [12, pytest.param(1, marks=pytest.mark.slow)])

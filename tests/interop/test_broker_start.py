@@ -81,9 +81,10 @@ def test_the_prediction_is_what_the_broker_does(
         log = broker.log_dir / "orders-1" / "00000000000000000000.log"
         size = log.stat().st_size if log.exists() else 0
         cut = sum(
-            each.n_bytes for each in steps
+            each.n_bytes
+            for each in steps
             if (each.action, each.topic) == (StartAction.TRUNCATE, "orders") and not is_clean
-        )  # fmt: skip
+        )
         found[case.name] = predicted(steps)
         is_to_end = found[case.name] == "refused"
         expected[case.name] = broker.outcome(is_to_end=is_to_end)
@@ -193,10 +194,15 @@ def test_a_fault_of_one_of_two_directories_is_the_end_or_not(
         steps = segmentlog.preflight(*broker.log_dirs)
         refused = any(each.action == StartAction.REFUSE for each in steps)
         offline = {each.path for each in steps if each.action == StartAction.OFFLINE}
-        found[name] = {"all"} if refused else {
-            each.name for each in broker.log_dirs
-            if any(path.startswith(f"{each}/") for path in offline)
-        }  # fmt: skip
+        found[name] = (
+            {"all"}
+            if refused
+            else {
+                each.name
+                for each in broker.log_dirs
+                if any(path.startswith(f"{each}/") for path in offline)
+            }
+        )
         expected[name] = broker.took_offline()
     assert expected == found
 

@@ -110,9 +110,12 @@ def stopped(version: str, tmp_path: Path) -> Iterator[Broker]:
     with broker, JavaClient(broker) as client:
         client.create_topic("bulk", N_PARTITIONS, segment_bytes=1 << 20, max_message_bytes=200_000)
         client.create_topic(
-            "latest", cleanup_policy="compact", segment_ms=500, min_cleanable_dirty_ratio=0.01,
+            "latest",
+            cleanup_policy="compact",
+            segment_ms=500,
+            min_cleanable_dirty_ratio=0.01,
             delete_retention_ms=3_600_000,
-        )  # fmt: skip
+        )
     yield broker
     broker.stop()
 

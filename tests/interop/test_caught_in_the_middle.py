@@ -45,9 +45,13 @@ class Load:
             "expiring", **{small: 60_000}, retention_bytes=200_000, file_delete_delay_ms=200
         )
         client.create_topic(
-            "compacted", **{small: 60_000}, cleanup_policy="compact", file_delete_delay_ms=200,
-            min_cleanable_dirty_ratio=0.01, delete_retention_ms=1000,
-        )  # fmt: skip
+            "compacted",
+            **{small: 60_000},
+            cleanup_policy="compact",
+            file_delete_delay_ms=200,
+            min_cleanable_dirty_ratio=0.01,
+            delete_retention_ms=1000,
+        )
 
     def _run(self) -> None:
         producer = self._client.producer(batch_size=4000, linger_ms=1, compression_type="none")
@@ -145,16 +149,19 @@ def test_spark_scans_while_the_broker_writes(
         time.sleep(0.1)
     for _ in range(3):
         frame = (
-            spark.read.format("segmentlog").option("subscribe", "growing")
-            .option("readUpTo", "logEnd").option("maxBytesPerPartition", "100k")
+            spark.read.format("segmentlog")
+            .option("subscribe", "growing")
+            .option("readUpTo", "logEnd")
+            .option("maxBytesPerPartition", "100k")
             .load(str(broker.log_dir))
-        )  # fmt: skip
+        )
         before = load.acknowledged
         said = F.substring_index(F.col("value").cast("string"), " ", 1).cast("long")
         row = frame.agg(
-            F.count("*").alias("n"), F.max("offset").alias("last"),
+            F.count("*").alias("n"),
+            F.max("offset").alias("last"),
             F.sum((said != F.col("offset")).cast("int")).alias("wrong"),
-        ).first()  # fmt: skip
+        ).first()
 
         assert row.n == row.last + 1
         assert before <= row.n

@@ -77,9 +77,12 @@ def _compressed(codec: str) -> Callable[[JavaClient, str, int], None]:
 def _transactions(client: JavaClient, topic: str, first: int) -> None:
     for i, end in enumerate(["commit", "abort", "commit", "abort", "commit"]):
         client.produce(
-            topic, records(25, first + 20 * i), transactions=[end], batch_size=300,
+            topic,
+            records(25, first + 20 * i),
+            transactions=[end],
+            batch_size=300,
             transactional_id=f"{topic}-{i % 2}",
-        )  # fmt: skip
+        )
 
 
 TOPICS: Mapping[str, Callable[[JavaClient, str, int], None]] = {
@@ -102,10 +105,15 @@ def filled(new_version: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with running(directory, new_version, cleans=False) as broker, JavaClient(broker) as client:
         for topic, make in TOPICS.items():
             client.create_topic(
-                topic, 1, cleanup_policy="compact", internal_segment_bytes=SEGMENT_BYTES,
-                index_interval_bytes=200, delete_retention_ms=DELETE_RETENTION_MS,
-                min_cleanable_dirty_ratio=0.0001, segment_ms=10**12,
-            )  # fmt: skip
+                topic,
+                1,
+                cleanup_policy="compact",
+                internal_segment_bytes=SEGMENT_BYTES,
+                index_interval_bytes=200,
+                delete_retention_ms=DELETE_RETENTION_MS,
+                min_cleanable_dirty_ratio=0.0001,
+                segment_ms=10**12,
+            )
             make(client, topic, 0)
     return directory
 
@@ -170,9 +178,12 @@ def test_a_brokers_cleaner_and_ours(new_version: str, filled: Path, tmp_path: Pa
     for topic in TOPICS:
         partition = theirs / "logs0" / f"{topic}-0"
         (done,) = segmentlog.compact(
-            ours / "logs0", [topic], now_ms=cleaning_ms(partition), settings=OURS,
+            ours / "logs0",
+            [topic],
+            now_ms=cleaning_ms(partition),
+            settings=OURS,
             producer_expiration_ms=2**31 - 1,
-        )  # fmt: skip
+        )
         assert done.records_after < done.records_before
         assert kept(partition) == kept(ours / "logs0" / f"{topic}-0"), topic
         assert expected["read_committed"][topic]

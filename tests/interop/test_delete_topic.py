@@ -74,9 +74,10 @@ def test_a_broker_starts_without_it(new_version: str, tmp_path: Path) -> None:
 def test_a_topic_that_a_broker_deletes_is_never_missed(new_version: str, tmp_path: Path) -> None:
     """The broker keeps its high watermarks until another topic of the directory is written."""
     settings = {
-        "log.segment.delete.delay.ms": 1, "log.initial.task.delay.ms": 1,
+        "log.segment.delete.delay.ms": 1,
+        "log.initial.task.delay.ms": 1,
         "replica.high.watermark.checkpoint.interval.ms": 50,
-    }  # fmt: skip
+    }
     broker = Broker(tmp_path / "kafka", new_version, settings=settings)
 
     def missing() -> list[str]:

@@ -26,20 +26,36 @@ BATCH_FIELDS = (
     "position", "timestampType", "timestamp", "size", "magic", "codec", "crc", "isValid",
 )  # fmt: skip
 RECORD_FIELDS = (
-    "offset", "timestampType", "timestamp", "keySize", "valueSize", "sequence", "headerKeys",
-    "controlType", "coordinatorEpoch",
-)  # fmt: skip
+    "offset",
+    "timestampType",
+    "timestamp",
+    "keySize",
+    "valueSize",
+    "sequence",
+    "headerKeys",
+    "controlType",
+    "coordinatorEpoch",
+)
 #: Fields of a message of magic 0 or 1 in the tool of Kafka 2; a compressed one is a wrapper.
 MESSAGE_FIELDS = (
-    "lastOffset", "position", "timestampType", "timestamp", "size", "magic", "codec", "crc",
+    "lastOffset",
+    "position",
+    "timestampType",
+    "timestamp",
+    "size",
+    "magic",
+    "codec",
+    "crc",
     "isValid",
-)  # fmt: skip
+)
 #: Records that 4.3 prints by name and as JSON; 3.9 prints the leader's change by its type.
 KRAFT_CONTROLS = {
     "LeaderChange": "LEADER_CHANGE",
-    "SnapshotHeader": "SNAPSHOT_HEADER", "SnapshotFooter": "SNAPSHOT_FOOTER",
-    "KRaftVersion": "KRAFT_VERSION", "KRaftVoters": "KRAFT_VOTERS",
-}  # fmt: skip
+    "SnapshotHeader": "SNAPSHOT_HEADER",
+    "SnapshotFooter": "SNAPSHOT_FOOTER",
+    "KRaftVersion": "KRAFT_VERSION",
+    "KRaftVoters": "KRAFT_VOTERS",
+}
 
 
 def kafkas_fields(line: str) -> Row:
@@ -100,8 +116,11 @@ def our_dump(*arguments: str) -> Dump:
     """The output of our command as JSON."""
     done = subprocess.run(
         [sys.executable, "-m", "segmentlog", "dump", "--format", "json", *arguments],
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert (0, "") == (done.returncode, done.stderr)
     found: dict[str, list[Row]] = {}
     for file, row in our_rows(done.stdout.splitlines()):

@@ -54,10 +54,15 @@ def test_java_reads_what_was_encoded(java: Gateway, codec: Codec) -> None:
         each.ensureValid()
         assert each.sizeInBytes() == size
     read = [
-        (each.offset(), each.timestamp(), _bytes(java, each.key()), _bytes(java, each.value()),
-         len(each.headers()))
+        (
+            each.offset(),
+            each.timestamp(),
+            _bytes(java, each.key()),
+            _bytes(java, each.value()),
+            len(each.headers()),
+        )
         for each in _each(records.records())
-    ]  # fmt: skip
+    ]
     assert read == [(i, int(times[i]), keys[i], values[i], len(headers[i])) for i in range(N_ROWS)]
 
 
@@ -149,12 +154,18 @@ NOTHING = gzip.compress(b"", mtime=0)
 @pytest.mark.parametrize(
     ("after", "is_right"),
     [
-        (b"", True), (bytes(1), True), (bytes(40), True), (b"A" * 10_000, True),
-        (NOTHING, True), (NOTHING[:18], True),
-        (b"?" + NOTHING, True), (NOTHING[:19], False),
-        (NOTHING + bytes(30), True), (NOTHING[:-1] + b"\1", False),
+        (b"", True),
+        (bytes(1), True),
+        (bytes(40), True),
+        (b"A" * 10_000, True),
+        (NOTHING, True),
+        (NOTHING[:18], True),
+        (b"?" + NOTHING, True),
+        (NOTHING[:19], False),
+        (NOTHING + bytes(30), True),
+        (NOTHING[:-1] + b"\1", False),
     ],
-)  # fmt: skip
+)
 def test_java_reads_bytes_after_gzip_as_we_do(java: Gateway, after: bytes, is_right: bool) -> None:
     """The records are the same, or both refuse the batch."""
     plain = encode_batch([Record(i, 0, None, b"%d" % i) for i in range(3)])

@@ -31,18 +31,24 @@ def parked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def reject(broker: Broker, client: JavaClient, offsets: set[int]) -> None:
     """Read `orders` in a share group that rejects some records, until their copies are there."""
-    settings = {"share.auto.offset.reset": "earliest",
-                "errors.deadletterqueue.topic.name": "dlq.orders"}  # fmt: skip
+    settings = {
+        "share.auto.offset.reset": "earliest",
+        "errors.deadletterqueue.topic.name": "dlq.orders",
+    }
     client.alter("GROUP", "shipping", settings)
     text = "org.apache.kafka.common.serialization.StringDeserializer"
     clients = client.jvm.org.apache.kafka.clients.consumer
     consumer = clients.KafkaShareConsumer(
         client._properties(
-            {"bootstrap.servers": broker.bootstrap_servers, "group.id": "shipping",
-             "key.deserializer": text, "value.deserializer": text,
-             "share.acknowledgement.mode": "explicit"}
+            {
+                "bootstrap.servers": broker.bootstrap_servers,
+                "group.id": "shipping",
+                "key.deserializer": text,
+                "value.deserializer": text,
+                "share.acknowledgement.mode": "explicit",
+            }
         )
-    )  # fmt: skip
+    )
     kinds = clients.AcknowledgeType
     consumer.subscribe(["orders"])
     deadline, n_seen = time.monotonic() + SECONDS, 0

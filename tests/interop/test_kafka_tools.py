@@ -25,8 +25,12 @@ from segmentlog.log.segment import Segment
 _GROUPS = "org.apache.kafka.tools.consumer.group"
 _TOOLS = "org.apache.kafka.tools"
 _CONFIGS = "kafka.admin.ConfigCommand"
-_RESOURCES = {"topics": "topic", "brokers": "broker", "groups": "group",
-              "client-metrics": "client-metrics"}  # fmt: skip
+_RESOURCES = {
+    "topics": "topic",
+    "brokers": "broker",
+    "groups": "group",
+    "client-metrics": "client-metrics",
+}
 _ENTITIES = {"user-principal": "user", "client-id": "client-id", "ip": "ip"}
 _SECONDS = 60
 
@@ -204,8 +208,9 @@ class Tools:
                 parts = re.findall(
                     r"(?:(the default) )?(user-principal|client-id|ip)(?: '(.*?)')?", entity
                 )
-                named = [(_ENTITIES[kind], None if default else name)
-                         for default, kind, name in parts]  # fmt: skip
+                named = [
+                    (_ENTITIES[kind], None if default else name) for default, kind, name in parts
+                ]
                 for pair in pairs.split(", "):
                     key, _, value = pair.partition("=")
                     found.add((tuple(sorted(named, key=str)), key, value))
@@ -272,8 +277,11 @@ def image(jars: Path, log: Path) -> dict[str, Any]:
     while True:
         done = subprocess.run(
             [*command, "tree", "/image"],
-            capture_output=True, text=True, timeout=_SECONDS, check=True,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=True,
+        )
         found = _tree(done.stdout)
         if any(each.startswith(f"offset {last_offset},") for each in found.get("provenance", {})):
             return found
@@ -310,8 +318,9 @@ def rows(directory: Any, table: str) -> list[dict[str, Any]]:
 def broker(new_version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker on a copy of the example, with a second log directory."""
     settings = SETTINGS | {
-        "offsets.retention.minutes": 2**31 - 1, "group.streams.initial.rebalance.delay.ms": 0,
-    }  # fmt: skip
+        "offsets.retention.minutes": 2**31 - 1,
+        "group.streams.initial.rebalance.delay.ms": 0,
+    }
     made = Broker(tmp_path_factory.mktemp("kafka"), new_version, 2, settings)
     shutil.copytree(CLUSTER, made.log_dirs[0])
     made.log_dirs[1].mkdir()
@@ -398,10 +407,15 @@ def assert_groups_are_equal(tools: Tools, directory: Any) -> None:
     columns = ["GROUP", "TOPIC", "PARTITION", "START-OFFSET", "LAG"]
     printed = tools.groups("--offsets", "ShareGroupCommand")
     assert {tuple(row[each] for each in columns) for row in printed} == {
-        (row["group"], row["topic"], str(row["partition"]), _text(row["start_offset"]),
-         _share_lag(row, opened.log(row["topic"], row["partition"]).log_end_offset))
+        (
+            row["group"],
+            row["topic"],
+            str(row["partition"]),
+            _text(row["start_offset"]),
+            _share_lag(row, opened.log(row["topic"], row["partition"]).log_end_offset),
+        )
         for row in rows(directory, "share_state")
-    }  # fmt: skip
+    }
 
 
 def assert_members_are_equal(tools: Tools, directory: Any) -> None:
@@ -416,32 +430,54 @@ def assert_members_are_equal(tools: Tools, directory: Any) -> None:
         for row in tools.groups("--members", "ShareGroupCommand")
     ]  # fmt: skip
     ours = [
-        (row["group"], row["member_id"], row["group_instance_id"], row["client_host"],
-         row["client_id"], _text(row["member_epoch"]),
-         ";".join(f"{each['topic']}:{','.join(map(str, each['partitions']))}"
-                  for each in row["assigned"]))
+        (
+            row["group"],
+            row["member_id"],
+            row["group_instance_id"],
+            row["client_host"],
+            row["client_id"],
+            _text(row["member_epoch"]),
+            ";".join(
+                f"{each['topic']}:{','.join(map(str, each['partitions']))}"
+                for each in row["assigned"]
+            ),
+        )
         for row in rows(directory, "group_members")
         if row["kind"] != "streams"
-    ]  # fmt: skip
+    ]
     assert sorted(printed, key=str) == sorted(ours, key=str)
 
 
 def assert_transactions_are_equal(tools: Tools, directory: Any) -> None:
     """Transactional ids, their producers, states and partitions are those of the tool."""
     printed = [
-        (row["TransactionalId"], row["ProducerId"], row["ProducerEpoch"], row["TransactionState"],
-         row["TransactionTimeoutMs"], row["CurrentTransactionStartTimeMs"],
-         {*filter(None, row["TopicPartitions"].split(","))})
+        (
+            row["TransactionalId"],
+            row["ProducerId"],
+            row["ProducerEpoch"],
+            row["TransactionState"],
+            row["TransactionTimeoutMs"],
+            row["CurrentTransactionStartTimeMs"],
+            {*filter(None, row["TopicPartitions"].split(","))},
+        )
         for row in tools.transactions()
-    ]  # fmt: skip
+    ]
     ours = [
-        (row["transactional_id"], str(row["producer_id"]), str(row["producer_epoch"]),
-         row["transaction_status"], str(row["transaction_timeout_ms"]),
-         f"{row['transaction_start_timestamp'].timestamp() * 1000:.0f}",
-         {f"{each['topic']}-{partition}" for each in row["transaction_partitions"]
-          for partition in each["partition_ids"]})
+        (
+            row["transactional_id"],
+            str(row["producer_id"]),
+            str(row["producer_epoch"]),
+            row["transaction_status"],
+            str(row["transaction_timeout_ms"]),
+            f"{row['transaction_start_timestamp'].timestamp() * 1000:.0f}",
+            {
+                f"{each['topic']}-{partition}"
+                for each in row["transaction_partitions"]
+                for partition in each["partition_ids"]
+            },
+        )
         for row in rows(directory, "transactions")
-    ]  # fmt: skip
+    ]
     assert sorted(printed, key=str) == sorted(ours, key=str)
 
 
@@ -454,19 +490,37 @@ def assert_metadata_is_equal(tools: Tools, directory: Any) -> None:
     levels = {row["name"]: str(row["feature_level"]) for row in rows(directory, "features")}
     assert tools.features() == levels | {"metadata.version": "4.3-IV0"}
     assert levels["metadata.version"] == "30"
-    names = ["resource_type", "resource_name", "pattern_type", "principal", "host", "operation",
-             "permission_type"]  # fmt: skip
+    names = [
+        "resource_type",
+        "resource_name",
+        "pattern_type",
+        "principal",
+        "host",
+        "operation",
+        "permission_type",
+    ]
     assert tools.acls() == {tuple(row[each] for each in names) for row in rows(directory, "acls")}
     assert tools.configs() == {
-        (row["resource_type"], row["resource_name"], row["name"],
-         "null" if row["is_sensitive"] else row["value"])
+        (
+            row["resource_type"],
+            row["resource_name"],
+            row["name"],
+            "null" if row["is_sensitive"] else row["value"],
+        )
         for row in rows(directory, "configs")
-    }  # fmt: skip
+    }
     assert tools.quotas() == {
-        (tuple(sorted(((each["entity_type"], each["entity_name"]) for each in row["entity"]),
-                      key=str)), row["key"], str(row["value"]))
+        (
+            tuple(
+                sorted(
+                    ((each["entity_type"], each["entity_name"]) for each in row["entity"]), key=str
+                )
+            ),
+            row["key"],
+            str(row["value"]),
+        )
         for row in rows(directory, "quotas")
-    }  # fmt: skip
+    }
     assert tools.scram_users() == {
         (row["name"], row["mechanism"], str(row["iterations"]))
         for row in rows(directory, "scram_users")
@@ -511,11 +565,18 @@ def assert_image_is_equal(jars: Path, directory: Path) -> None:
         for number, each in node.items()
         if number.isdecimal()
     }
-    names = {"replicas": "replicas", "directories": "directories", "isr": "isr",
-             "removingReplicas": "removing_replicas", "addingReplicas": "adding_replicas",
-             "elr": "eligible_leader_replicas", "lastKnownElr": "last_known_elr",
-             "leader": "leader", "leaderEpoch": "leader_epoch",
-             "partitionEpoch": "partition_epoch"}  # fmt: skip
+    names = {
+        "replicas": "replicas",
+        "directories": "directories",
+        "isr": "isr",
+        "removingReplicas": "removing_replicas",
+        "addingReplicas": "adding_replicas",
+        "elr": "eligible_leader_replicas",
+        "lastKnownElr": "last_known_elr",
+        "leader": "leader",
+        "leaderEpoch": "leader_epoch",
+        "partitionEpoch": "partition_epoch",
+    }
 
     assert printed == {
         (row["topic"], row["topic_id"], str(row["partition"])): {
@@ -527,17 +588,22 @@ def assert_image_is_equal(jars: Path, directory: Path) -> None:
     assert {(topic, _leaf(node["id"])) for topic, node in topics.items()} == {
         (row["topic"], row["topic_id"]) for row in rows(directory, "topics")
     }
-    acls = {key: _fields(_leaf(each).replace("[", "(", 1).replace("]", ")"))
-            for key, each in found["acls"]["byId"].items()}  # fmt: skip
+    acls = {
+        key: _fields(_leaf(each).replace("[", "(", 1).replace("]", ")"))
+        for key, each in found["acls"]["byId"].items()
+    }
     assert acls == {
         row["id"]: {
-            "resourceType": row["resource_type"], "resourceName": row["resource_name"],
-            "patternType": row["pattern_type"], "principal": row["principal"],
-            "host": row["host"], "operation": row["operation"],
+            "resourceType": row["resource_type"],
+            "resourceName": row["resource_name"],
+            "patternType": row["pattern_type"],
+            "principal": row["principal"],
+            "host": row["host"],
+            "operation": row["operation"],
             "permissionType": row["permission_type"],
         }
         for row in rows(directory, "acls")
-    }  # fmt: skip
+    }
     configs = {
         (*resource.partition(":")[::2], name, _leaf(value) if name != SECRET else "[hidden]")
         for resource, settings in found["configs"].items()
@@ -567,11 +633,16 @@ def assert_image_is_equal(jars: Path, directory: Path) -> None:
         )
         assert f"supportedFeatures={{{supported}}}" in text
         assert f"host='{listener['host']}', port={listener['port']})" in text
-        assert [fields[each] for each in ("epoch", "incarnationId", "fenced",
-                                          "inControlledShutdown", "directories")] == [
-            str(row["broker_epoch"]), row["incarnation_id"], str(row["fenced"]).lower(),
-            str(row["in_controlled_shutdown"]).lower(), f"[{', '.join(row['log_dirs'])}]",
-        ]  # fmt: skip
+        assert [
+            fields[each]
+            for each in ("epoch", "incarnationId", "fenced", "inControlledShutdown", "directories")
+        ] == [
+            str(row["broker_epoch"]),
+            row["incarnation_id"],
+            str(row["fenced"]).lower(),
+            str(row["in_controlled_shutdown"]).lower(),
+            f"[{', '.join(row['log_dirs'])}]",
+        ]
     assert not brokers
 
 
@@ -592,10 +663,9 @@ def test_a_streams_group_equals_that_of_the_tool(
     (printed,) = (row for row in tools.streams_groups("--state") if row["GROUP"] == group)
 
     assert state == ours["state"]
-    assert [printed[each] for each in ("STATE", "GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH",
-                                       "#MEMBERS")] == [
-        str(ours[each]) for each in ("state", "epoch", "assignment_epoch", "members")
-    ]  # fmt: skip
+    assert [
+        printed[each] for each in ("STATE", "GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH", "#MEMBERS")
+    ] == [str(ours[each]) for each in ("state", "epoch", "assignment_epoch", "members")]
     (ours,) = (row for row in rows(directory, "group_members") if row["group"] == group)
     (printed,) = (row for row in tools.streams_groups("--members") if row["GROUP"] == group)
     assert [printed[each] for each in ("MEMBER", "MEMBER-EPOCH", "CLIENT-ID")] == [
@@ -619,18 +689,57 @@ def test_the_tables_follow_a_running_broker(broker: Broker, tools: Tools, tmp_pa
         client.alter("TOPIC", "orders", {"retention.ms": None, "max.message.bytes": 65536})
         client.alter("BROKER", "1", {SECRET: "not-a-secret"})
         client.alter("GROUP", "shared", {"share.session.timeout.ms": 45000})
-        tools.run("kafka.admin.ConfigCommand", "--alter", "--entity-type", "ips", "--entity-name",
-                  "10.0.0.1", "--add-config", "connection_creation_rate=7")  # fmt: skip
-        tools.run("kafka.admin.ConfigCommand", "--alter", "--entity-type", "users",
-                  "--entity-name", "anna", "--delete-config", "producer_byte_rate")  # fmt: skip
-        tools.run("org.apache.kafka.tools.AclCommand", "--add", "--deny-principal", "User:eve",
-                  "--operation", "Write", "--topic", "in", "--resource-pattern-type",
-                  "prefixed")  # fmt: skip
-        tools.run("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
-                  "--delete-offsets", "--group", "audit", "--topic", "orders")  # fmt: skip
-        tools.run("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--reset-offsets",
-                  "--group", "left", "--topic", "orders", "--shift-by", "2",
-                  "--execute")  # fmt: skip
+        tools.run(
+            "kafka.admin.ConfigCommand",
+            "--alter",
+            "--entity-type",
+            "ips",
+            "--entity-name",
+            "10.0.0.1",
+            "--add-config",
+            "connection_creation_rate=7",
+        )
+        tools.run(
+            "kafka.admin.ConfigCommand",
+            "--alter",
+            "--entity-type",
+            "users",
+            "--entity-name",
+            "anna",
+            "--delete-config",
+            "producer_byte_rate",
+        )
+        tools.run(
+            "org.apache.kafka.tools.AclCommand",
+            "--add",
+            "--deny-principal",
+            "User:eve",
+            "--operation",
+            "Write",
+            "--topic",
+            "in",
+            "--resource-pattern-type",
+            "prefixed",
+        )
+        tools.run(
+            "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+            "--delete-offsets",
+            "--group",
+            "audit",
+            "--topic",
+            "orders",
+        )
+        tools.run(
+            "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+            "--reset-offsets",
+            "--group",
+            "left",
+            "--topic",
+            "orders",
+            "--shift-by",
+            "2",
+            "--execute",
+        )
         client.move("orders", 0, broker.log_dirs[1])
     # A broker's answers follow its controller's log after some time.
     for check in (
@@ -654,9 +763,10 @@ def test_a_reassignment_equals_that_of_the_tool(
     with JavaClient(broker) as client:
         listed = tools.reassign(client, "orders", 1, [7])
     (row,) = (
-        each for each in rows(broker.log_dir, "partitions")
+        each
+        for each in rows(broker.log_dir, "partitions")
         if (each["topic"], each["partition"]) == ("orders", 1)
-    )  # fmt: skip
+    )
     brokers = {each["broker_id"]: each["fenced"] for each in rows(broker.log_dir, "brokers")}
 
     assert {1: False, 7: True} == brokers

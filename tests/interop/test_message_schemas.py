@@ -15,8 +15,14 @@ pytestmark = pytest.mark.interop
 
 NEWEST = "4.4.0"
 LARGEST = 2**15 - 1
-TYPES = {"string": "str", "bytes": "bytes", "bool": "bool", "uuid": "uuid", "float64": "f64",
-         "records": "bytes"}  # fmt: skip
+TYPES = {
+    "string": "str",
+    "bytes": "bytes",
+    "bool": "bool",
+    "uuid": "uuid",
+    "float64": "f64",
+    "records": "bytes",
+}
 TYPES |= {f"int{8 * n}": f"i{8 * n}" for n in (1, 2, 4, 8)} | {"uint16": "u16"}
 NOT_OURS = {"request", "response", "header"}
 
@@ -60,8 +66,17 @@ def layout(spec: dict, version: int, structs: dict, *, is_flexible: bool) -> lis
         is_nullable = version in versions(each.get("nullableVersions", "none"))
         default = each.get("default", ())
         default = JSON_NULL if default is None else str(default).lower() if default != () else None
-        found.append((each["name"], TYPES.get(kind, "struct"), each["type"][:2] == "[]", tag,
-                      is_nullable, _plain(default), nested))  # fmt: skip
+        found.append(
+            (
+                each["name"],
+                TYPES.get(kind, "struct"),
+                each["type"][:2] == "[]",
+                tag,
+                is_nullable,
+                _plain(default),
+                nested,
+            )
+        )
     return found
 
 
@@ -76,8 +91,17 @@ def ours(fields: tuple[Field, ...], version: int, *, is_flexible: bool) -> list:
                 else None
             )
             tag = each.tag if is_flexible else None
-            found.append((each.name, each.kind, each.is_array, tag, each.is_nullable,
-                          _plain(each.default), nested))  # fmt: skip
+            found.append(
+                (
+                    each.name,
+                    each.kind,
+                    each.is_array,
+                    tag,
+                    each.is_nullable,
+                    _plain(each.default),
+                    nested,
+                )
+            )
     return found
 
 

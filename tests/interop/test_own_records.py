@@ -36,21 +36,29 @@ DECODERS = {
 
 #: Directories of brokers that are stored, their topics, and the number of kinds of records.
 STORED = [
-    (CLUSTER, "__consumer_offsets", 12), (CLUSTER, "__transaction_state", 1),
-    (CLUSTER, "__share_group_state", 2), (CLUSTER, "__cluster_metadata", 17),
+    (CLUSTER, "__consumer_offsets", 12),
+    (CLUSTER, "__transaction_state", 1),
+    (CLUSTER, "__share_group_state", 2),
+    (CLUSTER, "__cluster_metadata", 17),
     (EXAMPLES / "data", "__transaction_state", 1),
     (EXAMPLES / "tier" / "logs", "__remote_log_metadata", 2),
     *((EXAMPLES / "brokers" / name, "__consumer_offsets", 1) for name in ("b1", "b2", "b3")),
     *((EXAMPLES / "brokers" / name, "__cluster_metadata", 9) for name in ("b1", "b2", "b3")),
-]  # fmt: skip
-SEGMENT_STATES = ["COPY_SEGMENT_STARTED", "COPY_SEGMENT_FINISHED", "DELETE_SEGMENT_STARTED",
-                  "DELETE_SEGMENT_FINISHED"]  # fmt: skip
+]
+SEGMENT_STATES = [
+    "COPY_SEGMENT_STARTED",
+    "COPY_SEGMENT_FINISHED",
+    "DELETE_SEGMENT_STARTED",
+    "DELETE_SEGMENT_FINISHED",
+]
 #: States of transactions that 3.9.2 writes.
 STATES = ["Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"]
 
 #: Fields that the tool decodes in place, as a client has written them.
-OF_CLIENTS = {"subscription": "ConsumerProtocolSubscription",
-              "assignment": "ConsumerProtocolAssignment"}  # fmt: skip
+OF_CLIENTS = {
+    "subscription": "ConsumerProtocolSubscription",
+    "assignment": "ConsumerProtocolAssignment",
+}
 
 
 def printed(value: Any) -> Any:
@@ -226,11 +234,12 @@ def of_old_transactions(topic: str, key: Any, value: Any, of_key: Any, payload: 
     named = dict(re.findall(r"(\w+)[=:]([^,\[]+|\[.*?\])", payload))
     assert sorted(partitions) == sorted(filter(None, named.pop("partitions")[1:-1].split(",")))
     assert {
-        "producerId": str(fields["producer_id"]), "producerEpoch": str(fields["producer_epoch"]),
+        "producerId": str(fields["producer_id"]),
+        "producerEpoch": str(fields["producer_epoch"]),
         "state": STATES[fields["transaction_status"]],
         "txnLastUpdateTimestamp": str(fields["transaction_last_update_timestamp_ms"]),
         "txnTimeoutMs": str(fields["transaction_timeout_ms"]),
-    } == named  # fmt: skip
+    } == named
     return record.name
 
 
@@ -282,8 +291,10 @@ def test_every_record_of_an_older_broker_equals_its_dump(
     java = gateway(broker.jars)
     monkeypatch.setitem(CHECKS, "__transaction_state", of_old_transactions)
     for topic, least in (
-        ("__consumer_offsets", 2), ("__cluster_metadata", 14), ("__transaction_state", 1),
-    ):  # fmt: skip
+        ("__consumer_offsets", 2),
+        ("__cluster_metadata", 14),
+        ("__transaction_state", 1),
+    ):
         assert least <= len(compared(java, broker.log_dir, topic, "kafka.tools.DumpLogSegments"))
     tables = segmentlog.tables(broker.log_dir)
     assert {"Ongoing"} < {
@@ -307,9 +318,11 @@ def test_every_record_of_kafka_4_4_equals_its_dump(
         broker.kill()
     java = gateway(broker.jars)
     for topic, least in (
-        ("__consumer_offsets", 12), ("__cluster_metadata", 16), ("__transaction_state", 1),
+        ("__consumer_offsets", 12),
+        ("__cluster_metadata", 16),
+        ("__transaction_state", 1),
         ("__share_group_state", 1),
-    ):  # fmt: skip
+    ):
         assert least <= len(compared(java, broker.log_dir, topic))
     for name in segmentlog.tables(broker.log_dir):
         found = segmentlog.table(broker.log_dir, name, strict=True)

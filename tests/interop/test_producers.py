@@ -42,9 +42,11 @@ def produce(port: int, topic: str, batch: bytes, partition: int = 0) -> Answer:
     body = (
         struct.pack(">hhih", 0, _VERSION, 1, -1)  # a header without a client id
         + struct.pack(">hhi", -1, -1, 1000 * _SECONDS)  # no transaction, all replicas
-        + struct.pack(">i", 1) + name
-        + struct.pack(">iii", 1, partition, len(batch)) + batch
-    )  # fmt: skip
+        + struct.pack(">i", 1)
+        + name
+        + struct.pack(">iii", 1, partition, len(batch))
+        + batch
+    )
     with socket.create_connection(("localhost", port), timeout=_SECONDS) as connection:
         connection.sendall(struct.pack(">i", len(body)) + body)
         with connection.makefile("rb") as answers:
@@ -149,8 +151,11 @@ def test_producers_take_turns(new_version: str, tmp_path: Path) -> None:
     assert (2 * _N + 5, 2 * _N + 5) == (last.first_sequence, last.base_offset)
     (run,) = segmentlog.open_log_dir(logs).log("theirs", 0).producers().to_pylist()
     assert (0, 3 * _N + 4, [], []) == (
-        run["first_sequence"], run["last_sequence"], run["gaps"], run["repeats"],
-    )  # fmt: skip
+        run["first_sequence"],
+        run["last_sequence"],
+        run["gaps"],
+        run["repeats"],
+    )
 
 
 def _until_led(port: int, topic: str, repeated: bytes) -> None:

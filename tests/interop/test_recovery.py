@@ -282,9 +282,10 @@ def test_a_broker_starts_on_files_that_were_derived(new_version: str, tmp_path: 
         (left / f"{name}-offset-checkpoint").write_bytes(bytes(30))
     for path in [
         left / "first-0" / "leader-epoch-checkpoint",
-        left / "second-0" / "partition.metadata", metadata / "leader-epoch-checkpoint",
+        left / "second-0" / "partition.metadata",
+        metadata / "leader-epoch-checkpoint",
         metadata / "partition.metadata",
-    ]:  # fmt: skip
+    ]:
         path.write_bytes(bytes(path.stat().st_size))
     (left / "first-0" / "partition.metadata").unlink()
     put(broker, left)

@@ -17,8 +17,12 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 #: Topics of one partition, and the brokers that have it at the start.
 TOPICS = {
-    "clean": (1, 2, 3), "unclean": (1, 2, 3), "again": (1, 2, 3), "moved": (3, 1), "left": (1, 3),
-}  # fmt: skip
+    "clean": (1, 2, 3),
+    "unclean": (1, 2, 3),
+    "again": (1, 2, 3),
+    "moved": (3, 1),
+    "left": (1, 3),
+}
 
 
 class Killed(NamedTuple):

@@ -61,12 +61,15 @@ def next_records(records: list[KafkaRecord], offsets: dict[int, int]) -> dict[in
     """Offset of the record that a group with these places gets next, or -1 for none."""
     return {
         partition: min(
-            (each.offset for each in records
-             if each.partition == partition and each.offset >= offset),
+            (
+                each.offset
+                for each in records
+                if each.partition == partition and each.offset >= offset
+            ),
             default=-1,
         )
         for partition, offset in offsets.items()
-    }  # fmt: skip
+    }
 
 
 def check_mirror(lost: Broker, version: str, directory: Path, expected: list[KafkaRecord]) -> None:
@@ -144,9 +147,17 @@ def test_a_restored_topic_is_served_and_groups_stand_where_they_stood(
         file.write_text(text)
         command = target._command(
             "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
-            "--bootstrap-server", target.bootstrap_servers, "--reset-offsets",
-            "--from-file", str(file), "--group", "billing", "--group", "at the end", "--execute",
-        )  # fmt: skip
+            "--bootstrap-server",
+            target.bootstrap_servers,
+            "--reset-offsets",
+            "--from-file",
+            str(file),
+            "--group",
+            "billing",
+            "--group",
+            "at the end",
+            "--execute",
+        )
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert 0 == done.returncode, done.stdout + done.stderr
         for group, offsets in stood.items():

@@ -75,9 +75,13 @@ def filled(new_version: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with running(directory, new_version, retains=False) as broker, JavaClient(broker) as client:
         for topic, (settings, ages) in TOPICS.items():
             client.create_topic(
-                topic, 1, internal_segment_bytes=1200, segment_ms=10**15, index_interval_bytes=50,
+                topic,
+                1,
+                internal_segment_bytes=1200,
+                segment_ms=10**15,
+                index_interval_bytes=50,
                 **settings,
-            )  # fmt: skip
+            )
             client.produce(topic, records(ages), one_by_one=True)
         client.delete_records("deleted", 0, 5)
         time.sleep(1)
@@ -115,9 +119,16 @@ def test_the_same_segments_go(new_version: str, filled: Path, tmp_path: Path) ->
     assert expected == found
     gone = {topic: len({*before[topic]} - {*found[topic]}) for topic in TOPICS}
     assert {
-        "week": 2, "all": 3, "unsorted": 0, "future": 1, "never": 0, "size": 2, "both": 3,
-        "compacted": 0, "deleted": 2,
-    } == gone  # fmt: skip
+        "week": 2,
+        "all": 3,
+        "unsorted": 0,
+        "future": 1,
+        "never": 0,
+        "size": 2,
+        "both": 3,
+        "compacted": 0,
+        "deleted": 2,
+    } == gone
     assert sorted(base for topic in TOPICS for base in {*before[topic]} - {*found[topic]}) == (
         sorted(each.base_offset for each in told if each.topic in TOPICS)
     )

@@ -37,10 +37,14 @@ def written(directory: Path) -> KafkaLog:
     """Three partitions, with headers, nulls and an aborted transaction."""
     made = KafkaLog(directory)
     rows = [
-        {"key": None if i % 7 == 0 else f"k{i}", "value": None if i % 11 == 0 else f"v{i}",
-         "timestamp": 1_700_000_000_000 + i, "headers": {"n": b"%d" % i} if i % 3 else {}}
+        {
+            "key": None if i % 7 == 0 else f"k{i}",
+            "value": None if i % 11 == 0 else f"v{i}",
+            "timestamp": 1_700_000_000_000 + i,
+            "headers": {"n": b"%d" % i} if i % 3 else {},
+        }
         for i in range(_N_RECORDS)
-    ]  # fmt: skip
+    ]
     for first in range(0, _N_RECORDS, 50):
         made.write("t", rows[first : first + 50], num_partitions=3)
     with made.transaction() as transaction:
@@ -61,9 +65,14 @@ def run(version: str, server: Server, tool: str, *arguments: str) -> str:
     command = [java(), *FLAGS, main, "--bootstrap-server", server.bootstrap_servers, *arguments]
     environment = os.environ | {"CLASSPATH": f"{kafka_jars(version)}/*"}
     done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=120, check=False,
+        command,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
         input="x\n",
-    )  # fmt: skip
+    )
     return done.stdout + done.stderr
 
 
@@ -72,10 +81,19 @@ def test_kafkas_tools_read_and_may_not_write(server: Server, log: KafkaLog, vers
     ends = segmentlog.open_log_dir(log.path)
     listed = run(version, server, "GetOffsetShell").splitlines()
     consumed = run(
-        version, server, "consumer.ConsoleConsumer", "--topic", "t", "--from-beginning",
-        "--max-messages", str(_N_RECORDS), "--timeout-ms", "30000", "--isolation-level",
+        version,
+        server,
+        "consumer.ConsoleConsumer",
+        "--topic",
+        "t",
+        "--from-beginning",
+        "--max-messages",
+        str(_N_RECORDS),
+        "--timeout-ms",
+        "30000",
+        "--isolation-level",
         "read_committed",
-    )  # fmt: skip
+    )
     created = run(version, server, "TopicCommand", "--create", "--topic", "new")
 
     for number in range(3):
@@ -96,8 +114,12 @@ def test_admin_clients_of_the_jvm_get_an_answer_to_each_call(server: Server) -> 
         common.config.ConfigResource(getattr(kinds, kind), name)
         for kind, name in (("TOPIC", "t"), ("BROKER", node), ("BROKER_LOGGER", node))
     )
-    specs = [admins.OffsetSpec.latest(), admins.OffsetSpec.earliest(),
-             admins.OffsetSpec.maxTimestamp(), admins.OffsetSpec.forTimestamp(0)]  # fmt: skip
+    specs = [
+        admins.OffsetSpec.latest(),
+        admins.OffsetSpec.earliest(),
+        admins.OffsetSpec.maxTimestamp(),
+        admins.OffsetSpec.forTimestamp(0),
+    ]
     quotas = common.quota
     entry = admins.ConfigEntry("retention.ms", "1")
     set_it = admins.AlterConfigOp(entry, admins.AlterConfigOp.OpType.SET)
@@ -119,19 +141,20 @@ def test_admin_clients_of_the_jvm_get_an_answer_to_each_call(server: Server) -> 
         "features": lambda: begun.describeFeatures().featureMetadata(),
         "producers": lambda: begun.describeProducers([place]).all(),
         "transactions": lambda: begun.listTransactions().all(),
-    }  # fmt: skip
+    }
     refused = {
         "settings": lambda: begun.incrementalAlterConfigs({topic: [set_it]}).all(),
         "topics": lambda: begun.deleteTopics(["t"]).all(),
         "partitions": lambda: begun.createPartitions(
-            {"t": admins.NewPartitions.increaseTo(9)}).all(),
+            {"t": admins.NewPartitions.increaseTo(9)}
+        ).all(),
         "moves": lambda: begun.alterPartitionReassignments({place: move}).all(),
         "leaders": lambda: begun.electLeaders(common.ElectionType.PREFERRED, {place}).all(),
         "groups": lambda: begun.deleteConsumerGroups(["g"]).all(),
         "offsets": lambda: begun.deleteConsumerGroupOffsets("g", {place}).all(),
         "acls": lambda: begun.deleteAcls([common.acl.AclBindingFilter.ANY]).all(),
         "producers": lambda: begun.fenceProducers(["x"]).all(),
-    }  # fmt: skip
+    }
     not_there = {
         "quorum": lambda: begun.describeMetadataQuorum().quorumInfo(),
         "tokens": lambda: begun.describeDelegationToken().delegationTokens(),
@@ -139,10 +162,14 @@ def test_admin_clients_of_the_jvm_get_an_answer_to_each_call(server: Server) -> 
     seconds = jvm.java.util.concurrent.TimeUnit.SECONDS
     try:
         found = {name: call().get(30, seconds) for name, call in reads.items()}
-        at = [begun.listOffsets({place: each}).all().get(30, seconds)[place].offset()
-              for each in specs]  # fmt: skip
-        for calls, reason in ((refused, "AuthorizationException"),
-                              (not_there, "UnsupportedVersionException")):  # fmt: skip
+        at = [
+            begun.listOffsets({place: each}).all().get(30, seconds)[place].offset()
+            for each in specs
+        ]
+        for calls, reason in (
+            (refused, "AuthorizationException"),
+            (not_there, "UnsupportedVersionException"),
+        ):
             for name, call in calls.items():
                 with pytest.raises(Py4JJavaError) as raised:
                     call().get(30, seconds)
@@ -163,8 +190,12 @@ def test_sparks_source_is_a_twin(spark: SparkSession, server: Server, log: Kafka
     """Batch and stream: the same rows as ``format("segmentlog")``, offsets and headers too."""
     ours = spark.read.format("segmentlog").option("subscribe", "t")
     expected = rows_of(ours.option("includeHeaders", "true").load(str(log.path)))
-    options = {"kafka.bootstrap.servers": server.bootstrap_servers, "subscribe": "t",
-               "includeHeaders": "true", "startingOffsets": "earliest"}  # fmt: skip
+    options = {
+        "kafka.bootstrap.servers": server.bootstrap_servers,
+        "subscribe": "t",
+        "includeHeaders": "true",
+        "startingOffsets": "earliest",
+    }
     batch = spark.read.format("kafka").options(**options).load()
     stream = spark.readStream.format("kafka").options(**options).load()
     query = (
@@ -219,8 +250,13 @@ def test_mirror_maker_feeds_a_cluster(tmp_path: Path) -> None:
         recipe = recipe.replace("kafka.example:9092", broker.bootstrap_servers)
         recipe += "replication.factor=1\nemit.checkpoints.interval.seconds=1\n"
         recipe += "sync.group.offsets.interval.seconds=1\n"
-        for each in ("offset-syncs.topic", "checkpoints.topic", "config.storage",
-                     "offset.storage", "status.storage"):  # fmt: skip
+        for each in (
+            "offset-syncs.topic",
+            "checkpoints.topic",
+            "config.storage",
+            "offset.storage",
+            "status.storage",
+        ):
             recipe += f"{each}.replication.factor=1\n"
         with RawClient(server.bootstrap_servers) as client:
             places = [{"partition_index": n, "committed_offset": end} for n, end in ends.items()]
@@ -250,9 +286,12 @@ def rows_in(directory: Path) -> list[str]:
     """All records of the topic; none if it is not there yet."""
     try:
         found = segmentlog.read(
-            directory, "t", include_headers=True, read_up_to="logEnd",
+            directory,
+            "t",
+            include_headers=True,
+            read_up_to="logEnd",
             isolation_level="read_committed",
-        )  # fmt: skip
+        )
     except segmentlog.SegmentLogError:
         return []
     columns = ["partition", "offset", "timestamp", "key", "value", "headers"]
@@ -302,5 +341,8 @@ def test_connect_writes_a_file(server: Server, log: KafkaLog, tmp_path: Path) ->
             found = client.ask(9, 5, group_id="connect-sink", topics=None).topics
             return sum(each.committed_offset for topic in found for each in topic.partitions)
 
-        wait_for(lambda: has_all() and committed() >= _N_RECORDS,
-                 lambda: output.read_text()[-4000:], seconds=120)  # fmt: skip
+        wait_for(
+            lambda: has_all() and committed() >= _N_RECORDS,
+            lambda: output.read_text()[-4000:],
+            seconds=120,
+        )

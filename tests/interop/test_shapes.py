@@ -65,9 +65,13 @@ def test_spark_reads_the_same_rows(stopped: tuple, spark: SparkSession) -> None:
     """Spark reads the whole directory, and each topic has the rows that the consumers counted."""
     made, _ = stopped
     counts = (
-        spark.read.format("segmentlog").option("maxBytesPerPartition", "100k")
-        .load(str(made.log_dir)).groupBy("topic").count().collect()
-    )  # fmt: skip
+        spark.read.format("segmentlog")
+        .option("maxBytesPerPartition", "100k")
+        .load(str(made.log_dir))
+        .groupBy("topic")
+        .count()
+        .collect()
+    )
 
     assert {topic: len(rows) for topic, rows in made.rows.items()} == dict(counts)
 
@@ -84,11 +88,15 @@ def test_look_ups_by_time_answer_as_the_broker_did(version: str, tmp_path: Path)
         asked = [
             (topic, partition, time)
             for topic, partition in (
-                ("segments", 0), ("segments", 1), ("segments", 2), ("months", 0),
-                ("append-time", 0), ("java-zstd", 0),
+                ("segments", 0),
+                ("segments", 1),
+                ("segments", 2),
+                ("months", 0),
+                ("append-time", 0),
+                ("java-zstd", 0),
             )
             for time in times
-        ]  # fmt: skip
+        ]
         answers = [client.offset_for_timestamp(*each) for each in asked]
     directory = segmentlog.open_log_dir(broker.log_dir)
     found = [directory.log(topic, p).offset_for_timestamp(time) for topic, p, time in asked]

@@ -84,8 +84,9 @@ def test_every_partition_is_read_as_on_a_disk(server: StoreServer) -> None:
     for topic_partition in local.topic_partitions():
         there, here = remote.log(*topic_partition), local.log(*topic_partition)
         assert (there.log_start_offset, there.end_offset()) == (
-            here.log_start_offset, here.end_offset()
-        )  # fmt: skip
+            here.log_start_offset,
+            here.end_offset(),
+        )
         assert there.topic_id == here.topic_id
         rows = here.scan(include_headers=True).read_all()
         assert rows == there.scan(include_headers=True).read_all()

@@ -30,7 +30,7 @@ CLUSTERS = {
     "twenty racks": [
         PlacedBroker(i, f"eu-{i % 20}\N{MICRO SIGN}\U0001f600", i % 7 == 3) for i in range(60)
     ],
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")

@@ -55,9 +55,11 @@ class Moved:
         numbers = range(self.n_produced, self.n_produced + n_records)
         self.client.produce(
             self.topic,
-            [Outgoing(b"%d" % (i % 3), b"%d" % i, (), 1_700_000_000_000 + i, i % N_PARTITIONS)
-             for i in numbers],
-        )  # fmt: skip
+            [
+                Outgoing(b"%d" % (i % 3), b"%d" % i, (), 1_700_000_000_000 + i, i % N_PARTITIONS)
+                for i in numbers
+            ],
+        )
         self.n_produced += n_records
 
     def source(self, name: str, **options: str) -> DataFrame:
@@ -250,9 +252,12 @@ def test_a_shorter_copy_is_refused(moved: Moved, tmp_path: Path) -> None:
     moved.run("kafka")
     reader = moved.spark.readStream.format("segmentlog").option("subscribe", moved.topic)
     query = (
-        reader.option("readUpTo", "logEnd").load(str(copy))
-        .writeStream.format("noop").option("checkpointLocation", str(moved.checkpoint))
-        .trigger(availableNow=True).start()
-    )  # fmt: skip
+        reader.option("readUpTo", "logEnd")
+        .load(str(copy))
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(moved.checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
     with pytest.raises(Exception, match=r"\d+.*\d+"):
         query.awaitTermination()

@@ -49,17 +49,23 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
     with broker, JavaClient(broker) as client:
         for topic in ("t", "times"):
             client.create_topic(
-                topic, remote_storage_enable="true", local_retention_bytes=1, retention_ms=-1,
-                internal_segment_bytes=16_000, index_interval_bytes=500,
-            )  # fmt: skip
+                topic,
+                remote_storage_enable="true",
+                local_retention_bytes=1,
+                retention_ms=-1,
+                internal_segment_bytes=16_000,
+                index_interval_bytes=500,
+            )
         for number, codec in enumerate(["none", "zstd", "lz4"] * 4):
             records = [
                 Outgoing(
-                    b"%d" % i, bytes([i]) * 40, (("h", b"v"),),
+                    b"%d" % i,
+                    bytes([i]) * 40,
+                    (("h", b"v"),),
                     _FIRST_MS + 1000 * number + 7 * i,
                 )
                 for i in range(100)
-            ]  # fmt: skip
+            ]
             client.produce("t", records, compression_type=codec, batch_size=2000)
             client.produce("times", records, compression_type=codec, batch_size=2000)
             client.produce("t", records[:20], transactions=["commit", "abort"], batch_size=500)
@@ -122,9 +128,10 @@ def as_aiven(served: Served, tmp_path_factory: pytest.TempPathFactory) -> dict[s
         topic_id = segmentlog.open_log_dir(partition).log(name[:-2], 0).topic_id
         plugin.copy_partition(partition, topic_id, with_last=True)
     return {
-        "remote_storage": plugin.root, "remote_storage_layout": "aiven",
+        "remote_storage": plugin.root,
+        "remote_storage_layout": "aiven",
         "remote_storage_key_file": keys.file,
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("level", _LEVELS)

@@ -201,9 +201,11 @@ def test_spark_reads_what_was_committed(seen: dict[str, Seen], spark: SparkSessi
     """The option is that of the kafka source, and many tasks read."""
     for level in LEVELS:
         frame = (
-            spark.read.format("segmentlog").option("kafka.isolation.level", level)
-            .option("maxBytesPerPartition", "4k").load(str(seen["at-random"].log_dir))
-        )  # fmt: skip
+            spark.read.format("segmentlog")
+            .option("kafka.isolation.level", level)
+            .option("maxBytesPerPartition", "4k")
+            .load(str(seen["at-random"].log_dir))
+        )
         counts = {row.topic: row["count"] for row in frame.groupBy("topic").count().collect()}
 
         assert {topic: len(each.rows[level]) for topic, each in seen.items()} == counts

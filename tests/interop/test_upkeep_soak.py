@@ -67,11 +67,16 @@ class Stream:
                 for each in offsets
             }
             self._ledger.note(
-                "look", kind="stream", level="", begun=begun, planned=now(), changed=[],
+                "look",
+                kind="stream",
+                level="",
+                begun=begun,
+                planned=now(),
+                changed=[],
                 topics=[*first],
                 seen={name: seen_in(name, each.to_batches()) for name, each in partitions.items()},
                 **{"from": offsets_of},
-            )  # fmt: skip
+            )
         ends = rows.group_by(["topic", "partition"]).aggregate([("offset", "max")]).to_pylist()
         self._next = {topic: dict(offsets) for topic, offsets in first.items()}
         for each in ends:
@@ -155,9 +160,17 @@ SHORT = Run(
     timed_ms=4000, sized_bytes=100_000, segment_bytes=(3000, 30_000),
 )  # fmt: skip
 LONG = SHORT._replace(
-    seconds=_SECONDS, lives=30, rest=6, delay_ms=15_000, longest_ms=7000, n_keys=3000,
-    tombstones_ms=45_000, timed_ms=40_000, sized_bytes=1_500_000, segment_bytes=(15_000, 150_000),
-)  # fmt: skip
+    seconds=_SECONDS,
+    lives=30,
+    rest=6,
+    delay_ms=15_000,
+    longest_ms=7000,
+    n_keys=3000,
+    tombstones_ms=45_000,
+    timed_ms=40_000,
+    sized_bytes=1_500_000,
+    segment_bytes=(15_000, 150_000),
+)
 
 
 def made(directory: Path, version: str, run: Run) -> Broker:
@@ -216,8 +229,12 @@ def test_each_look_is_one_moment_and_a_broker_serves_the_last_one(
     finally:
         processes.kill()
     for command in (
-        "recover", "compact", "retain --kafka-defaults", "recover", "verify --records --producers",
-    ):  # fmt: skip
+        "recover",
+        "compact",
+        "retain --kafka-defaults",
+        "recover",
+        "verify --records --producers",
+    ):
         if command.startswith("retain"):
             stream.step()  # a change by a command is in no note of the ledger
             verdict = Verdict(Ledger(ledger.path).events(), run, first, State.read(str(directory)))
@@ -263,8 +280,15 @@ def rows_of(client: JavaClient, topic: str, partition: str) -> list[pa.RecordBat
 def missing(counts: Counter[str]) -> list[str]:
     """Events that have not happened; the run does not test them."""
     wanted = (
-        "job: append", "job: produce", "event: killed", "jobs of Spark's", "stream: records",
-        "upkeep: compacting, partitions or files", "upkeep: retaining, partitions or files",
-        "compactions on executors: partitions", "read: held, default", "read: dataset, default",
-    )  # fmt: skip
+        "job: append",
+        "job: produce",
+        "event: killed",
+        "jobs of Spark's",
+        "stream: records",
+        "upkeep: compacting, partitions or files",
+        "upkeep: retaining, partitions or files",
+        "compactions on executors: partitions",
+        "read: held, default",
+        "read: dataset, default",
+    )
     return [name for name in wanted if not counts[name]]

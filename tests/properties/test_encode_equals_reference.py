@@ -82,11 +82,14 @@ def decoded(found: EncodedBatches) -> list[Record]:
             times = batch.column("timestamp").cast(pa.int64()).to_pylist()
             records += [
                 Record(
-                    row["offset"], ms // 1000, row["key"], row["value"],
+                    row["offset"],
+                    ms // 1000,
+                    row["key"],
+                    row["value"],
                     tuple((h["key"].encode(), h["value"]) for h in row["headers"] or ()),
                 )
                 for row, ms in zip(batch.drop_columns("timestamp").to_pylist(), times, strict=True)
-            ]  # fmt: skip
+            ]
     return records
 
 

@@ -29,10 +29,14 @@ def _batch(rng: random.Random, offset: int, *, is_compacted: bool) -> tuple[byte
     magic, n = rng.choice([0, 1, 1, 2]), rng.choice([1, 1, 2, 5, 9])
     offsets = sorted(rng.sample(range(2 * n), n)) if is_compacted else list(range(n))
     records = [
-        Record(offset + each, _FIRST_MS + rng.randrange(-500, 500) * (magic > 0) - (magic == 0),
-               rng.choice([None, b"k"]), bytes(rng.randrange(40)))
+        Record(
+            offset + each,
+            _FIRST_MS + rng.randrange(-500, 500) * (magic > 0) - (magic == 0),
+            rng.choice([None, b"k"]),
+            bytes(rng.randrange(40)),
+        )
         for each in offsets
-    ]  # fmt: skip
+    ]
     after = records[-1].offset + 1 + is_compacted * rng.randrange(3)
     if magic == 2:
         return encode_batch(records, codec=rng.choice([NONE, GZIP, SNAPPY, LZ4, ZSTD])), after

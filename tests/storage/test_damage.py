@@ -290,9 +290,17 @@ def test_a_damaged_wrapper_before_another_is_an_error(
 @pytest.mark.parametrize("has_indexes", [True, False])
 @pytest.mark.parametrize(
     "name",
-    ["length of gigabytes", "length zero", "length of two batches", "magic 0", "zeros",
-     "max_timestamp flipped", "base offset too high", "base offset too low"],
-)  # fmt: skip
+    [
+        "length of gigabytes",
+        "length zero",
+        "length of two batches",
+        "magic 0",
+        "zeros",
+        "max_timestamp flipped",
+        "base offset too high",
+        "base offset too low",
+    ],
+)
 def test_a_read_by_time_that_skips_loses_only_the_damaged_batch(
     partition: Path, name: str, *, has_indexes: bool
 ) -> None:
@@ -589,13 +597,19 @@ def test_a_bomb_takes_no_more_memory_than_its_bound(partition: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "00000000000000000000.index", "00000000000000000000.timeindex",
-        "00000000000000000000.txnindex", "00000000000000000019.snapshot",
-        "leader-epoch-checkpoint", "partition.metadata", "../replication-offset-checkpoint",
-        "../log-start-offset-checkpoint", "../recovery-point-offset-checkpoint",
-        "../cleaner-offset-checkpoint", "../meta.properties",
+        "00000000000000000000.index",
+        "00000000000000000000.timeindex",
+        "00000000000000000000.txnindex",
+        "00000000000000000019.snapshot",
+        "leader-epoch-checkpoint",
+        "partition.metadata",
+        "../replication-offset-checkpoint",
+        "../log-start-offset-checkpoint",
+        "../recovery-point-offset-checkpoint",
+        "../cleaner-offset-checkpoint",
+        "../meta.properties",
     ],
-)  # fmt: skip
+)
 def test_a_large_sparse_file_is_an_error_or_no_matter(
     tmp_path: Path, name: str, n_bytes: int, caplog: pytest.LogCaptureFixture
 ) -> None:

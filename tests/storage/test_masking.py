@@ -10,15 +10,37 @@ from segmentlog.masking import MASK, is_sensitive, masked, without_credentials
 
 @pytest.mark.parametrize(
     "name",
-    ["ssl.keystore.password", "listener.name.x.sasl.jaas.config", "ssl.key.password",
-     "ssl.keystore.key", "ssl.keystore.certificate.chain", "ssl.truststore.certificates",
-     "sasl.oauthbearer.client.credentials.client.secret", "delegation.token.master.key",
-     "rsm.config.aws.secret.access.key", "value.converter.basic.auth.user.info",
-     "schema.registry.basic.auth.user.info", "database.pass", "db.pwd", "mysql.passwd",
-     "http.headers.authorization", "datadog.api_key", "datadog.api-key", "apiKey", "dbPass",
-     "azure.storage.connection.string", "azure.eventhubs.sas.token", "account_key", "dbPwd",
-     "sentry.dsn", "slack.webhook.url", "confluent.license", "signing_key", "proxy-authorization"],
-)  # fmt: skip
+    [
+        "ssl.keystore.password",
+        "listener.name.x.sasl.jaas.config",
+        "ssl.key.password",
+        "ssl.keystore.key",
+        "ssl.keystore.certificate.chain",
+        "ssl.truststore.certificates",
+        "sasl.oauthbearer.client.credentials.client.secret",
+        "delegation.token.master.key",
+        "rsm.config.aws.secret.access.key",
+        "value.converter.basic.auth.user.info",
+        "schema.registry.basic.auth.user.info",
+        "database.pass",
+        "db.pwd",
+        "mysql.passwd",
+        "http.headers.authorization",
+        "datadog.api_key",
+        "datadog.api-key",
+        "apiKey",
+        "dbPass",
+        "azure.storage.connection.string",
+        "azure.eventhubs.sas.token",
+        "account_key",
+        "dbPwd",
+        "sentry.dsn",
+        "slack.webhook.url",
+        "confluent.license",
+        "signing_key",
+        "proxy-authorization",
+    ],
+)
 def test_secrets_are_masked(name: str) -> None:
     """The value of a sensitive setting is hidden, and null stays null."""
     assert is_sensitive(name)
@@ -27,11 +49,24 @@ def test_secrets_are_masked(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["retention.ms", "ssl.keystore.location", "cleanup.policy", "max.bypass", "compass",
-     "value.converter.basic.auth.credentials.source", "key.converter", "primary_key", "topics",
-     "inter.worker.key.generation.algorithm", "inter.worker.signature.algorithm", "errors.log",
-     "delegation.token.expiry.time.ms", "connection.url", "remote_storage_key_file"],
-)  # fmt: skip
+    [
+        "retention.ms",
+        "ssl.keystore.location",
+        "cleanup.policy",
+        "max.bypass",
+        "compass",
+        "value.converter.basic.auth.credentials.source",
+        "key.converter",
+        "primary_key",
+        "topics",
+        "inter.worker.key.generation.algorithm",
+        "inter.worker.signature.algorithm",
+        "errors.log",
+        "delegation.token.expiry.time.ms",
+        "connection.url",
+        "remote_storage_key_file",
+    ],
+)
 def test_other_settings_are_not_masked(name: str) -> None:
     """Their values are shown."""
     assert masked(name, "x") == "x"
@@ -65,7 +100,7 @@ def test_other_settings_are_not_masked(name: str) -> None:
         ("https://host/users/me@example.com", "https://host/users/me@example.com"),
         ("broker-1:9092,broker-2:9092", "broker-1:9092,broker-2:9092"),
     ],
-)  # fmt: skip
+)
 def test_secrets_within_values_are_hidden(value: str, shown: str) -> None:
     """The rest of the value stays, because operators need it."""
     assert shown == masked("any.setting", value)

@@ -37,9 +37,12 @@ def run(code: str, path: Path | str, **variables: str) -> tuple[str, str]:
     """Standard output and the last line of standard error of a new interpreter."""
     settings = {key: each for key, each in os.environ.items() if not key.startswith("SEGMENTLOG_")}
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False,
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
         env=settings | {"PYTHONPATH": str(path)} | variables,
-    )  # fmt: skip
+    )
     return done.stdout.strip(), (done.stderr.strip().splitlines() or [""])[-1]
 
 
@@ -155,16 +158,25 @@ def test_arrays_of_another_kind_are_refused() -> None:
     ],
 )
 def test_a_build_asks_for_numba_where_it_can_be_had(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: tuple[int, int], gil_disabled: int,
-    libc: str, machine: str, has_numba: bool,
-) -> None:  # fmt: skip
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    version: tuple[int, int],
+    gil_disabled: int,
+    libc: str,
+    machine: str,
+    has_numba: bool,
+) -> None:
     """Elsewhere an install works, with kernels in Python, and the build says so."""
     plugin = types.ModuleType("hatchling.builders.hooks.plugin.interface")
     plugin.BuildHookInterface = type(
         "BuildHookInterface", (), {"__class_getitem__": classmethod(lambda cls, _: cls)}
     )
-    for name in ("hatchling", "hatchling.builders", "hatchling.builders.hooks",
-                 "hatchling.builders.hooks.plugin"):  # fmt: skip
+    for name in (
+        "hatchling",
+        "hatchling.builders",
+        "hatchling.builders.hooks",
+        "hatchling.builders.hooks.plugin",
+    ):
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
     monkeypatch.setitem(sys.modules, plugin.__name__, plugin)
     hook_file = Path(__file__).parents[2] / "storage" / "kernel_compiler" / "hook.py"

@@ -21,9 +21,19 @@ from kafka_here.artifacts import kept
 _OF_DEBIAN = ("python3", "libpython3-stdlib", "libstdc++6")
 #: Wheels for aarch64, of the versions that run here; the package index adds what they require.
 _OF_PYTHON = (
-    "cramjam", "crc32c", "hypothesis", "lz4", "numpy", "pyarrow", "pytest", "pytest-timeout",
-    "rich", "typer", "xxhash", "zstandard",
-)  # fmt: skip
+    "cramjam",
+    "crc32c",
+    "hypothesis",
+    "lz4",
+    "numpy",
+    "pyarrow",
+    "pytest",
+    "pytest-timeout",
+    "rich",
+    "typer",
+    "xxhash",
+    "zstandard",
+)
 _IN_PYTHON = ("pyspark", "py4j")  #: modules of our tests import them; they are the same everywhere
 _SECONDS = 900
 
@@ -50,9 +60,13 @@ def arm_python(packages: Path) -> list[str]:
     of_python = kept(name, partial(_fetch_wheels, python=python))
     path = [packages, of_python, of_python / "in_python"]
     return [
-        str(root / "qemu" / "usr" / "bin" / "qemu-aarch64-static"), "-L", str(root),
-        "-E", f"PYTHONPATH={os.pathsep.join(map(str, path))}", str(python),
-    ]  # fmt: skip
+        str(root / "qemu" / "usr" / "bin" / "qemu-aarch64-static"),
+        "-L",
+        str(root),
+        "-E",
+        f"PYTHONPATH={os.pathsep.join(map(str, path))}",
+        str(python),
+    ]
 
 
 def _fetch_debian(into: Path) -> None:
@@ -61,11 +75,16 @@ def _fetch_debian(into: Path) -> None:
         (state / each).mkdir(parents=True)
     (state / "status").touch()  # as if no package were installed
     options = {
-        "APT::Architecture": "arm64", "APT::Architectures": "arm64,amd64",
-        "Dir::State": state, "Dir::State::lists": state / "lists",
-        "Dir::State::status": state / "status", "Dir::Cache": state / "cache",
-        "APT::Sandbox::User": "", "Debug::NoLocking": "1", "Acquire::Languages": "none",
-    }  # fmt: skip
+        "APT::Architecture": "arm64",
+        "APT::Architectures": "arm64,amd64",
+        "Dir::State": state,
+        "Dir::State::lists": state / "lists",
+        "Dir::State::status": state / "status",
+        "Dir::Cache": state / "cache",
+        "APT::Sandbox::User": "",
+        "Debug::NoLocking": "1",
+        "Acquire::Languages": "none",
+    }
     apt = ["apt-get", *(f"-o{name}={value}" for name, value in options.items())]
     _run([*apt, "update"])
     _run([*apt, "install", "--yes", "--no-install-recommends", "--download-only", *_OF_DEBIAN])

@@ -11,12 +11,21 @@ from typing import NamedTuple
 TESTS = Path(__file__).parents[1]
 
 #: Folders and files without Spark and brokers.
-FAST = ("storage", "properties", "connector/options", "connector/test_spark_versions",
-        "architecture/test_house", "architecture/test_door", "architecture/test_documents",
-        "architecture/test_examples",
-        "architecture/test_imports", "architecture/test_public_face",
-        "architecture/test_dialects", "architecture/test_read_options",
-        "architecture/test_stable")  # fmt: skip
+FAST = (
+    "storage",
+    "properties",
+    "connector/options",
+    "connector/test_spark_versions",
+    "architecture/test_house",
+    "architecture/test_door",
+    "architecture/test_documents",
+    "architecture/test_examples",
+    "architecture/test_imports",
+    "architecture/test_public_face",
+    "architecture/test_dialects",
+    "architecture/test_read_options",
+    "architecture/test_stable",
+)
 
 #: Those among them that take more than three seconds, or need more packages than the extra `dev`
 #: has; their tests with the marker ``addition`` are fast all the same.
@@ -80,9 +89,12 @@ def checks() -> Iterator[Check]:
             continue
         nodes = ast.parse(text).body
         of_file = {
-            name for each in nodes if isinstance(each, ast.Assign)
-            if ast.unparse(each.targets[0]) == "pytestmark" for name, _ in _marks(each.value)
-        }  # fmt: skip
+            name
+            for each in nodes
+            if isinstance(each, ast.Assign)
+            if ast.unparse(each.targets[0]) == "pytestmark"
+            for name, _ in _marks(each.value)
+        }
         for each in nodes:
             if not isinstance(each, ast.FunctionDef):
                 continue

@@ -20,17 +20,20 @@ def _tls(name: str, value: str = "/no/such/file", **more: str) -> tuple[str, dic
 #: By the kind of client: options, among them the one that is at fault.
 FAILING: dict[str, list[tuple[str, dict[str, str]]]] = {
     "producers": [
-        *((name, {name: value}) for name, value in (
-            ("security.protocol", "SASL_SSLL"),
-            ("security.protocol", "SASL_SSL"),
-            ("sasl.login.refresh.window.factor", "0.4"),
-            ("sasl.login.refresh.window.factor", "1.1f"),
-            ("sasl.login.refresh.window.jitter", ".3"),
-            ("sasl.login.class", "Own"),
-            ("partitioner.class", ""),
-            ("transactional.id", " "),
-            ("buffer.memory", str(2**63)),
-        )),
+        *(
+            (name, {name: value})
+            for name, value in (
+                ("security.protocol", "SASL_SSLL"),
+                ("security.protocol", "SASL_SSL"),
+                ("sasl.login.refresh.window.factor", "0.4"),
+                ("sasl.login.refresh.window.factor", "1.1f"),
+                ("sasl.login.refresh.window.jitter", ".3"),
+                ("sasl.login.class", "Own"),
+                ("partitioner.class", ""),
+                ("transactional.id", " "),
+                ("buffer.memory", str(2**63)),
+            )
+        ),
         _tls("ssl.truststore.location"),
         _tls("ssl.keystore.location", ssl_keystore_password="a"),
         _tls("ssl.keystore.location", __file__),
@@ -55,20 +58,23 @@ FAILING: dict[str, list[tuple[str, dict[str, str]]]] = {
         ("sasl.mechanism", {**_SASL, "sasl.jaas.config": _LOGIN, "sasl.mechanism": "GSSAPI"}),
     ],
     "consumers": [
-        *((name, {name: value}) for name, value in (
-            ("group.instance.id", "a b"),
-            ("group.instance.id", ""),
-            ("group.remote.assignor", "uniform"),
-            ("heartbeat.interval.ms", "45000"),
-            ("heartbeat.interval.ms", "-1"),
-            ("partition.assignment.strategy", "range"),
-            ("metadata.recovery.strategy", "never"),
-            ("fetch.max.bytes", "1.0"),
-            ("check.crcs", "1"),
-        )),
+        *(
+            (name, {name: value})
+            for name, value in (
+                ("group.instance.id", "a b"),
+                ("group.instance.id", ""),
+                ("group.remote.assignor", "uniform"),
+                ("heartbeat.interval.ms", "45000"),
+                ("heartbeat.interval.ms", "-1"),
+                ("partition.assignment.strategy", "range"),
+                ("metadata.recovery.strategy", "never"),
+                ("fetch.max.bytes", "1.0"),
+                ("check.crcs", "1"),
+            )
+        ),
         ("heartbeat.interval.ms", {"heartbeat.interval.ms": "9", "session.timeout.ms": "9"}),
     ],
-}  # fmt: skip
+}
 
 #: Options with which a client starts.
 STARTING: dict[str, list[dict[str, str]]] = {

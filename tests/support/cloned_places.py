@@ -14,9 +14,12 @@ def places_of(path: Path) -> list[tuple[int, ...]]:
     assert pq.read_schema(path).equals(CLONED_MAP_SCHEMA)
     return sorted(
         (
-            row["partition"], row["source_offset"] + i, row["n_records"] == 0,
-            row["target_partition"], row["target_offset"] + i,
+            row["partition"],
+            row["source_offset"] + i,
+            row["n_records"] == 0,
+            row["target_partition"],
+            row["target_offset"] + i,
         )
         for row in pq.read_table(path).to_pylist()
         for i in range(max(row["n_records"], 1))
-    )  # fmt: skip
+    )

@@ -14,8 +14,16 @@ import pytest
 
 #: Every call of `os` by which the engine changes what is on a disk, but for opening a new file.
 CALLS = (
-    "pwrite", "fsync", "rename", "replace", "link", "unlink", "mkdir", "rmdir", "ftruncate",
-)  # fmt: skip
+    "pwrite",
+    "fsync",
+    "rename",
+    "replace",
+    "link",
+    "unlink",
+    "mkdir",
+    "rmdir",
+    "ftruncate",
+)
 
 #: Every call of `os` by which the engine reads a disk, and opens files.
 READS = ("open", "pread", "preadv", "scandir", "listdir", "stat", "lstat", "fstat")

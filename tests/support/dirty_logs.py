@@ -131,20 +131,25 @@ class _Maker:
             headers = rng.choice([(), (), ((b"h", b"1"), (b"h", None))])
             found.append(
                 Record(
-                    self.offset + i, self._time(),
+                    self.offset + i,
+                    self._time(),
                     None if rng.random() < kind.unkeyed else _key(key),
-                    None if rng.random() < kind.tombstones else value, headers,
+                    None if rng.random() < kind.tombstones else value,
+                    headers,
                 )
-            )  # fmt: skip
+            )
         return found
 
     def _put_data(self, producer: Producer, attributes: int = 0) -> int:
         records = self._records()
         attributes |= _APPEND_TIME if self.kind.is_append_time else 0
         batch = encode_batch(
-            records, attributes=attributes, codec=self.rng.choice(self.kind.codecs),
-            leader_epoch=self.epoch, producer=producer,
-        )  # fmt: skip
+            records,
+            attributes=attributes,
+            codec=self.rng.choice(self.kind.codecs),
+            leader_epoch=self.epoch,
+            producer=producer,
+        )
         self._put(batch, len(records))
         return len(records)
 
@@ -184,9 +189,13 @@ class _Maker:
         if self.rng.random() < 0.5:
             producer = self.transactional[number] = Producer(number, producer.epoch + 1)
         end = marker(
-            producer.id, producer.epoch, base_offset=self.offset, timestamp_ms=self._time(),
-            kind=COMMIT if self.rng.random() < 0.5 else ABORT, leader_epoch=self.epoch,
-        )  # fmt: skip
+            producer.id,
+            producer.epoch,
+            base_offset=self.offset,
+            timestamp_ms=self._time(),
+            kind=COMMIT if self.rng.random() < 0.5 else ABORT,
+            leader_epoch=self.epoch,
+        )
         self._put(end, 1)
         self.opened.remove(number)
 

@@ -208,10 +208,13 @@ class Uses:
     def stream_from_latest(self) -> str:
         """A new query that starts at latest follows what comes; lag is 0 in the end."""
         query = (
-            self._stream(startingOffsets="latest").writeStream.format("memory")
-            .queryName("latest").option("checkpointLocation", str(self.place / "latest"))
-            .trigger(processingTime="0 seconds").start()
-        )  # fmt: skip
+            self._stream(startingOffsets="latest")
+            .writeStream.format("memory")
+            .queryName("latest")
+            .option("checkpointLocation", str(self.place / "latest"))
+            .trigger(processingTime="0 seconds")
+            .start()
+        )
         query.processAllAvailable()
         writer = rows(self.spark, N_ROWS, 9).write.format("segmentlog").option("topic", "t")
         writer.option("includeTimestamp", "true").mode("append").save(str(self.logs))

@@ -57,23 +57,30 @@ CASES = {
         _zeroed, "invoices-0", "corrupt-batch", "segmentlog recover DIR --on-corrupt-batch skip", 3
     ),
     "a missing index": Case(
-        lambda to: (to / LOG).with_suffix(".index").unlink(), "orders-0",
-        "the index is missing", "segmentlog reindex DIR",
+        lambda to: (to / LOG).with_suffix(".index").unlink(),
+        "orders-0",
+        "the index is missing",
+        "segmentlog reindex DIR",
     ),
     "garbage in leader epochs": Case(
-        lambda to: (to / "leader-epoch-checkpoint").write_bytes(bytes(range(60))), "orders-1",
+        lambda to: (to / "leader-epoch-checkpoint").write_bytes(bytes(range(60))),
+        "orders-1",
         "leader-epoch-checkpoint: a starting broker takes the log directory offline",
         "segmentlog recover DIR",
     ),
     "an empty partition.metadata": Case(
-        lambda to: (to / "partition.metadata").write_bytes(b""), "invoices-1",
-        "partition.metadata: a starting broker ends here", "segmentlog recover DIR",
+        lambda to: (to / "partition.metadata").write_bytes(b""),
+        "invoices-1",
+        "partition.metadata: a starting broker ends here",
+        "segmentlog recover DIR",
     ),
     "a half-deleted topic": Case(
-        lambda to: to.rename(f"{to}{_DELETED}"), "orders-2", "rename the directory to orders-2",
+        lambda to: to.rename(f"{to}{_DELETED}"),
+        "orders-2",
+        "rename the directory to orders-2",
         f"mv DIR/orders-2{_DELETED} DIR/orders-2",
     ),
-}  # fmt: skip
+}
 
 
 def type_in(command: str, directory: Path, status: int = 0) -> str:

@@ -33,9 +33,12 @@ def write_job(directory: Path, job: Job, *, overwrite: bool = False, **sizes: in
     """Write one job in this process; missing topics are made."""
     only = next(iter(job.topics)) if len(job.topics) == 1 else None
     with segmentlog.open_writer(
-        directory, only, num_partitions=max(job.topics.values()), config=config_of(**sizes),
+        directory,
+        only,
+        num_partitions=max(job.topics.values()),
+        config=config_of(**sizes),
         overwrite=overwrite,
-    ) as writer:  # fmt: skip
+    ) as writer:
         writer.append(job.rows())
 
 
@@ -118,13 +121,17 @@ class Holder:
         """Begin a job as `write_job` does, and hold it when everything is appended."""
         if self._process is None or self._process.returncode is not None:
             self._process = subprocess.Popen(
-                [sys.executable, __file__], text=True,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            )  # fmt: skip
+                [sys.executable, __file__],
+                text=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
         how = {
-            "directory": str(directory), "job": asdict(job), "sizes": sizes,
+            "directory": str(directory),
+            "job": asdict(job),
+            "sizes": sizes,
             "overwrite": overwrite,
-        }  # fmt: skip
+        }
         assert _ask(self._process, json.dumps(how)) == "held\n"
         return HeldCommit(self._process)
 

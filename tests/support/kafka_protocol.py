@@ -34,8 +34,12 @@ class RawClient:
         kind = load_request_schema(key, version)
         header, parts = kind.__header_schema__, Parts()
         self._number += 1
-        head = {"request_api_key": key, "request_api_version": version,
-                "correlation_id": self._number, "client_id": "raw"}  # fmt: skip
+        head = {
+            "request_api_key": key,
+            "request_api_version": version,
+            "correlation_id": self._number,
+            "client_id": "raw",
+        }
         buffer: Any = parts
         entity_writer(header)(buffer, entity(header, head))
         entity_writer(kind)(buffer, entity(kind, values))
@@ -68,15 +72,27 @@ class RawClient:
         return data
 
     def fetch(
-        self, topic: str, partition: int, offset: int, *, version: int = 12,
-        max_bytes: int = 1 << 20, is_committed: bool = False, min_bytes: int = 1, wait_ms: int = 0,
-    ) -> Any:  # fmt: skip
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        version: int = 12,
+        max_bytes: int = 1 << 20,
+        is_committed: bool = False,
+        min_bytes: int = 1,
+        wait_ms: int = 0,
+    ) -> Any:
         """What a fetch of one partition answers."""
         asked = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": max_bytes}
         found = self.ask(
-            1, version, max_wait=wait_ms, min_bytes=min_bytes, isolation_level=int(is_committed),
+            1,
+            version,
+            max_wait=wait_ms,
+            min_bytes=min_bytes,
+            isolation_level=int(is_committed),
             topics=[{"topic": topic, "partitions": [asked]}],
-        )  # fmt: skip
+        )
         return found.responses[0].partitions[0]
 
     def list_offset(self, topic: str, partition: int, timestamp: int, level: int = 0) -> Any:
@@ -111,10 +127,12 @@ def batches_of(data: bytes) -> Iterator[Stored]:
             yield Stored(base, base, 0, -1, data[:size])
         else:
             yield Stored(
-                base, base + int.from_bytes(data[23:27], "big"),
-                int.from_bytes(data[21:23], "big"), int.from_bytes(data[43:51], "big"),
+                base,
+                base + int.from_bytes(data[23:27], "big"),
+                int.from_bytes(data[21:23], "big"),
+                int.from_bytes(data[43:51], "big"),
                 data[:size],
-            )  # fmt: skip
+            )
         data = data[size:]
 
 
@@ -126,9 +144,14 @@ def records_of(batch: bytes) -> list[Record]:
 
 
 def consume(
-    client: RawClient, topic: str, partition: int, *, offset: int = 0, is_committed: bool = False,
+    client: RawClient,
+    topic: str,
+    partition: int,
+    *,
+    offset: int = 0,
+    is_committed: bool = False,
     max_bytes: int = 1 << 20,
-) -> list[Record]:  # fmt: skip
+) -> list[Record]:
     """All records up to the end, by the rules of a consumer (``CompletedFetch``)."""
     found: list[Record] = []
     while True:

@@ -61,9 +61,12 @@ class Reader:
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
-            self._command, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+            self._command,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         return self
 
     def await_look(self) -> None:
@@ -117,9 +120,12 @@ class Driver:
         with errors.open("ab") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", SESSION + program, *map(str, arguments)],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output,
-                start_new_session=True, env={**os.environ, "PYSPARK_PYTHON": plain_python()},
-            )  # fmt: skip
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                start_new_session=True,
+                env={**os.environ, "PYSPARK_PYTHON": plain_python()},
+            )
 
     def members(self) -> Iterator[tuple[int, str]]:
         """Processes of the session and their kinds; a daemon of Spark has forked each worker."""

@@ -25,9 +25,10 @@ def main(directory: Path, run: dict[str, Any]) -> None:
     stream = source.option("subscribePattern", ".").load(str(directory / "logs"))
     writer = (
         stream.selectExpr("concat_ws(' ', topic, partition, offset) AS value")
-        .writeStream.format("segmentlog").option("topic", "copy")
+        .writeStream.format("segmentlog")
+        .option("topic", "copy")
         .option("checkpointLocation", str(directory / "checkpoint"))
-    )  # fmt: skip
+    )
     now = run["trigger"] == "availableNow"
     trigger: dict[str, Any] = {"availableNow": True} if now else {"processingTime": "0 seconds"}
     if run["dies"] is not None:

@@ -85,7 +85,10 @@ def _run(prefix: Sequence[str], code: str, arguments: Sequence[object]) -> str:
     paths = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
     done = subprocess.run(
         [*prefix, sys.executable, "-c", code, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert not done.returncode, done.stderr
     return done.stdout

@@ -128,9 +128,11 @@ def options_of(directory: object, level: str, max_bytes: int) -> dict[str, str]:
     """Options of the connector for a read of all topics."""
     read_up_to, isolation_level = LEVELS[level]
     return {
-        "path": str(directory), "readUpTo": read_up_to.value,
-        "maxBytesPerPartition": str(max_bytes), "kafka.isolation.level": isolation_level.value,
-    }  # fmt: skip
+        "path": str(directory),
+        "readUpTo": read_up_to.value,
+        "maxBytesPerPartition": str(max_bytes),
+        "kafka.isolation.level": isolation_level.value,
+    }
 
 
 def read_slices(slices: Sequence[LogSlice], level: str = "default") -> Look:

@@ -39,9 +39,13 @@ def restore_to(
         topic_id = uuid.UUID(int=7000 + number)
         for partition, replicas in enumerate(partitions):
             image.tables["partitions"][topic_id, partition] = {
-                "topic": topic, "topic_id": topic_id, "partition": partition,
-                "replicas": [*replicas], "directories": None, "leader_epoch": 3,
-            }  # fmt: skip
+                "topic": topic,
+                "topic_id": topic_id,
+                "partition": partition,
+                "replicas": [*replicas],
+                "directories": None,
+                "leader_epoch": 3,
+            }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(placement, "ClusterMetadata", lambda _: image_here(image))
         known = DirectorySettings({"retention.ms": "-1"})

@@ -44,9 +44,11 @@ def marker(
     """The end marker of a transaction."""
     key, value = struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 0)
     return encode_batch(
-        [Record(base_offset, timestamp_ms, key, value)], attributes=_TRANSACTIONAL | _CONTROL,
-        leader_epoch=leader_epoch, producer=(producer_id, epoch, -1),
-    )  # fmt: skip
+        [Record(base_offset, timestamp_ms, key, value)],
+        attributes=_TRANSACTIONAL | _CONTROL,
+        leader_epoch=leader_epoch,
+        producer=(producer_id, epoch, -1),
+    )
 
 
 def plant(directory: Path, *batches: bytes, base_offset: int = 0) -> None:

@@ -41,19 +41,24 @@ _BEGIN, _END = "<!-- public face:begin -->\n", "<!-- public face:end -->\n"
 
 #: Command lines that print JSON, in a copy of the examples; `own` is a directory without a broker.
 _RUNS = {
-    "topics": "topics examples/data --json", "usage": "usage examples/data --json",
+    "topics": "topics examples/data --json",
+    "usage": "usage examples/data --json",
     "analyze": "analyze examples/data --json",
     "audit": "audit examples/data orders --table rows.parquet --json",
     "clone": "clone own orders orders-v2 --json",
-    "describe": "describe examples/data --json", "grep": "grep order-58 examples/data --json",
+    "describe": "describe examples/data --json",
+    "grep": "grep order-58 examples/data --json",
     "cat": "cat examples/data payments -c 1 --json",
     "dump": "dump examples/data --topic orders --records -f jsonl",
     "offsets": "offsets --checkpoint examples/checkpoint examples/data --json",
     "replicas": "replicas examples/brokers/b1 examples/brokers/b2 examples/brokers/b3 --json",
     "compare": "compare examples/data examples/data --json",
-    "verify": "verify examples/data --json", "preflight": "preflight examples/cluster --json",
-    "recover": "recover own --json", "reindex": "reindex own --json",
-    "retain": "retain own --kafka-defaults --json", "compact": "compact own --json",
+    "verify": "verify examples/data --json",
+    "preflight": "preflight examples/cluster --json",
+    "recover": "recover own --json",
+    "reindex": "reindex own --json",
+    "retain": "retain own --kafka-defaults --json",
+    "compact": "compact own --json",
     "delete-records": "delete-records own --topic orders --before 2100-01-01 --json",
     "erase": "erase own --key order-58 --yes --json",
     "produce": "produce own lines value.txt --json",
@@ -61,14 +66,17 @@ _RUNS = {
     "mirror": "mirror examples/data copied --json",
     "placement": "placement examples/data examples/cluster --replication-factor 1 --topic "
     "payments --json",
-    "delete-topic": "delete-topic own customers --yes --json", "doctor": "doctor --json",
-}  # fmt: skip
+    "delete-topic": "delete-topic own customers --yes --json",
+    "doctor": "doctor --json",
+}
 
 #: Commands whose JSON has the fields of a result, and those whose rows are described elsewhere.
 _RESULTS: dict[str, type] = {
-    "restore": segmentlog.RestoredPartition, "undelete": segmentlog.RestoredPartition,
-    "sweep": segmentlog.Swept, "upgrade": segmentlog.Upgraded,
-}  # fmt: skip
+    "restore": segmentlog.RestoredPartition,
+    "undelete": segmentlog.RestoredPartition,
+    "sweep": segmentlog.Swept,
+    "upgrade": segmentlog.Upgraded,
+}
 #: Functions that take what `dataset` takes, or most of it.
 _OF_DATASETS = {"read", "latest", "audit"}
 
@@ -115,9 +123,10 @@ def with_words(text: str) -> str:
     """`storage/docs/python.md` with a row for each option of reads; a new one follows the last."""
     functions: dict[str, Any] = {"dataset": segmentlog.dataset}
     functions |= {
-        name: each for name in sorted({*segmentlog.__all__} - _OF_DATASETS)
+        name: each
+        for name in sorted({*segmentlog.__all__} - _OF_DATASETS)
         if inspect.isfunction(each := getattr(segmentlog, name))
-    }  # fmt: skip
+    }
     functions |= {"Log.scan": segmentlog.Log.scan, "ProducerConfig": segmentlog.ProducerConfig}
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     place = 0
@@ -126,11 +135,20 @@ def with_words(text: str) -> str:
         flags = [f"--{each.replace('_', '-')}" for each in words]
         cells = [
             [option.in_spark],
-            [f"{each}({word})" for each, function in functions.items()
-             for word in inspect.signature(function).parameters if word in words],
-            [f"{each} {flag}" for each, command in commands.items()
-             for one in command.params for flag in one.opts if flag in flags],
-        ]  # fmt: skip
+            [
+                f"{each}({word})"
+                for each, function in functions.items()
+                for word in inspect.signature(function).parameters
+                if word in words
+            ],
+            [
+                f"{each} {flag}"
+                for each, command in commands.items()
+                for one in command.params
+                for flag in one.opts
+                if flag in flags
+            ],
+        ]
         row = f"| {' | '.join([option.idea, *map(_named, cells)])} |\n".replace("|  |", "| |")
         old = re.search(rf"^\| {re.escape(option.idea)} \|.*\n", text, re.MULTILINE)
         begin, end = old.span() if old else (place, place)

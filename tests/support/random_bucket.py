@@ -220,9 +220,10 @@ class World:
             case "write":
                 proposes = rng.random() < 0.5
                 return Operation(
-                    name, partial(_write, topic, rows, proposes=proposes),
+                    name,
+                    partial(_write, topic, rows, proposes=proposes),
                     lambda held: held.with_rows(topic, rows),
-                )  # fmt: skip
+                )
             case "overwrite":
 
                 def replaced(held: Held) -> Held:
@@ -258,9 +259,10 @@ class World:
                 )
             case "delete a topic":
                 return Operation(
-                    name, lambda url: segmentlog.delete_topic(url, topic),
+                    name,
+                    lambda url: segmentlog.delete_topic(url, topic),
                     lambda held: held.without(topic),
-                )  # fmt: skip
+                )
             case "join":
                 return Operation(name, _join, _same)
             case "compact":
@@ -273,16 +275,18 @@ class World:
             case "erase":
                 key = key_of(f"-{rng.randrange(5)}")
                 return Operation(
-                    name, lambda url: segmentlog.erase(url, key, topic),
+                    name,
+                    lambda url: segmentlog.erase(url, key, topic),
                     lambda held: held.kept(topic, partial(_erased, key)),
-                )  # fmt: skip
+                )
             case "mirror up":
                 _write("mirrored", rows, self._source, overwrite=rng.random() < 0.3)
                 copied = _local(self._source)
                 return Operation(
-                    name, lambda url: segmentlog.mirror(self._source, to=url),
+                    name,
+                    lambda url: segmentlog.mirror(self._source, to=url),
                     lambda held: held._replace(logs={**held.logs, **copied}),
-                )  # fmt: skip
+                )
             case "mirror down":
                 return Operation(
                     name, _mirror_down, lambda held: held if held.logs else None, is_read=True

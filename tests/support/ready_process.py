@@ -36,9 +36,12 @@ def _ready() -> "subprocess.Popen[str]":
     paths = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
     command = ["unshare", "--mount", "--propagation", "private", sys.executable, __file__]
     process = subprocess.Popen(
-        command, env={**os.environ, "PYTHONPATH": paths}, text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
+        command,
+        env={**os.environ, "PYTHONPATH": paths},
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     atexit.register(process.communicate)  # it ends with its input
     return process
 

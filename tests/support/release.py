@@ -47,9 +47,12 @@ def check_contents(path: Path) -> str:
     if path.suffix == ".whl":
         names = zipfile.ZipFile(path).namelist()
         wanted = [
-            r"segmentlog/py\.typed", r"pyspark_segmentlog/py\.typed", r"pytest_segmentlog\.py",
-            r".*\.dist-info/licenses/.*LICENSE", r".*\.dist-info/entry_points\.txt",
-        ]  # fmt: skip
+            r"segmentlog/py\.typed",
+            r"pyspark_segmentlog/py\.typed",
+            r"pytest_segmentlog\.py",
+            r".*\.dist-info/licenses/.*LICENSE",
+            r".*\.dist-info/entry_points\.txt",
+        ]
         of_all = path.stem.endswith("-any")
         wanted += [
             rf"segmentlog/format/kernels/_compiled\.{each}\.so"
@@ -62,10 +65,15 @@ def check_contents(path: Path) -> str:
         with tarfile.open(path) as archive:
             names = [each.partition("/")[2] for each in archive.getnames()]
         wanted = [
-            r"pyproject\.toml", r"README\.md", r"\.github/LICENSE", r"tests/.*", r"examples/.*",
-            r"storage/segmentlog/__init__\.py", r"storage/kernel_compiler/hook\.py",
+            r"pyproject\.toml",
+            r"README\.md",
+            r"\.github/LICENSE",
+            r"tests/.*",
+            r"examples/.*",
+            r"storage/segmentlog/__init__\.py",
+            r"storage/kernel_compiler/hook\.py",
             r"connector/pyspark_segmentlog/__init__\.py",
-        ]  # fmt: skip
+        ]
         others = [each for each in names if each.endswith((".so", ".pyc"))]
     lacks = [each for each in wanted if not any(re.fullmatch(each, name) for name in names)]
     found = []
@@ -82,8 +90,10 @@ def try_readme() -> str:
     """The first command or statement of the README that does something else than it shows."""
     scripts = Path(sys.executable).parent
     environment = os.environ | {
-        "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "200", "TZ": "UTC",
-    }  # fmt: skip
+        "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}",
+        "COLUMNS": "200",
+        "TZ": "UTC",
+    }
     readme = Path("README.md").read_text()
     commands = re.findall(r"^\$ (segmentlog .*)\n((?:(?!\$ |```).*\n)*)", readme, re.MULTILINE)
     commands.append(("segmentlog --version", f"segmentlog {version()}\n"))
@@ -97,8 +107,11 @@ def try_readme() -> str:
     (block,) = re.findall(r"^## Python\n+```python\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", block],
-        env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return "" if not (done.returncode or done.stderr) else f"{block}\n{done.stdout}{done.stderr}"
 
 

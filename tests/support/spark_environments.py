@@ -34,8 +34,11 @@ def python_with(version: str, directory: Path | None = None) -> Path:
         # Its own packages have precedence over those of this process.
         site = subprocess.run(
             [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
-            check=True, capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
         others = sys.path[sys.path.index(sysconfig.get_path("purelib")) :]
         Path(site.stdout.strip(), "_others.pth").write_text("\n".join(others))
     return python

@@ -61,9 +61,12 @@ class SparkServer:
         places = {"SPARK_HOME": str(self._home), "PYSPARK_PYTHON": self._python}
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(
-                self._command, env={**os.environ, **places}, stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE, stderr=output,
-            )  # fmt: skip
+                self._command,
+                env={**os.environ, **places},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+            )
         assert self._process.stdout is not None
         if self._process.stdout.readline() != b"ready\n":
             self.__exit__()

@@ -47,9 +47,10 @@ def new_process() -> None:
 def hasty_clients() -> Iterator[None]:
     """Clients that give up soon, checkpoints after two commits, and uploads in small parts."""
     backoff = {
-        "init_backoff": timedelta(milliseconds=1), "max_backoff": timedelta(milliseconds=2),
+        "init_backoff": timedelta(milliseconds=1),
+        "max_backoff": timedelta(milliseconds=2),
         "base": 2,
-    }  # fmt: skip
+    }
     retries = {"max_retries": 2, "retry_timeout": timedelta(seconds=5), "backoff": backoff}
     seconds = itertools.count(0.0, 40.0)
     clock = SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _: None, time=time.time)
@@ -236,9 +237,14 @@ def play_all(operation: Operation, url: str, every: int) -> str:
 
 
 def play(
-    operation: Operation, proxy: FaultyServer, url: str,
-    chosen: int | Callable[[int, Sent], bool], fault: Fault, *, stays: bool,
-) -> Played:  # fmt: skip
+    operation: Operation,
+    proxy: FaultyServer,
+    url: str,
+    chosen: int | Callable[[int, Sent], bool],
+    fault: Fault,
+    *,
+    stays: bool,
+) -> Played:
     """Spoil one request of an operation, and check what is there then.
 
     `chosen`: the number of the request, from 0, or whether it is the one.  `stays`: whether

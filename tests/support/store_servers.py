@@ -31,9 +31,8 @@ BUCKET = "logs"
 #: The account of Azurite, and its key, which are the same everywhere.
 _ACCOUNT = "devstoreaccount1"
 AZURE_KEY = (
-    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq"
-    "/K1SZFPTOtr/KBHBeksoGMGw=="
-)  # fmt: skip
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+)
 
 
 class StoreServer:
@@ -74,9 +73,13 @@ class StoreServer:
         log = self._files / "log"
         with log.open("wb") as file:
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, cwd=self._files,
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                cwd=self._files,
                 env={**os.environ, **(environment or {})},
-            )  # fmt: skip
+            )
         self._stack.callback(process.wait)
         self._stack.callback(process.kill)
         until = time.monotonic() + _SECONDS
@@ -159,11 +162,21 @@ class GoogleServer(StoreServer):
         self.gateway = f"127.0.0.1:{gateway.port}"
         self._run(
             [
-                str(fake_gcs_server()), "-backend", "memory", "-scheme", "http",
-                "-host", "127.0.0.1", "-port", str(self.port), "-public-host", self.authority,
-                "-data", str(self._files / "data"),
+                str(fake_gcs_server()),
+                "-backend",
+                "memory",
+                "-scheme",
+                "http",
+                "-host",
+                "127.0.0.1",
+                "-port",
+                str(self.port),
+                "-public-host",
+                self.authority,
+                "-data",
+                str(self._files / "data"),
             ]
-        )  # fmt: skip
+        )
 
     def url(self, key: str) -> str:
         options = f"scheme=http&endpoint_override={self.authority}&retry_limit_seconds=5"
@@ -186,22 +199,35 @@ class AzureServer(StoreServer):
 
         self._run(
             [
-                "node", str(azurite()), "--silent", "--inMemoryPersistence",
-                "--blobHost", "127.0.0.1", "--blobPort", str(self.port),
-                "--skipApiVersionCheck", "--disableTelemetry",
+                "node",
+                str(azurite()),
+                "--silent",
+                "--inMemoryPersistence",
+                "--blobHost",
+                "127.0.0.1",
+                "--blobPort",
+                str(self.port),
+                "--skipApiVersionCheck",
+                "--disableTelemetry",
             ]
-        )  # fmt: skip
+        )
         store = AzureFileSystem(
-            account_name=_ACCOUNT, account_key=AZURE_KEY,
-            blob_storage_authority=self.authority, dfs_storage_authority=self.authority,
-            blob_storage_scheme="http", dfs_storage_scheme="http",
-        )  # fmt: skip
+            account_name=_ACCOUNT,
+            account_key=AZURE_KEY,
+            blob_storage_authority=self.authority,
+            dfs_storage_authority=self.authority,
+            blob_storage_scheme="http",
+            dfs_storage_scheme="http",
+        )
         store.create_dir(BUCKET)
         if directory is not None:
             copy_files(
-                str(directory), f"{BUCKET}/kafka", source_filesystem=LocalFileSystem(),
-                destination_filesystem=store, use_threads=False,
-            )  # fmt: skip
+                str(directory),
+                f"{BUCKET}/kafka",
+                source_filesystem=LocalFileSystem(),
+                destination_filesystem=store,
+                use_threads=False,
+            )
 
     def url(self, key: str) -> str:
         secret = quote(AZURE_KEY, "")

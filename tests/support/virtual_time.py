@@ -133,9 +133,12 @@ class LatentClient(FaultyClient):
     deadly = 0.0
 
     def __init__(
-        self, store: MemoryStore, clock: VirtualTime, seconds: tuple[float, float],
+        self,
+        store: MemoryStore,
+        clock: VirtualTime,
+        seconds: tuple[float, float],
         faults: random.Random | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(store, faults)
         self._clock, self._seconds = clock, seconds
 

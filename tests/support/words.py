@@ -24,8 +24,15 @@ from segmentlog.testing.kafka_log import KafkaCluster, KafkaLog, Transaction
 from segmentlog.tools.cli import app
 
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
-FLAGS = sorted({flag for each in COMMANDS.values() for one in each.params for flag in one.opts
-                if flag.startswith("-")})  # fmt: skip
+FLAGS = sorted(
+    {
+        flag
+        for each in COMMANDS.values()
+        for one in each.params
+        for flag in one.opts
+        if flag.startswith("-")
+    }
+)
 CONFIGS = (segmentlog.ProducerConfig, segmentlog.TopicConfig, segmentlog.Producer)
 
 
@@ -69,9 +76,10 @@ def arguments(function: Any) -> set[str]:
 
 METHODS: dict[str, tuple[type, Any]] = {
     f"{owner.__name__}.{name}": (owner, getattr(owner, name))
-    for owner in CLASSES for name, found in vars(owner).items()
+    for owner in CLASSES
+    for name, found in vars(owner).items()
     if not name.startswith("_") and isinstance(found, FunctionType | classmethod)
-}  # fmt: skip
+}
 ARGUMENTS = sorted(
     set().union(*map(arguments, [*FUNCTIONS.values(), *(each for _, each in METHODS.values())]))
 )
@@ -85,8 +93,9 @@ def with_calls(text: str) -> str:
     of_spark = {spelled(each.name) for each in (*READ_OPTIONS, *WRITE_OPTIONS)}
     of_flags = [each[2:].replace("-", "_") for each in FLAGS if each.startswith("--")]
     words = {
-        each for each in (*ARGUMENTS, *of_flags)
+        each
+        for each in (*ARGUMENTS, *of_flags)
         if spelled(each) not in of_spark and not means_something(each)
-    }  # fmt: skip
+    }
     made = textwrap.indent(textwrap.fill(" ".join(sorted(words)), 95), "    ")
     return _BLOCK.sub(lambda found: f"{found[1]}{made}\n{found[3]}", text)

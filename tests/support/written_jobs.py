@@ -41,9 +41,13 @@ def copy_stream(spark: "SparkSession", place: Path) -> None:
     """Copy what is new in the directory ``source`` to the directory ``sink``."""
     rows = spark.readStream.format("segmentlog").option("subscribe", "t")
     query = (
-        rows.option("startingOffsets", "earliest").load(str(place / "source"))
-        .select("key", "value").writeStream.format("segmentlog").option("topic", "copy")
+        rows.option("startingOffsets", "earliest")
+        .load(str(place / "source"))
+        .select("key", "value")
+        .writeStream.format("segmentlog")
+        .option("topic", "copy")
         .option("checkpointLocation", str(place / "checkpoint"))
-        .trigger(availableNow=True).start(str(place / "sink"))
-    )  # fmt: skip
+        .trigger(availableNow=True)
+        .start(str(place / "sink"))
+    )
     query.awaitTermination()

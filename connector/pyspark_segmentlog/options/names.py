@@ -24,9 +24,10 @@ _CLIENT_PREFIX = "kafka."
 #: Options of the ``kafka`` source and sink that mean nothing without a broker, and change no row.
 #: Spark adds the name of a query to the options of its sink.
 _IGNORED_BY_WRITES = {
-    "includeheaders", "queryname",
+    "includeheaders",
+    "queryname",
     *(option.name.lower() for option in READ_OPTIONS if not option.used_by),
-}  # fmt: skip
+}
 
 #: Options of Kafka's clients that show a misunderstanding; their other options are not used.
 _FORBIDDEN_IN_READS = {

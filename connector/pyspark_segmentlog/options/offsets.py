@@ -146,8 +146,9 @@ class OffsetBound:
             logger.warning(
                 "option %r: the checkpoint names partitions that are not read: %s; a broker's log "
                 "directory holds only its own replicas",
-                self.option, listed(map(str, missing)),
-            )  # fmt: skip
+                self.option,
+                listed(map(str, missing)),
+            )
 
     def asked(self, topic_partition: TopicPartition) -> int | None:
         """The offset, `EARLIEST` or `LATEST` of a partition, or None if it is not named."""

@@ -13,9 +13,15 @@ _Word = TypeVar("_Word", bound=StrEnum)
 
 #: Units of Spark's time strings, in microseconds.
 _TIME_UNITS = {
-    "us": 1, "": 1000, "ms": 1000, "s": 1_000_000, "m": 60_000_000, "min": 60_000_000,
-    "h": 3_600_000_000, "d": 86_400_000_000,
-}  # fmt: skip
+    "us": 1,
+    "": 1000,
+    "ms": 1000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "min": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+}
 
 _TOO_LARGE = f"the largest size is {LARGEST_LONG} bytes"
 

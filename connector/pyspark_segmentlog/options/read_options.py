@@ -179,9 +179,12 @@ def _with_tier(paths: tuple[str, ...], given: GivenOptions) -> tuple[str, ...]:
                 raise OptionError(name, "", "it belongs to remoteStorage, which is not given")
         return paths
     made = tiered_paths(
-        paths, tier, given["remoteStorageLayout"], given["remoteStorageKeyFile"],
+        paths,
+        tier,
+        given["remoteStorageLayout"],
+        given["remoteStorageKeyFile"],
         fail_on_data_loss=given["failOnDataLoss"],
-    )  # fmt: skip
+    )
     return tuple(map(str, made))
 
 

@@ -129,9 +129,12 @@ def _of_all_dialects(options: type, *names: str) -> Iterator[Option]:
             meaning = each.said(lambda name: f"`{OF_READS[name].in_spark}`", "`{}`".format)
             meaning = meaning.removeprefix("whether to ")
             yield Option(
-                each.in_spark, each.shown_default or default, accepts,
-                meaning[0].upper() + meaning[1:], parse,
-            )  # fmt: skip
+                each.in_spark,
+                each.shown_default or default,
+                accepts,
+                meaning[0].upper() + meaning[1:],
+                parse,
+            )
 
 
 def _of_kind(option: Declared) -> tuple[str, Callable[[str], Any] | None]:

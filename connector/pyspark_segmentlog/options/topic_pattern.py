@@ -18,9 +18,14 @@ _PROPERTY = re.compile(r"[pP]\{(\w+)\}")
 
 #: ASCII classes of Java; without ``UNICODE_CHARACTER_CLASS`` they have no other characters.
 _PROPERTIES = {
-    "Alpha": "a-zA-Z", "Digit": "0-9", "Alnum": "a-zA-Z0-9", "Lower": "a-z", "Upper": "A-Z",
-    "XDigit": "0-9a-fA-F", "Punct": "!-/:-@\\[-`{-~",
-}  # fmt: skip
+    "Alpha": "a-zA-Z",
+    "Digit": "0-9",
+    "Alnum": "a-zA-Z0-9",
+    "Lower": "a-z",
+    "Upper": "A-Z",
+    "XDigit": "0-9a-fA-F",
+    "Punct": "!-/:-@\\[-`{-~",
+}
 
 #: Escapes outside of brackets that match no character, as Python writes them.  A name has no line
 #: terminator, before which Java's ``\Z`` would match, too.

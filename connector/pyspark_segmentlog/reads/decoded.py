@@ -101,8 +101,12 @@ def as_spark_takes_it(kind: "pa.DataType") -> "pa.DataType":
     if types.is_decimal256(kind):
         raise UnusableSchemaError(f"Spark has no {kind}, whose precision is above 38")
     plain = {
-        types.is_time32: pa.int32(), types.is_time64: pa.int64(), types.is_uint8: pa.int16(),
-        types.is_uint16: pa.int32(), types.is_uint32: pa.int64(),
-        types.is_uint64: pa.decimal128(20, 0), types.is_fixed_size_binary: pa.binary(),
-    }  # fmt: skip
+        types.is_time32: pa.int32(),
+        types.is_time64: pa.int64(),
+        types.is_uint8: pa.int16(),
+        types.is_uint16: pa.int32(),
+        types.is_uint32: pa.int64(),
+        types.is_uint64: pa.decimal128(20, 0),
+        types.is_fixed_size_binary: pa.binary(),
+    }
     return next((other for is_such, other in plain.items() if is_such(kind)), kind)

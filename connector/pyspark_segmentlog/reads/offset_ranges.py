@@ -115,8 +115,10 @@ def available(
     logger.warning(
         "%s: offsets %s do not exist and are skipped, because failOnDataLoss is false; the log "
         "holds [%d, %d)",
-        topic_partition, " and ".join(f"[{first}, {last})" for first, last in missing), *there,
-    )  # fmt: skip
+        topic_partition,
+        " and ".join(f"[{first}, {last})" for first, last in missing),
+        *there,
+    )
     start = max(start, there.start_offset)
     return OffsetRange(start, max(start, min(end, there.end_offset)))
 

@@ -78,8 +78,9 @@ class LatePartitions(NamedTuple):
         there = selected(options, options.open_directory())
         return [
             LateRange(each, EARLIEST, LATEST, 0, self.topic_ids.get(each.topic, ""))
-            for each in there if each not in self.planned
-        ]  # fmt: skip
+            for each in there
+            if each not in self.planned
+        ]
 
 
 Part: TypeAlias = LogSlice | LateRange | LatePartitions
@@ -217,9 +218,12 @@ class PlannedMoment:
         """Refuse partitions whose latest records are in no file, or warn once for a moment."""
         if not self._is_checked:
             report_diskless(
-                self.directory, partitions, "failOnDataLoss=false",
-                fail_on_data_loss=self._options.fail_on_data_loss, told=self._told,
-            )  # fmt: skip
+                self.directory,
+                partitions,
+                "failOnDataLoss=false",
+                fail_on_data_loss=self._options.fail_on_data_loss,
+                told=self._told,
+            )
             self._is_checked = True
 
     @cached_property
@@ -302,9 +306,13 @@ class PlannedMoment:
             if bounds.timestamps is not None and not options.late_binding:
                 policy = options.policy
                 at = find_offset(
-                    log, bounds.timestamps.start_ms, options.read_up_to, policy.isolation_level,
-                    policy.on_corrupt_batch, one_segment=False,
-                )  # fmt: skip
+                    log,
+                    bounds.timestamps.start_ms,
+                    options.read_up_to,
+                    policy.isolation_level,
+                    policy.on_corrupt_batch,
+                    one_segment=False,
+                )
                 # A record that was found by time is preceded by older ones only.
                 first = max(first, min(latest, log.end.offset) if at is None else at.offset)
             known_start = self.earliest(each) if start == EARLIEST else start

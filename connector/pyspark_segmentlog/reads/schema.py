@@ -26,10 +26,14 @@ _HEADERS = StructField(
 )
 
 _ROW = {
-    "key": BinaryType(), "value": BinaryType(), "topic": StringType(),
-    "partition": IntegerType(), "offset": LongType(), "timestamp": TimestampType(),
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
     "timestampType": IntegerType(),
-}  # fmt: skip
+}
 
 
 def row_schema(*, include_headers: bool, strings: bool = False) -> StructType:

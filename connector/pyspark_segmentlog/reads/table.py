@@ -68,9 +68,13 @@ class TableOptions:
         if not paths:
             raise OptionError("path", "", NO_PATH)
         return cls(
-            paths, given["table"], given["history"], given["onCorruptBatch"], given["topic"],
+            paths,
+            given["table"],
+            given["history"],
+            given["onCorruptBatch"],
+            given["topic"],
             given["strict"],
-        )  # fmt: skip
+        )
 
 
 _PLAIN: dict[str, DataType] = {
@@ -137,9 +141,12 @@ class TableReader(DataSourceReader):
 
             options = self._options
             found = table(
-                open_log_dir(*options.paths), options.table, history=options.history,
-                on_corrupt_batch=options.on_corrupt_batch, topic=options.topic,
+                open_log_dir(*options.paths),
+                options.table,
+                history=options.history,
+                on_corrupt_batch=options.on_corrupt_batch,
+                topic=options.topic,
                 strict=options.strict,
-            )  # fmt: skip
+            )
             yield from found.select(self._columns).to_batches()
         freeze_modules()

@@ -75,10 +75,12 @@ def _rest(options: ReadOptions, log_slice: LogSlice, change: LogChangedError) ->
 def _left(options: ReadOptions, log: "Log", asked: OffsetRange, end_offset: int) -> OffsetRange:
     """The part of a range that is there; see `available`."""
     return available(
-        log.topic_partition, asked, OffsetRange(log.log_start_offset, end_offset),
+        log.topic_partition,
+        asked,
+        OffsetRange(log.log_start_offset, end_offset),
         fail_on_data_loss=options.fail_on_data_loss,
         follows_retention=options.follows_retention(log.topic_partition),
-    )  # fmt: skip
+    )
 
 
 def read_late_range(
@@ -90,9 +92,11 @@ def read_late_range(
     if log is None:
         return
     end_offset = log.end_offset(
-        options.read_up_to, policy.isolation_level, policy.on_corrupt_batch,
+        options.read_up_to,
+        policy.isolation_level,
+        policy.on_corrupt_batch,
         fail_on_data_loss=options.fail_on_data_loss,
-    )  # fmt: skip
+    )
     for log_slice in log.slices(*_left(options, log, asked, end_offset)):
         yield from read_slice(log_slice, columns, options)
 
@@ -111,7 +115,10 @@ def _log(options: ReadOptions, part: "LogSlice | LateRange", asked: OffsetRange)
         end = "latest" if asked.end_offset == LATEST else asked.end_offset
         logger.warning(
             "%s: offsets [%d, %s) are skipped, because failOnDataLoss is false: %s",
-            part.topic_partition, asked.start_offset, end, error,
-        )  # fmt: skip
+            part.topic_partition,
+            asked.start_offset,
+            end,
+            error,
+        )
         return None
     return log

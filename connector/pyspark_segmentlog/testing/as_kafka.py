@@ -134,8 +134,14 @@ def _sql(self: Builder, sqlQuery: str, *args: object, **rest: object) -> Any:  #
     return original(self, "sql")(self, sqlQuery, *args, **rest)
 
 
-def _create_table(self: Builder, tableName: str, path: str | None = None,  # noqa: N803
-                  source: str | None = None, *args: object, **rest: object) -> Any:  # noqa: ANN401 # fmt: skip
+def _create_table(
+    self: Builder,
+    tableName: str,  # noqa: N803
+    path: str | None = None,
+    source: str | None = None,
+    *args: object,
+    **rest: object,
+) -> Any:  # noqa: ANN401
     if names_kafka(source):
         raise OptionError("source", "kafka", _FOR_SQL)
     return original(self, "createTable")(self, tableName, path, source, *args, **rest)

@@ -157,8 +157,13 @@ def _partition_by(self: Builder, *cols: object) -> Builder:
 
 
 def _loads(*, is_stream: bool) -> Callable[..., Any]:
-    def load(self: Builder, path: object = None, format: str | None = None,
-             schema: object = None, **options: object) -> Any:  # noqa: ANN401 # fmt: skip
+    def load(
+        self: Builder,
+        path: object = None,
+        format: str | None = None,
+        schema: object = None,
+        **options: object,
+    ) -> Any:  # noqa: ANN401
         if format is not None:
             self.format(format)
         if schema is not None:
@@ -374,9 +379,7 @@ class _Elsewhere:
 
     def __init__(self, func: Callable[[Any, int], None]) -> None:
         self._func = func
-        self._servers = {
-            name: path for begun in BEGUN for name, path in begun.servers.items()
-        }  # fmt: skip
+        self._servers = {name: path for begun in BEGUN for name, path in begun.servers.items()}
 
     def __call__(self, rows: Any, number: int) -> None:  # noqa: ANN401
         from pyspark_segmentlog.testing.as_kafka import as_kafka  # which replaces these methods
@@ -404,8 +407,9 @@ def _to_table(
     return _follow(self, partial(to_table, self, tableName, format, outputMode, partitionBy))
 
 
-def _save_as_table(self: Builder, name: str, format: str | None = None,
-                   *args: object, **rest: object) -> None:  # fmt: skip
+def _save_as_table(
+    self: Builder, name: str, format: str | None = None, *args: object, **rest: object
+) -> None:
     if names_kafka(format) or (format is None and _is_kafka(self)):
         raise OptionError("saveAsTable", "kafka", _FOR_WRITES)
     _use_other_format(self)
@@ -421,20 +425,39 @@ def _using(self: Builder, provider: str) -> Builder:
 _CHAIN: Methods = {"format": _format, "option": _option, "options": _options}
 _READER: Methods = {**_CHAIN, "schema": _noted("schema", "_kafka_schema")}
 _BATCH_WRITER: Methods = {
-    **_CHAIN, "mode": _noted("mode", "_kafka_mode"), "save": _save, "saveAsTable": _save_as_table,
-    "bucketBy": _laid_out("bucketBy"), "sortBy": _laid_out("sortBy"),
-}  # fmt: skip
+    **_CHAIN,
+    "mode": _noted("mode", "_kafka_mode"),
+    "save": _save,
+    "saveAsTable": _save_as_table,
+    "bucketBy": _laid_out("bucketBy"),
+    "sortBy": _laid_out("sortBy"),
+}
 _STREAM_WRITER: Methods = {
-    **_CHAIN, "outputMode": _noted("outputMode", "_kafka_mode"),
-    "queryName": _noted("queryName", "_kafka_query_name"), "start": _start, "toTable": _to_table,
-    "foreachBatch": _foreach_batch, "partitionBy": _partition_by, "trigger": _trigger,
-}  # fmt: skip
+    **_CHAIN,
+    "outputMode": _noted("outputMode", "_kafka_mode"),
+    "queryName": _noted("queryName", "_kafka_query_name"),
+    "start": _start,
+    "toTable": _to_table,
+    "foreachBatch": _foreach_batch,
+    "partitionBy": _partition_by,
+    "trigger": _trigger,
+}
 
 #: Methods of readers and writers that need no options yet; any other public one may end the chain.
 _WITHOUT_OPTIONS = {
-    *_CHAIN, "schema", "name", "mode", "outputMode", "partitionBy", "bucketBy", "sortBy",
-    "clusterBy", "queryName", "trigger", "foreachBatch",
-}  # fmt: skip
+    *_CHAIN,
+    "schema",
+    "name",
+    "mode",
+    "outputMode",
+    "partitionBy",
+    "bucketBy",
+    "sortBy",
+    "clusterBy",
+    "queryName",
+    "trigger",
+    "foreachBatch",
+}
 
 #: The methods to replace, by module and class.
 METHODS: dict[str, dict[str, Methods]] = {

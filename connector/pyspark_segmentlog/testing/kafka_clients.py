@@ -120,11 +120,19 @@ def _options() -> Iterator[tuple[str, ClientOption]]:
 CLIENT_OPTIONS = dict(_options())
 
 #: Options that change or refuse rows as they do with a broker.
-MODELLED = frozenset({
-    "bootstrap.servers", "isolation.level", "compression.type", "compression.gzip.level",
-    "compression.lz4.level", "compression.zstd.level", "batch.size", "max.request.size",
-    "buffer.memory",
-})  # fmt: skip
+MODELLED = frozenset(
+    {
+        "bootstrap.servers",
+        "isolation.level",
+        "compression.type",
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.zstd.level",
+        "batch.size",
+        "max.request.size",
+        "buffer.memory",
+    }
+)
 
 _NO_CLASSES = "as_kafka runs no classes of the JVM, and this one may change {}; {}"
 _BY_COLUMN = (
@@ -142,20 +150,23 @@ _CHECKED = "as_kafka always checks the checksums of batches; leave it out, or te
 REFUSED: dict[str, tuple[str, str]] = {
     "partitioner.class": ("", _NO_CLASSES.format("the partitions of records", _BY_COLUMN)),
     "partitioner.ignore.keys": ("false", f"as_kafka partitions records by key; {_BY_COLUMN}"),
-    "interceptor.classes": ("", _NO_CLASSES.format("records", "leave it out in the test, or test "
-                            "with a broker")),
+    "interceptor.classes": (
+        "",
+        _NO_CLASSES.format("records", "leave it out in the test, or test with a broker"),
+    ),
     "transactional.id": ("", _TRANSACTIONS),
     "config.providers": ("", _FILES),
     "check.crcs": ("true", _CHECKED),
-}  # fmt: skip
+}
 
 #: Kinds of values: numbers with their largest one, and texts with what they are.
 _WHOLE = r"[+-]?[0-9]+"
 _DECIMAL = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?"
 _NUMBERS: dict[str, tuple[str, float, Callable[[Any], float]]] = {
-    "int": (_WHOLE, 2**31 - 1, int), "long": (_WHOLE, 2**63 - 1, int),
+    "int": (_WHOLE, 2**31 - 1, int),
+    "long": (_WHOLE, 2**63 - 1, int),
     "decimal": (_DECIMAL, sys.float_info.max, float),
-}  # fmt: skip
+}
 _CLASS = r"([\w$]+\.)+[\w$]+"
 _TEXTS = {
     "text": (".*", "any text"),
@@ -165,11 +176,16 @@ _TEXTS = {
     "classes": (rf"({_CLASS}(\s*,\s*{_CLASS})*)?", "names of classes with their packages"),
 }
 _DEFAULTS = {
-    "max.request.size": "1048576", "buffer.memory": "33554432", "linger.ms": "0",
-    "request.timeout.ms": "30000", "retries": "1", "acks": "all",
-    "max.in.flight.requests.per.connection": "5", "heartbeat.interval.ms": "3000",
+    "max.request.size": "1048576",
+    "buffer.memory": "33554432",
+    "linger.ms": "0",
+    "request.timeout.ms": "30000",
+    "retries": "1",
+    "acks": "all",
+    "max.in.flight.requests.per.connection": "5",
+    "heartbeat.interval.ms": "3000",
     "session.timeout.ms": "45000",
-}  # fmt: skip
+}
 
 
 def check_client_options(options: Mapping[str, str], clients: str) -> None:
@@ -264,9 +280,12 @@ def _check_producer(given: Mapping[str, str]) -> None:
     for name, is_right, accepted in (
         ("acks", found["acks"] in ("all", "-1"), "all"),
         ("retries", int(found["retries"]) > 0, "at least 1"),
-        ("max.in.flight.requests.per.connection",
-         int(found["max.in.flight.requests.per.connection"]) <= 5, "at most 5"),
-    ):  # fmt: skip
+        (
+            "max.in.flight.requests.per.connection",
+            int(found["max.in.flight.requests.per.connection"]) <= 5,
+            "at most 5",
+        ),
+    ):
         if not is_right:
             reason = f"with kafka.enable.idempotence=true, a producer takes {accepted}"
             raise OptionError(_PREFIX + name, found[name], reason)

@@ -29,23 +29,37 @@ _ENDS = ("endingtimestamp", "endingoffsetsbytimestamp", "endingoffsets")
 
 #: Options of the source that have an effect on a log directory.
 _OF_READS = (
-    *_STRATEGIES, *_STARTS, "startingoffsetsbytimestampstrategy", *_ENDS, "includeheaders",
-    "failondataloss", "kafka.isolation.level", "minpartitions", "maxrecordsperpartition",
-    "maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay",
-)  # fmt: skip
+    *_STRATEGIES,
+    *_STARTS,
+    "startingoffsetsbytimestampstrategy",
+    *_ENDS,
+    "includeheaders",
+    "failondataloss",
+    "kafka.isolation.level",
+    "minpartitions",
+    "maxrecordsperpartition",
+    "maxoffsetspertrigger",
+    "minoffsetspertrigger",
+    "maxtriggerdelay",
+)
 
 #: Numbers that Spark's source takes, and that have no effect on a log directory: with their bits
 #: beside the sign, and the least of them with which a broker is read at all.
 _UNUSED_NUMBERS = (
-    ("fetchOffset.numRetries", 31, 1), ("fetchOffset.retryIntervalMs", 63, -(2**63)),
+    ("fetchOffset.numRetries", 31, 1),
+    ("fetchOffset.retryIntervalMs", 63, -(2**63)),
     ("kafkaConsumer.pollTimeoutMs", 63, 1),
-)  # fmt: skip
+)
 
 #: Options of the sink that have an effect on a log directory.
 _OF_WRITES = (
-    "topic", "kafka.batch.size", "kafka.compression.type", "kafka.compression.gzip.level",
-    "kafka.compression.lz4.level", "kafka.compression.zstd.level",
-)  # fmt: skip
+    "topic",
+    "kafka.batch.size",
+    "kafka.compression.type",
+    "kafka.compression.gzip.level",
+    "kafka.compression.lz4.level",
+    "kafka.compression.zstd.level",
+)
 
 #: Spark's own words.
 NO_CHECKPOINT = (
@@ -230,8 +244,15 @@ def _boolean(text: str) -> bool:
 
 
 #: Microseconds of the units of Spark's durations.
-_UNITS = {"us": 1, "ms": 10**3, "s": 10**6, "m": 60 * 10**6, "min": 60 * 10**6,
-          "h": 3600 * 10**6, "d": 86400 * 10**6}  # fmt: skip
+_UNITS = {
+    "us": 1,
+    "ms": 10**3,
+    "s": 10**6,
+    "m": 60 * 10**6,
+    "min": 60 * 10**6,
+    "h": 3600 * 10**6,
+    "d": 86400 * 10**6,
+}
 
 
 def _milliseconds(text: str) -> int:

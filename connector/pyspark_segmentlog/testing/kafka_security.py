@@ -40,17 +40,29 @@ _TLS = {
         "https, or an empty text, which ends the check of host names",
     ),
 }
-_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "EXTERNAL",
-               "CRAM-MD5", "DIGEST-MD5", "NTLM")  # fmt: skip
+_MECHANISMS = (
+    "PLAIN",
+    "SCRAM-SHA-256",
+    "SCRAM-SHA-512",
+    "OAUTHBEARER",
+    "GSSAPI",
+    "EXTERNAL",
+    "CRAM-MD5",
+    "DIGEST-MD5",
+    "NTLM",
+)
 _FLAGS = ("required", "requisite", "sufficient", "optional")
 
 #: Login modules of Kafka itself, below its package, which some vendors move.
 _KAFKA = re.compile(r"(kafkashaded\.)?org\.apache\.kafka\.")
 _MODULES = tuple(
     f"org.apache.kafka.common.security.{each}"
-    for each in ("plain.PlainLoginModule", "scram.ScramLoginModule",
-                 "oauthbearer.OAuthBearerLoginModule")
-)  # fmt: skip
+    for each in (
+        "plain.PlainLoginModule",
+        "scram.ScramLoginModule",
+        "oauthbearer.OAuthBearerLoginModule",
+    )
+)
 _KERBEROS = "com.sun.security.auth.module.Krb5LoginModule"
 _ELSE = "give the test other settings, such as kafka.security.protocol=PLAINTEXT"
 
@@ -81,8 +93,9 @@ def _of_tls(given: Mapping[str, str]) -> Iterator[Fault]:
             other = f"ssl.{store}.{'location' if place else 'password'}"
             yield Fault(other, place or "…", f"not together with {inline[0]}")
         if inline and len(inline) < len(parts):
-            yield Fault(inline[0], "…", f"ssl.{store}.key and ssl.{store}.certificate.chain go "
-                        "together")  # fmt: skip
+            yield Fault(
+                inline[0], "…", f"ssl.{store}.key and ssl.{store}.certificate.chain go together"
+            )
         if password and not place:
             yield Fault(f"ssl.{store}.password", "…", f"it goes with ssl.{store}.location")
         if place and store == "keystore" and not password and kind.upper() != "PEM":
@@ -99,8 +112,11 @@ def _of_sasl(given: Mapping[str, str]) -> Iterator[Fault]:
     if config is None:
         if not _has_login():
             accepted = "this protocol goes with kafka.sasl.jaas.config, or with a file of the JVM"
-            yield Fault("security.protocol", given["security.protocol"],
-                        f"{accepted} (java.security.auth.login.config)")  # fmt: skip
+            yield Fault(
+                "security.protocol",
+                given["security.protocol"],
+                f"{accepted} (java.security.auth.login.config)",
+            )
         return
     try:
         module, options = _parse_login(config)

@@ -186,10 +186,12 @@ def plan_analysis(
         directory = path
     else:
         given = tiered_paths(
-            () if path is None else (path, *more), options["remote_storage"],
-            options["remote_storage_layout"], options["remote_storage_key_file"],
+            () if path is None else (path, *more),
+            options["remote_storage"],
+            options["remote_storage_layout"],
+            options["remote_storage_key_file"],
             fail_on_data_loss=False,
-        )  # fmt: skip
+        )
         directory = open_log_dir(*given)
     missing = missing_of(directory, names)
     chosen: dict[str, list[TopicPartition]] = {}
@@ -307,10 +309,13 @@ class _Scanner:
 
         whole, reports = Part(self._request.now_ms), list[report.PartitionReport]()
         for found in scan_partitions(
-            self._directory, [TopicPartition(topic, each) for each in partitions],
-            self._request.now_ms, self._request.read_up_to, self._on_bytes,
+            self._directory,
+            [TopicPartition(topic, each) for each in partitions],
+            self._request.now_ms,
+            self._request.read_up_to,
+            self._on_bytes,
             use_threads=self._use_threads,
-        ):  # fmt: skip
+        ):
             retention, problems = self._retention(topic, found)
             of_one = figures(found.part, retention, self.schemas())
             reports.append(

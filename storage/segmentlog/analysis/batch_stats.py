@@ -30,10 +30,20 @@ N_SIZES = 33  #: by the number of bits of a size
 _MOST_PRODUCERS = 1 << 12
 _TABLE_ROWS = 1 << 14
 _COUNTERS = (
-    "n_batches", "n_bytes", "n_legacy", "n_control", "control_records", "n_empty",
-    "n_transactional", "n_idempotent", "n_append_time", "n_commits", "n_aborts",
-    "aborted_records", "batch_records",
-)  # fmt: skip
+    "n_batches",
+    "n_bytes",
+    "n_legacy",
+    "n_control",
+    "control_records",
+    "n_empty",
+    "n_transactional",
+    "n_idempotent",
+    "n_append_time",
+    "n_commits",
+    "n_aborts",
+    "aborted_records",
+    "batch_records",
+)
 _ARRAYS = ("codec_batches", "codec_bytes", "sizes")
 
 

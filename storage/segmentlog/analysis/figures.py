@@ -28,12 +28,17 @@ def figures(
     error = records.heaviest_error
     heaviest = tuple(
         report.HeavyKey(
-            f"{each.hashed:016x}", each.length, each.n_records, each.n_records + error,
-            each.n_records / n_keys, each.partition, each.offset,
+            f"{each.hashed:016x}",
+            each.length,
+            each.n_records,
+            each.n_records + error,
+            each.n_records / n_keys,
+            each.partition,
+            each.offset,
         )
         for each in records.heaviest(_MOST_HEAVY)
         if each.n_records > 1 and each.n_records >= _LEAST_SHARE * n_keys
-    )  # fmt: skip
+    )
     n_timed = part.n_records - records[sketches.NO_TIME]
     return report.TopicFigures(
         n_records=part.n_records,
@@ -113,11 +118,15 @@ def figures(
             batches.n_append_time,
         ),
         offsets=report.OffsetFigures(
-            part.n_records, part.n_deleted, batches.control_records, part.n_removed, part.n_lost,
+            part.n_records,
+            part.n_deleted,
+            batches.control_records,
+            part.n_removed,
+            part.n_lost,
             part.n_unreadable,
         ),
         retention=retention,
-    )  # fmt: skip
+    )
 
 
 def _codec(codec: int) -> str:
@@ -160,7 +169,12 @@ def sum_retention(found: Iterable[report.RetentionForecast]) -> report.Retention
     times = [each.next_ms for each in every if each.next_ms is not None]
     next_ms = min(times, default=None)
     return report.RetentionForecast(
-        every[0].policy, every[0].retention_ms, every[0].retention_bytes, every[0].source,
-        sum(each.n_due_segments for each in every), sum(each.due_bytes for each in every), next_ms,
+        every[0].policy,
+        every[0].retention_ms,
+        every[0].retention_bytes,
+        every[0].source,
+        sum(each.n_due_segments for each in every),
+        sum(each.due_bytes for each in every),
+        next_ms,
         sum(each.next_bytes for each in every if each.next_ms == next_ms is not None),
-    )  # fmt: skip
+    )

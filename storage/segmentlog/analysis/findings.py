@@ -239,13 +239,24 @@ class _Finder:
         offsets = self._figures.offsets
         if offsets.n_lost:
             yield AnalysisFinding(
-                Urgency.PROBLEM, FindingCode.LOST_OFFSETS, self._topic, None,
+                Urgency.PROBLEM,
+                FindingCode.LOST_OFFSETS,
+                self._topic,
+                None,
                 f"segments are gone that had {_n(offsets.n_lost, 'offset')}",
-            )  # fmt: skip
+            )
 
 
 _FINDERS = (
-    _Finder.problems, _Finder.not_read, _Finder.formats, _Finder.compression, _Finder.skew,
-    _Finder.hot_keys, _Finder.clocks, _Finder.transactions, _Finder.compaction, _Finder.headers,
+    _Finder.problems,
+    _Finder.not_read,
+    _Finder.formats,
+    _Finder.compression,
+    _Finder.skew,
+    _Finder.hot_keys,
+    _Finder.clocks,
+    _Finder.transactions,
+    _Finder.compaction,
+    _Finder.headers,
     _Finder.large_keys,
-)  # fmt: skip
+)

@@ -33,10 +33,19 @@ _PLACES = 512  #: of records, in the first cache
 _NO_BYTES: Bytes = np.empty(0, np.uint8)
 #: Counters that are summed up, those of which the larger one counts, and those of times.
 _SUMS = [
-    kernels.N_RECORDS, kernels.NULL_KEYS, kernels.KEY_BYTES, kernels.NULL_VALUES,
-    kernels.TOMBSTONES, kernels.VALUE_BYTES, kernels.OTHER_IDS, kernels.HEAVY_ERROR,
-    kernels.NO_TIME, kernels.N_BACK, kernels.BEFORE, kernels.AFTER,
-]  # fmt: skip
+    kernels.N_RECORDS,
+    kernels.NULL_KEYS,
+    kernels.KEY_BYTES,
+    kernels.NULL_VALUES,
+    kernels.TOMBSTONES,
+    kernels.VALUE_BYTES,
+    kernels.OTHER_IDS,
+    kernels.HEAVY_ERROR,
+    kernels.NO_TIME,
+    kernels.N_BACK,
+    kernels.BEFORE,
+    kernels.AFTER,
+]
 _LARGEST = [kernels.LARGEST_KEY, kernels.LARGEST_VALUE, kernels.MOST_BACK_MS]
 _TIMES = slice(kernels.FIRST_MS, kernels.LARGEST_MS + 1)
 
@@ -75,9 +84,14 @@ class RecordSketch:
     def arrays(self) -> kernels.SketchArrays:
         """All of it for a kernel, which changes it."""
         return kernels.SketchArrays(
-            self._registers, self._heavy, np.empty_like(self._heavy),
-            np.zeros(kernels.SEEN_BYTES, np.uint8), self._ids, self._sizes, self.counters,
-        )  # fmt: skip
+            self._registers,
+            self._heavy,
+            np.empty_like(self._heavy),
+            np.zeros(kernels.SEEN_BYTES, np.uint8),
+            self._ids,
+            self._sizes,
+            self.counters,
+        )
 
     @cached_property
     def _places(self) -> Int64s:
@@ -86,10 +100,14 @@ class RecordSketch:
     def add(self, batch: pa.RecordBatch, partition: int) -> None:
         """Add records of one partition, which follow those before; they have `COLUMNS`."""
         kernels.sketch_records(
-            binary_arrays(batch.column("key")), binary_arrays(batch.column("value")),
-            _numbers(batch.column("timestamp")), _numbers(batch.column("offset")), partition,
-            self._places, self.arrays,
-        )  # fmt: skip
+            binary_arrays(batch.column("key")),
+            binary_arrays(batch.column("value")),
+            _numbers(batch.column("timestamp")),
+            _numbers(batch.column("offset")),
+            partition,
+            self._places,
+            self.arrays,
+        )
 
     def merge(self, other: "RecordSketch") -> None:
         """Add the records of another sketch, which follow those of this one."""

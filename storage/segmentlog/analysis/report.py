@@ -417,10 +417,12 @@ def from_json(kind: type[_T], found: Any) -> _T:  # noqa: ANN401 - what JSON has
 def _made(kind: Any, found: Any) -> Any:  # noqa: ANN401 - any type of a field
     if is_dataclass(kind):
         hints = get_type_hints(kind)
-        return kind(**{  # type: ignore[operator]
-            each.name: _made(hints[each.name], found[json_name(each.name)])
-            for each in fields(kind)
-        })  # fmt: skip
+        return kind(
+            **{  # type: ignore[operator]
+                each.name: _made(hints[each.name], found[json_name(each.name)])
+                for each in fields(kind)
+            }
+        )
     if get_origin(kind) is tuple:
         return tuple(_made(get_args(kind)[0], each) for each in found)
     accepted = get_args(kind) or ((int, float) if kind is float else (kind,))

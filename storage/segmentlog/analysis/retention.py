@@ -67,9 +67,15 @@ class Forecast:
             next_ms = self._expires_ms(log, left[0].base_offset, config)
             next_bytes = left[0].n_bytes if next_ms is not None else 0
         return RetentionForecast(
-            found["cleanup.policy"].value, config.retention_ms, config.retention_bytes, source,
-            len(due), sum(each.span.n_bytes for each in due), next_ms, next_bytes,
-        )  # fmt: skip
+            found["cleanup.policy"].value,
+            config.retention_ms,
+            config.retention_bytes,
+            source,
+            len(due),
+            sum(each.span.n_bytes for each in due),
+            next_ms,
+            next_bytes,
+        )
 
     def _expires_ms(self, log: Log, base_offset: int, config: TopicConfig) -> int | None:
         if config.retention_ms < 0:

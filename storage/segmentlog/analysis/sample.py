@@ -33,9 +33,18 @@ _LARGE_BATCH = 128 << 10  #: that small batches are put together to
 _MOST_NAMES = 256
 _LONG_ID_BYTES = 9  #: a zero, and the id of a schema in eight bytes
 _COUNTERS = (
-    "n_batches", "n_bytes", "inflated_bytes", "zstd_bytes", "joined_bytes", "n_records",
-    "n_with_headers", "n_other_headers", "n_headers", "header_bytes", "other_bytes",
-)  # fmt: skip
+    "n_batches",
+    "n_bytes",
+    "inflated_bytes",
+    "zstd_bytes",
+    "joined_bytes",
+    "n_records",
+    "n_with_headers",
+    "n_other_headers",
+    "n_headers",
+    "header_bytes",
+    "other_bytes",
+)
 
 
 class Sample:

@@ -325,9 +325,13 @@ def _read_with(
     part = Part(now_ms, BatchStats(log_slice.offsets, sampler))
     policy = ScanPolicy(on_corrupt_batch=on_corrupt_batch, in_milliseconds=True)
     rows = scan_slice(
-        log_slice, columns=COLUMNS, policy=policy, memory=memory, see=part.batches.see,
+        log_slice,
+        columns=COLUMNS,
+        policy=policy,
+        memory=memory,
+        see=part.batches.see,
         one_pass=partial(SketchPass, part.records, part.batches),
-    )  # fmt: skip
+    )
     for batch in rows:
         part.records.add(batch, log_slice.partition)
     part.batches.finish()

@@ -51,18 +51,30 @@ class SketchPass(OnePassDecoder):
             before = batches.n_waiting
             state[sketch_windows.N_HEADERS], state[sketch_windows.N_CONTROL] = before, 0
             code, self.position, self.next_offset = sketch_windows.sketch_windows(
-                buf, self.position, self.next_offset, self._offsets.start_offset,
-                min(self._offsets.end_offset, offset_limit), self._max_inflated_bytes,
-                self._workspace.codecs.addresses, self._workspace.inflated,
-                self._topic_partition.partition, self._places, self._sketch.arrays,
-                batches.headers, state, window,
-            )  # fmt: skip
+                buf,
+                self.position,
+                self.next_offset,
+                self._offsets.start_offset,
+                min(self._offsets.end_offset, offset_limit),
+                self._max_inflated_bytes,
+                self._workspace.codecs.addresses,
+                self._workspace.inflated,
+                self._topic_partition.partition,
+                self._places,
+                self._sketch.arrays,
+                batches.headers,
+                state,
+                window,
+            )
             self.flushed_offset = self.next_offset
             n = int(state[sketch_windows.N_HEADERS]) - before
             batches.note(
-                self.path, buf, n, int(window[one_pass.WINDOW_POSITION]),
+                self.path,
+                buf,
+                n,
+                int(window[one_pass.WINDOW_POSITION]),
                 looks_into=bool(state[sketch_windows.N_CONTROL]),
-            )  # fmt: skip
+            )
             if code == status.TABLE_FULL:
                 batches.finish()
             elif not self._provide(code):

@@ -138,9 +138,11 @@ def counts_table(counts: Sequence[tuple[TopicPartition, Counts]], interval_ms: i
         for interval, n_records in sorted(found.items())
     ]
     topics, partitions, times, numbers = zip(*rows, strict=True) if rows else ((),) * 4
-    return pa.table({
-        "topic": pa.array(topics, pa.string()),
-        "partition": pa.array(partitions, pa.int32()),
-        "timestamp": pa.array(times, pa.timestamp("us", "UTC")),
-        "count": pa.array(numbers, pa.int64()),
-    })  # fmt: skip
+    return pa.table(
+        {
+            "topic": pa.array(topics, pa.string()),
+            "partition": pa.array(partitions, pa.int32()),
+            "timestamp": pa.array(times, pa.timestamp("us", "UTC")),
+            "count": pa.array(numbers, pa.int64()),
+        }
+    )

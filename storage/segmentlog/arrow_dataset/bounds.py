@@ -213,17 +213,20 @@ def find_dataset_bounds(
 
     def check_end(topic_partitions: Collection[TopicPartition]) -> None:
         to_latest = [
-            each for each in topic_partitions
+            each
+            for each in topic_partitions
             if until is None and each not in ending_offsets and not is_place
-        ]  # fmt: skip
+        ]
         report_diskless(directory, to_latest, option, fail_on_data_loss=fail_on_data_loss)
 
     def warn_of_ends() -> None:
         directory.end_offsets(
             [each for each in chosen if each not in (unread or ())],
-            read_up_to, policy.isolation_level, policy.on_corrupt_batch,
+            read_up_to,
+            policy.isolation_level,
+            policy.on_corrupt_batch,
             fail_on_data_loss=fail_on_data_loss,
-        )  # fmt: skip
+        )
 
     def bounds_of(topic_partition: TopicPartition) -> PartitionBounds:
         log = directory.log(*topic_partition)
@@ -234,13 +237,17 @@ def find_dataset_bounds(
         if end is None and is_place:
             end = log.log_start_offset if start is None else start
         offsets = find_bounds(
-            log, start, end,
+            log,
+            start,
+            end,
             since_ms=since_ms if start is None else None,
             until_ms=until_ms if end is None else None,
             last=last if start is None else None,
-            read_up_to=read_up_to, isolation_level=policy.isolation_level,
-            on_corrupt_batch=policy.on_corrupt_batch, fail_on_data_loss=fail_on_data_loss,
-        )  # fmt: skip
+            read_up_to=read_up_to,
+            isolation_level=policy.isolation_level,
+            on_corrupt_batch=policy.on_corrupt_batch,
+            fail_on_data_loss=fail_on_data_loss,
+        )
         return PartitionBounds(log, offsets)
 
     partitions = []

@@ -35,9 +35,14 @@ if TYPE_CHECKING:
 
 #: Options of Arrow's scanners for its own threads, files and memory, which have no meaning here.
 _OF_ARROW = frozenset(
-    {"batch_readahead", "cache_metadata", "fragment_readahead", "fragment_scan_options",
-     "memory_pool"}
-)  # fmt: skip
+    {
+        "batch_readahead",
+        "cache_metadata",
+        "fragment_readahead",
+        "fragment_scan_options",
+        "memory_pool",
+    }
+)
 
 #: Arguments that queries pass on to `Scannable.scanner`.
 _OF_QUERIES = ("columns", "filter", "batch_size", "order", "use_threads", *sorted(_OF_ARROW))
@@ -95,9 +100,14 @@ class Scannable:
         if not _OF_ARROW.issuperset(options):
             raise TypeError  # the decorator says more
         return LogScanner(
-            self, self._schema, columns, _both(self._condition, filter),
-            order=order, batch_size=batch_size, use_threads=use_threads,
-        )  # fmt: skip
+            self,
+            self._schema,
+            columns,
+            _both(self._condition, filter),
+            order=order,
+            batch_size=batch_size,
+            use_threads=use_threads,
+        )
 
     def scan(self, *args: Any, **kwargs: Any) -> pa.RecordBatchReader:  # noqa: ANN401
         """A stream of Arrow batches, as `Log.scan` has it; parameters as for `scanner`."""
@@ -234,8 +244,12 @@ class LogDataset(Scannable, ds.UnionDataset):  # type: ignore[misc]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _make, (
-            self._bounds, self._has_headers, self._condition, self._narrowing, self.decoding
-        )  # fmt: skip
+            self._bounds,
+            self._has_headers,
+            self._condition,
+            self._narrowing,
+            self.decoding,
+        )
 
     def slices(
         self, condition: pc.Expression | None = None, timestamps: TimestampRange | None = None
@@ -291,10 +305,12 @@ class LogDataset(Scannable, ds.UnionDataset):  # type: ignore[misc]
         skips = self.policy.on_corrupt_batch == OnCorruptBatch.SKIP
         if is_plain and not skips and not exact:
             counts = [
-                (each.topic_partition,
-                 count_by_headers(each.log, each.offsets, interval_ms, self.policy))
+                (
+                    each.topic_partition,
+                    count_by_headers(each.log, each.offsets, interval_ms, self.policy),
+                )
                 for each in self._bounds.partitions
-            ]  # fmt: skip
+            ]
         else:
             found: dict[TopicPartition, Counts] = {}
             for log_slice in self.slices(self._condition):
@@ -467,9 +483,12 @@ def _make(
     decoding: "Decoding | None",
 ) -> LogDataset:
     return LogDataset(
-        bounds, include_headers=include_headers, condition=condition, narrowing=narrowing,
+        bounds,
+        include_headers=include_headers,
+        condition=condition,
+        narrowing=narrowing,
         decoding=decoding,
-    )  # fmt: skip
+    )
 
 
 def _in_memory(dataset: ds.Dataset) -> ds.Dataset:

@@ -189,9 +189,12 @@ def dataset_bounds(
         (directory,) = opened
     else:
         located = tiered_paths(
-            paths, options["remote_storage"], options["remote_storage_layout"],
-            options["remote_storage_key_file"], fail_on_data_loss=options["fail_on_data_loss"],
-        )  # fmt: skip
+            paths,
+            options["remote_storage"],
+            options["remote_storage_layout"],
+            options["remote_storage_key_file"],
+            fail_on_data_loss=options["fail_on_data_loss"],
+        )
         included = options["include_deleted_topics"]
         directory = (
             open_log_dir(*located)

@@ -114,13 +114,15 @@ FAULTS = ("missing", "different", "duplicates", "aborted", "markers", "nonexiste
 FINDINGS = (*FAULTS, "removed", "possibly_missing", "below_log_start", "not_audited")
 
 #: The columns of `Audit.ranges`.
-RANGES = pa.schema([
-    pa.field("topic", pa.string(), nullable=False),
-    pa.field("partition", pa.int32(), nullable=False),
-    pa.field("finding", pa.string(), nullable=False),
-    pa.field("start_offset", pa.int64(), nullable=False),
-    pa.field("end_offset", pa.int64(), nullable=False),
-])  # fmt: skip
+RANGES = pa.schema(
+    [
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("finding", pa.string(), nullable=False),
+        pa.field("start_offset", pa.int64(), nullable=False),
+        pa.field("end_offset", pa.int64(), nullable=False),
+    ]
+)
 
 
 @class_of_one_dialect()
@@ -188,9 +190,10 @@ def _not_audited(partitions: Iterable[AuditedPartition]) -> tuple[str, ...]:
     """The topics of which nothing was compared, and something might have been."""
     audited = {each.topic for each in partitions if each.start_offset < each.end_offset}
     there = {
-        each.topic for each in partitions
+        each.topic
+        for each in partitions
         if each.log_start_offset < each.log_end_offset or each.n_rows
-    }  # fmt: skip
+    }
     return tuple(sorted(there - audited))
 
 
@@ -383,10 +386,11 @@ class AuditedTableOptions(AuditOptions, total=False):
     partition_column: Annotated[
         str,
         Declared(
-            default="partition", metavar="NAME",
+            default="partition",
+            metavar="NAME",
             help="The column with the partition; kafka.partition is a nested one.",
         ),
-    ]  # fmt: skip
+    ]
     offset_column: Annotated[
         str, Declared(default="offset", metavar="NAME", help="The column with the offset.")
     ]

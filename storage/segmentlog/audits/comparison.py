@@ -122,9 +122,14 @@ class Comparison:
         self.ranges |= {(each, name): lists[name] for name in FINDINGS}
         start, end = counter.audited
         result = AuditedPartition(
-            *each, *counter.of_log, start, end, counter.n_records, self._offsets.n_rows[code],
+            *each,
+            *counter.of_log,
+            start,
+            end,
+            counter.n_records,
+            self._offsets.n_rows[code],
             error=error,
-        )  # fmt: skip
+        )
         findings: dict[str, Any] = {name: counter.found(name) for name in FINDINGS}
         edges = {name: counter.edges(name) for name in FINDINGS}
         return ComparedPart(result._replace(**findings), edges)
@@ -323,9 +328,10 @@ def _with_losses(
     """The same contents, with the offsets of segments that are known to be gone."""
     # Those before the first segment have moved the log start up, and were asked for.
     lost = [
-        each for each in losses
+        each
+        for each in losses
         if audited.start_offset <= each.end_offset and each.start_offset < audited.end_offset
-    ]  # fmt: skip
+    ]
     begin = within.start_offset
     for contents in every:
         until = contents.until

@@ -38,22 +38,26 @@ _NO_PART = -1
 #: Stretches on their way to the task that compares their part.  A row without an `end_offset` is
 #: a row of the table, with its checksum in `n_rows`.  A row without a part has `counts`, pickled:
 #: `RowCounts`, or the error of the task.
-STRETCHES = pa.schema([
-    pa.field("part", pa.int32()),
-    pa.field("first_offset", pa.int64()),
-    pa.field("end_offset", pa.int64()),
-    pa.field("n_rows", pa.int64()),
-    pa.field("counts", pa.binary()),
-])  # fmt: skip
+STRETCHES = pa.schema(
+    [
+        pa.field("part", pa.int32()),
+        pa.field("first_offset", pa.int64()),
+        pa.field("end_offset", pa.int64()),
+        pa.field("n_rows", pa.int64()),
+        pa.field("counts", pa.binary()),
+    ]
+)
 
 #: Ranges of findings.  A row with an `outcome` has no range: `PartOutcome`, or an error, pickled.
-FOUND = pa.schema([
-    pa.field("part", pa.int32()),
-    pa.field("finding", pa.string()),
-    pa.field("start_offset", pa.int64()),
-    pa.field("end_offset", pa.int64()),
-    pa.field("outcome", pa.binary()),
-])  # fmt: skip
+FOUND = pa.schema(
+    [
+        pa.field("part", pa.int32()),
+        pa.field("finding", pa.string()),
+        pa.field("start_offset", pa.int64()),
+        pa.field("end_offset", pa.int64()),
+        pa.field("outcome", pa.binary()),
+    ]
+)
 
 
 class _Partition(NamedTuple):
@@ -126,9 +130,18 @@ class AuditWork(NamedTuple):
             edges = [ALL_OFFSETS.start_offset, *found[::every], ALL_OFFSETS.end_offset]
             parts += [Part(code, OffsetRange(*within)) for within in pairwise(edges)]
         return cls(
-            bounds.paths, bounds.opens, bounds.policy, partitions, tuple(parts), names, columns,
-            frozenset(plan.others), plan.topics, plan.most_ranges, spill_directory,
-        )  # fmt: skip
+            bounds.paths,
+            bounds.opens,
+            bounds.policy,
+            partitions,
+            tuple(parts),
+            names,
+            columns,
+            frozenset(plan.others),
+            plan.topics,
+            plan.most_ranges,
+            spill_directory,
+        )
 
     def collect(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of some batches of the table, as `STRETCHES`; errors are rows, too."""
@@ -188,11 +201,14 @@ class AuditWork(NamedTuple):
             n = len(offsets)
             yield pa.RecordBatch.from_arrays(
                 [
-                    pa.array(parts.astype(np.int32)), pa.array(offsets), pa.nulls(n, pa.int64()),
-                    pa.array(of_rows), pa.nulls(n, pa.binary()),
+                    pa.array(parts.astype(np.int32)),
+                    pa.array(offsets),
+                    pa.nulls(n, pa.int64()),
+                    pa.array(of_rows),
+                    pa.nulls(n, pa.binary()),
                 ],
                 schema=STRETCHES,
-            )  # fmt: skip
+            )
 
     def compare(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The findings in some parts, as `FOUND`; errors are rows, too.
@@ -307,9 +323,10 @@ def _add(batch: pa.RecordBatch, to: TableOffsets, sums: RowSums | None) -> set[i
         is_sum = pc.and_(batch["first_offset"].is_valid(), batch["end_offset"].is_null())
         of_rows = batch.filter(is_sum)
         sums.add(
-            of_rows["part"].to_numpy().astype(np.int64), of_rows["first_offset"].to_numpy(),
+            of_rows["part"].to_numpy().astype(np.int64),
+            of_rows["first_offset"].to_numpy(),
             of_rows["n_rows"].to_numpy(),
-        )  # fmt: skip
+        )
         batch = batch.filter(pc.invert(is_sum))
     parts = batch.column("part").to_numpy()
     order = parts.argsort(kind="stable")
@@ -407,17 +424,19 @@ def merge(work: AuditWork, outcomes: Iterable[bytes]) -> MergedAudit:
         findings: dict[str, Any] = {
             name: _joined(found, name, work.most_ranges, merged) for name in FINDINGS
         }
-        partitions.append(results[0]._replace(
-            # Retention may have moved the start while the tasks ran.
-            log_start_offset=max(each.log_start_offset for each in results),
-            log_end_offset=max(each.log_end_offset for each in results),
-            start_offset=max(each.start_offset for each in results),
-            end_offset=max(each.end_offset for each in results),
-            n_records=sum(each.n_records for each in results),
-            n_rows=sum(each.n_rows for each in results),
-            error=next((each.error for each in results if each.error), ""),
-            **findings,
-        ))  # fmt: skip
+        partitions.append(
+            results[0]._replace(
+                # Retention may have moved the start while the tasks ran.
+                log_start_offset=max(each.log_start_offset for each in results),
+                log_end_offset=max(each.log_end_offset for each in results),
+                start_offset=max(each.start_offset for each in results),
+                end_offset=max(each.end_offset for each in results),
+                n_records=sum(each.n_records for each in results),
+                n_rows=sum(each.n_rows for each in results),
+                error=next((each.error for each in results if each.error), ""),
+                **findings,
+            )
+        )
     partitions.sort(key=lambda each: each[:2])
     return merged._replace(partitions=tuple(partitions))
 

@@ -37,10 +37,14 @@ _is = pa.types
 
 def _is_bytes(kind: pa.DataType) -> bool:
     return bool(
-        _is.is_binary(kind) or _is.is_large_binary(kind) or _is.is_fixed_size_binary(kind)
-        or _is.is_string(kind) or _is.is_large_string(kind)
-        or _is.is_string_view(kind) or _is.is_binary_view(kind)
-    )  # fmt: skip
+        _is.is_binary(kind)
+        or _is.is_large_binary(kind)
+        or _is.is_fixed_size_binary(kind)
+        or _is.is_string(kind)
+        or _is.is_large_string(kind)
+        or _is.is_string_view(kind)
+        or _is.is_binary_view(kind)
+    )
 
 
 def _is_time(kind: pa.DataType) -> bool:
@@ -233,9 +237,11 @@ class RowSums:
         codes = codes[order]
         begins = np.append(0, np.flatnonzero(np.diff(codes)) + 1)
         run = _Run(
-            codes[begins], np.append(begins, len(codes)).astype(np.int64), offsets[order],
+            codes[begins],
+            np.append(begins, len(codes)).astype(np.int64),
+            offsets[order],
             sums[order],
-        )  # fmt: skip
+        )
         self._n_in_memory += len(codes)
         if self._n_in_memory > _MOST_IN_MEMORY:
             self._n_in_memory -= len(codes)

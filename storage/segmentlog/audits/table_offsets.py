@@ -177,9 +177,11 @@ class TableOffsets:
         pieces = sorted(self._pieces.items())
         self._pieces, self._n_pieces = defaultdict(list), 0
         self._keep(
-            {code: in_order(Stretches(*map(np.concatenate, zip(*each, strict=True))))
-             for code, each in pieces}
-        )  # fmt: skip
+            {
+                code: in_order(Stretches(*map(np.concatenate, zip(*each, strict=True))))
+                for code, each in pieces
+            }
+        )
 
     def _keep(self, by_code: dict[int, Stretches]) -> None:
         self._runs.append(_as_run(by_code))

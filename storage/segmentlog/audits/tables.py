@@ -50,8 +50,11 @@ _LOGS = {"_delta_log": "Delta", "metadata": "Iceberg", "_spark_metadata": _SINK}
 #: The same for formats that are not read here.
 _OF_PAIMON = ("snapshot", "manifest", "schema")  # only together
 _OF_OTHERS = {
-    ".hoodie": "Hudi", "_versions": "Lance", "_transactions": "Lance", **dict.fromkeys(_OF_PAIMON),
-}  # fmt: skip
+    ".hoodie": "Hudi",
+    "_versions": "Lance",
+    "_transactions": "Lance",
+    **dict.fromkeys(_OF_PAIMON),
+}
 _OF_HIVE = re.compile(r"(base|delta|delete_delta)_[0-9]+(_[0-9]+)*")
 _OF_HADOOP = re.compile(r"v(0|[1-9][0-9]*)((?:\.gz)?\.metadata\.json|\.metadata\.json\.gz)")
 _OF_CATALOG = re.compile(r"[0-9]+-.*\.metadata\.json(\.gz)?")
@@ -544,8 +547,9 @@ def _sink_log(tree: _Tree) -> list[str]:
     listed = tree.files.get_file_info(fs.FileSelector(directory))
     numbered = [
         (int(found[1]), found[2] is not None)
-        for each in listed if (found := _OF_SINK.fullmatch(each.base_name))
-    ]  # fmt: skip
+        for each in listed
+        if (found := _OF_SINK.fullmatch(each.base_name))
+    ]
     if not numbered:
         return []
     newest = max(numbered)[0]

@@ -42,16 +42,27 @@ _TIMEOUT = "60s"  # of a request
 #: Variables that a client is made from: those of stores by their beginnings, others by names.
 _OF_STORES = ("AWS_", "AZURE_", "GOOGLE_")
 _CERTIFICATES = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
-_OF_NETWORK = frozenset({
-    *_CERTIFICATES, "SSL_CERT_DIR", "HOME", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
-})  # fmt: skip
+_OF_NETWORK = frozenset(
+    {
+        *_CERTIFICATES,
+        "SSL_CERT_DIR",
+        "HOME",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "ALL_PROXY",
+        "NO_PROXY",
+    }
+)
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _IGNORES_ENDPOINTS = "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"  # those of the environment and of files
 #: Without all of them, only the role of a machine is left.
 _OF_CREDENTIALS = (
-    "AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-    "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_SKIP_SIGNATURE",
-)  # fmt: skip
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_SKIP_SIGNATURE",
+)
 
 _clients: dict[tuple[int, str], Objects] = {}
 
@@ -151,9 +162,13 @@ def _made(location: Location, prefix: str) -> "Callable[[Any], ObjectStore]":
         with open_file(os.path.abspath(ca_bundle)) as file:
             client["root_certificate"] = file.read(0, file.status().size)
     return lambda retries: made(
-        bucket, prefix=prefix or None, config=config, client_options=client,
-        retry_config=retries, **more,
-    )  # fmt: skip
+        bucket,
+        prefix=prefix or None,
+        config=config,
+        client_options=client,
+        retry_config=retries,
+        **more,
+    )
 
 
 def _has_own_keys(location: Location) -> bool:
@@ -167,9 +182,11 @@ def _has_own_keys(location: Location) -> bool:
 def _credentials(profile: Profile) -> "S3Credential":
     found = profile.credentials()
     return {
-        "access_key_id": found.access_key, "secret_access_key": found.secret_key,
-        "token": found.token, "expires_at": found.expires_at,
-    }  # fmt: skip
+        "access_key_id": found.access_key,
+        "secret_access_key": found.secret_key,
+        "token": found.token,
+        "expires_at": found.expires_at,
+    }
 
 
 def _uses_http(config: dict[str, Any]) -> bool:
@@ -179,16 +196,21 @@ def _uses_http(config: dict[str, Any]) -> bool:
 
 #: More of these parameters, and the client's names of what is no matter of S3.
 _CLIENT_NAMES = {
-    "request_timeout": "timeout", "connect_timeout": "connect_timeout",
+    "request_timeout": "timeout",
+    "connect_timeout": "connect_timeout",
     "proxy_options": "proxy_url",
-}  # fmt: skip
+}
 
 #: Parameters of `pyarrow.fs.S3FileSystem`, which reads take, and the names of the client.
 _S3_NAMES = {
-    "region": "region", "endpoint_override": "endpoint", "access_key": "access_key_id",
-    "secret_key": "secret_access_key", "session_token": "session_token", "role_arn": "role_arn",
+    "region": "region",
+    "endpoint_override": "endpoint",
+    "access_key": "access_key_id",
+    "secret_key": "secret_access_key",
+    "session_token": "session_token",
+    "role_arn": "role_arn",
     "request_payer": "request_payer",
-}  # fmt: skip
+}
 
 
 def _s3_config(
@@ -210,9 +232,14 @@ def _s3_config(
     if options.pop("force_virtual_addressing", "false") == "true":
         config["virtual_hosted_style_request"] = True
     for name in (
-        "allow_bucket_creation", "allow_bucket_deletion", "profile", "session_name", "external_id",
-        "load_frequency", "background_writes",
-    ):  # fmt: skip
+        "allow_bucket_creation",
+        "allow_bucket_deletion",
+        "profile",
+        "session_name",
+        "external_id",
+        "load_frequency",
+        "background_writes",
+    ):
         options.pop(name, None)
     if profile:
         config.pop("role_arn", None)  # the profile is that of the role
@@ -278,8 +305,13 @@ def _google_config(location: Location, options: dict[str, str]) -> dict[str, Any
 
 #: Parameters of `pyarrow.fs.AzureFileSystem` that the client has, too.
 _AZURE_NAMES = (
-    "account_name", "account_key", "sas_token", "client_id", "client_secret", "tenant_id",
-)  # fmt: skip
+    "account_name",
+    "account_key",
+    "sas_token",
+    "client_id",
+    "client_secret",
+    "tenant_id",
+)
 
 
 def _azure_config(location: Location, options: dict[str, str]) -> dict[str, Any]:

@@ -373,10 +373,13 @@ class Commit:
         extents = [
             PlacedExtent(topics[topic], partition, objects[key], *numbers)
             for topic, partition, key, *numbers in zip(
-                columns["topic"], columns["partition"], columns["object"],
-                *(columns.get(name, zeros) for name in names), strict=True,
+                columns["topic"],
+                columns["partition"],
+                columns["object"],
+                *(columns.get(name, zeros) for name in names),
+                strict=True,
             )
-        ]  # fmt: skip
+        ]
         version, batch = found["version"], found["batch"]
         return cls(
             found["number"],
@@ -420,9 +423,15 @@ _OF_WHOLE = frozenset({"format", "number", "time_ms", "log", "previous", "featur
 
 #: Fields that a part may leave out, as they are empty.
 _NO_PART: Mapping[str, Any] = {
-    "created": [], "deleted": [], "starts": [], "topics": [], "objects": [], "version": None,
-    "batch": None, "retired": [],
-}  # fmt: skip
+    "created": [],
+    "deleted": [],
+    "starts": [],
+    "topics": [],
+    "objects": [],
+    "version": None,
+    "batch": None,
+    "retired": [],
+}
 
 
 def check_features(needed: object, path: str) -> None:
@@ -703,9 +712,12 @@ class State:
             first = bisect_right(log.extents.columns["end_offset"], start, 0, n)
             left += log.objects[:first]
             state.logs[at] = replace(
-                log, start=start, end=max(log.end, start), extents=log.extents.part(first, n),
+                log,
+                start=start,
+                end=max(log.end, start),
+                extents=log.extents.part(first, n),
                 n_extents=n - first,
-            )  # fmt: skip
+            )
         for at, offset in commit.cleaned.items():
             if at not in state.logs or offset > state.logs[at].end:
                 raise ValueError(f"{at} cannot be compacted up to {offset}")
@@ -798,9 +810,16 @@ class State:
             ended, left = (_rows_of(metadata[name]) for name in (_ENDED, _LEFT))
             return cls._of(about, table, ended, left)
         except (
-            pa.ArrowException, KeyError, TypeError, ValueError, IndexError, AttributeError,
-            OSError, OverflowError, MemoryError,
-        ) as error:  # fmt: skip
+            pa.ArrowException,
+            KeyError,
+            TypeError,
+            ValueError,
+            IndexError,
+            AttributeError,
+            OSError,
+            OverflowError,
+            MemoryError,
+        ) as error:
             if isinstance(error, CorruptCheckpointError):
                 raise
             raise CorruptCheckpointError(path, 1, f"cannot be read: {error!r}", REMEDY) from None
@@ -835,9 +854,14 @@ class State:
                 name: array("q", numbers[name][begin:stop].tobytes()) for name in _ALL_NUMBERS
             }
             found = PartitionLog(
-                start, end, extents, stop - begin, tuple((epoch, at) for epoch, at in epochs),
-                snapshot and Snapshot(*snapshot), *more,
-            )  # fmt: skip
+                start,
+                end,
+                extents,
+                stop - begin,
+                tuple((epoch, at) for epoch, at in epochs),
+                snapshot and Snapshot(*snapshot),
+                *more,
+            )
             logs[TopicPartition(topic, partition)] = found
             begin = stop
         return cls(

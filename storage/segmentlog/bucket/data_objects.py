@@ -173,10 +173,17 @@ class ObjectStage:
                 sizes = [len(index) for index in found]
                 extents.append(
                     StagedExtent(
-                        *at, self._key, position, each.size, each.n_records, each.first_offset,
-                        each.last_offset, each.max_timestamp, *sizes,
+                        *at,
+                        self._key,
+                        position,
+                        each.size,
+                        each.n_records,
+                        each.first_offset,
+                        each.last_offset,
+                        each.max_timestamp,
+                        *sizes,
                     )
-                )  # fmt: skip
+                )
                 position += each.size + sum(sizes)
         if extents:
             self._put(lambda: self._objects.put(self._key, self._pieces(indexes)))
@@ -386,9 +393,17 @@ class _GrowingExtent:
         ]
         n_records = min(self.n_records, end_offset - self.base_offset)
         extent = PlacedExtent(
-            *at, "", 0, self.size, self.base_offset, end_offset, n_records,
-            max(self.max_timestamp, -1), 0, *map(len, indexes),
-        )  # fmt: skip
+            *at,
+            "",
+            0,
+            self.size,
+            self.base_offset,
+            end_offset,
+            n_records,
+            max(self.max_timestamp, -1),
+            0,
+            *map(len, indexes),
+        )
         return _Planned(part, self.begin, extent, b"".join(indexes))
 
 

@@ -106,9 +106,13 @@ def inode_of(extent: PlacedExtent) -> int:
 def opened_extent(extent: PlacedExtent, data: bytes, path: str) -> "RebasedFile":
     """An extent as a segment, whose bytes are known; `path` names it in errors."""
     found = _Range(
-        extent.object, extent.start, extent.size, extent.base_offset, extent.end_offset,
+        extent.object,
+        extent.start,
+        extent.size,
+        extent.base_offset,
+        extent.end_offset,
         extent.shift,
-    )  # fmt: skip
+    )
     return RebasedFile(path, found, MadeFile(path, data), lambda: gone(path))
 
 
@@ -465,9 +469,11 @@ class BucketDisk(SurveyedDisk):
         try:
             found = [int(name[:20]) for name in names]
             return Measured(
-                [sizes[each] for each in found], [inodes[each] for each in found], {},
+                [sizes[each] for each in found],
+                [inodes[each] for each in found],
+                {},
                 is_remembered=False,
-            )  # fmt: skip
+            )
         except (ValueError, KeyError) as error:
             raise gone(f"{directory}/{error.args[0]}") from None
 
@@ -550,20 +556,30 @@ def _top_file(state: State, name: str) -> bytes | None:
     if name == STATE_FILE:
         deleted = tuple(Deletion(topic, *each) for topic, each in state.deleted.items())
         return DirectoryState(
-            sequence=state.number, time_ms=state.time_ms, versions=dict(state.versions),
-            deleted=deleted, streams=state.streams,
-        ).encode()  # fmt: skip
+            sequence=state.number,
+            time_ms=state.time_ms,
+            versions=dict(state.versions),
+            deleted=deleted,
+            streams=state.streams,
+        ).encode()
     if name == SETTINGS_FILE:
         return state.settings.encode() if state.settings else None
     if name == CLEANER_OFFSET_CHECKPOINT:
-        return _checkpoint(f"{topic} {number} {log.cleaned_to}" for (topic, number), log in
-                           state.logs.items() if log.cleaned_to >= 0)  # fmt: skip
+        return _checkpoint(
+            f"{topic} {number} {log.cleaned_to}"
+            for (topic, number), log in state.logs.items()
+            if log.cleaned_to >= 0
+        )
     if name == HIGH_WATERMARK_CHECKPOINT:
-        return _checkpoint(f"{topic} {number} {log.end}" for (topic, number), log in
-                           state.logs.items())  # fmt: skip
+        return _checkpoint(
+            f"{topic} {number} {log.end}" for (topic, number), log in state.logs.items()
+        )
     if name == LOG_START_CHECKPOINT:
-        return _checkpoint(f"{topic} {number} {log.start}" for (topic, number), log in
-                           state.logs.items() if log.start)  # fmt: skip
+        return _checkpoint(
+            f"{topic} {number} {log.start}"
+            for (topic, number), log in state.logs.items()
+            if log.start
+        )
     return None
 
 

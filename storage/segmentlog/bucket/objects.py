@@ -58,11 +58,19 @@ _CODE = re.compile(r"<Code>([^<]+)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]+)")
 _NO_BUCKET = frozenset({"NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted"})
 #: Other credentials may be accepted: those of now, or those that were renewed.
-_RENEWED = frozenset({
-    "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken",
-    "TokenRefreshRequired", "AuthenticationFailed", "InvalidAuthenticationInfo",
-    "NoAuthenticationInformation", "AuthenticationRequired",
-})  # fmt: skip
+_RENEWED = frozenset(
+    {
+        "InvalidAccessKeyId",
+        "SignatureDoesNotMatch",
+        "ExpiredToken",
+        "InvalidToken",
+        "TokenRefreshRequired",
+        "AuthenticationFailed",
+        "InvalidAuthenticationInfo",
+        "NoAuthenticationInformation",
+        "AuthenticationRequired",
+    }
+)
 _NOT_ACCEPTED = _RENEWED | {"RequestTimeTooSkewed"}
 
 #: Answers that may hide that the request is carried out, or will be.
@@ -256,8 +264,10 @@ class ObstoreObjects:
                 error.errno or errno.EFBIG, error.strerror or "", f"{self._shown}/{key}"
             ) from None
         except (
-            FileExistsError, exceptions.AlreadyExistsError, exceptions.PreconditionError,
-        ) as error:  # fmt: skip
+            FileExistsError,
+            exceptions.AlreadyExistsError,
+            exceptions.PreconditionError,
+        ) as error:
             if what in {_CREATING, _REPLACING}:
                 raise FileExistsError(key) from None
             # There was no condition: a conflict of two requests (409).
@@ -298,9 +308,10 @@ class ObstoreObjects:
 
         try:
             made = self._ask(
-                _CREATING, key,
+                _CREATING,
+                key,
                 lambda c: obstore.put(c.once, key, data, mode="create", use_multipart=False),
-            )  # fmt: skip
+            )
         except FileExistsError:
             return None
         return made["e_tag"] or UNNAMED
@@ -318,12 +329,13 @@ class ObstoreObjects:
         is_small = n_bytes <= PART_BYTES
         data = b"".join(first) if is_small else chain(first, pieces)
         self._ask(
-            _WRITING, key,
+            _WRITING,
+            key,
             lambda c: obstore.put(
                 c.store, key, data, use_multipart=not is_small, chunk_size=PART_BYTES
             ),
             is_repeatable=is_small,  # else some pieces are gone
-        )  # fmt: skip
+        )
 
     def exchange(self, key: str, before: bytes, data: bytes) -> bool:
         try:
@@ -341,9 +353,10 @@ class ObstoreObjects:
         import obstore
 
         return self._ask(
-            "reading", key,
+            "reading",
+            key,
             lambda c: bytes(obstore.get_range(c.store, key, start=start, length=n_bytes)),
-        )  # fmt: skip
+        )
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[Found]:
         import obstore

@@ -117,9 +117,15 @@ class Proposal(NamedTuple):
                 named[name] = topic_id, n_partitions
             commit = Commit.of_part(part, key.made_at + 1, 0)
         except (
-            KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError,
-            zlib.error, SegmentLogError,
-        ):  # fmt: skip
+            KeyError,
+            TypeError,
+            ValueError,
+            IndexError,
+            AttributeError,
+            RecursionError,
+            zlib.error,
+            SegmentLogError,
+        ):
             return None
         is_whole = commit.token == key.token and bool(commit.job)
         is_whole &= named.keys() == _topics_of(commit)

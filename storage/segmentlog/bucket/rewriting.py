@@ -226,9 +226,12 @@ def merge_runs(
             return objects.read(extent.object, extent.start, extent.size)
         except FileNotFoundError:
             raise missing_object(
-                location, f"{extent.topic}-{extent.partition}", extent.object,
-                extent.base_offset, extent.end_offset,
-            ) from None  # fmt: skip
+                location,
+                f"{extent.topic}-{extent.partition}",
+                extent.object,
+                extent.base_offset,
+                extent.end_offset,
+            ) from None
 
     found = []
     try:
@@ -307,10 +310,16 @@ class Replacement:
         if not (replaced or snapshots):
             return None
         return Commit(
-            state.number + 1, self._token, self._job, max(int(time.time() * 1000), 0),
-            extents=extents, replaced=replaced, cleaned=cleaned, snapshots=snapshots,
+            state.number + 1,
+            self._token,
+            self._job,
+            max(int(time.time() * 1000), 0),
+            extents=extents,
+            replaced=replaced,
+            cleaned=cleaned,
+            snapshots=snapshots,
             features=[COMPACTION] if cleaned else [],
-        )  # fmt: skip
+        )
 
 
 def exchanged(

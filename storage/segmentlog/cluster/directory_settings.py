@@ -144,7 +144,8 @@ _SYNONYMS: Mapping[str, Mapping[str, int]] = {
     "flush.messages": {"log.flush.interval.messages": 1},
     "cleanup.policy": {"log.cleanup.policy": 1},
     "retention.ms": {
-        "log.retention.ms": 1, "log.retention.minutes": _MINUTE_MS,
+        "log.retention.ms": 1,
+        "log.retention.minutes": _MINUTE_MS,
         "log.retention.hours": _HOUR_MS,
     },
     "retention.bytes": {"log.retention.bytes": 1},
@@ -155,7 +156,7 @@ _SYNONYMS: Mapping[str, Mapping[str, int]] = {
     "local.retention.ms": {"log.local.retention.ms": 1},
     "local.retention.bytes": {"log.local.retention.bytes": 1},
     "max.compaction.lag.ms": {"log.cleaner.max.compaction.lag.ms": 1},
-}  # fmt: skip
+}
 
 
 def topic_defaults(broker: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
@@ -326,9 +327,13 @@ class DirectorySettings:
         if server_properties is not None:
             static, kafka_defaults = read_properties(local_path(server_properties)), True
         settings = partial(
-            cls, given, server_properties=static, kafka_defaults=kafka_defaults, topics=topics,
+            cls,
+            given,
+            server_properties=static,
+            kafka_defaults=kafka_defaults,
+            topics=topics,
             purge=purge,
-        )  # fmt: skip
+        )
         if not is_of_a_broker(directory):
             # Before the settings: a guard that is gone by now has applied its effects to them.
             decided, file = decided_intents(directory), SettingsFile()

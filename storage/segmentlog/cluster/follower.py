@@ -636,17 +636,26 @@ class Follower:
             logger.warning(
                 "%s: the records from offset %d on were not those of the log, and were cut off; "
                 "kept in %s",
-                self._path, self.cut_at, ", ".join(kept) or "no file",
-            )  # fmt: skip
+                self._path,
+                self.cut_at,
+                ", ".join(kept) or "no file",
+            )
         others = self._others
         if self._cut is not None:
             offset, base, _ = self._cut
             others = [each for each in others if each < offset and each != base]
         return MirroredPartition(
-            *self.log.topic_partition, self.log.path, self.log.log_start_offset, self.end,
-            sum(size for _, size in self._segments), n_copied, self.cut_at, kept,
-            len(self._older) + len(others), sha256,
-        )  # fmt: skip
+            *self.log.topic_partition,
+            self.log.path,
+            self.log.log_start_offset,
+            self.end,
+            sum(size for _, size in self._segments),
+            n_copied,
+            self.cut_at,
+            kept,
+            len(self._older) + len(others),
+            sha256,
+        )
 
 
 def differences(

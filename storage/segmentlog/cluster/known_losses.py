@@ -36,9 +36,10 @@ def known_losses(log: Log) -> tuple[LostSegments, ...]:
     if log.topic_partition.topic not in topics:
         return tuple(found.values())
     aside = [
-        int(parts[1]) for name in list_names(log.path)
+        int(parts[1])
+        for name in list_names(log.path)
         if name.endswith(".broken") and len(parts := name.split(".")) > 2 and parts[1].isdecimal()
-    ]  # fmt: skip
+    ]
     why = "the metadata of the cluster shows that the topic was never compacted"
     for gap in log.segment_gaps:
         if not any(gap.start_offset <= each < gap.end_offset for each in aside):

@@ -177,9 +177,14 @@ def mirror(
             raise OptionError("assigned", "True", accepted)
         _add_gone(missing, failures)
         found = mirror_up(
-            parse_bucket(directory)[0], source, chosen, dry_run=options["dry_run"],
-            on_bytes=options["on_bytes"], on_phase=options["on_phase"], failures=failures,
-        )  # fmt: skip
+            parse_bucket(directory)[0],
+            source,
+            chosen,
+            dry_run=options["dry_run"],
+            on_bytes=options["on_bytes"],
+            on_phase=options["on_phase"],
+            failures=failures,
+        )
         return _told(found, options["on_partition"], failures)
     _refuse_destination(directory, source.paths)
     if options["assigned"]:
@@ -314,9 +319,13 @@ class _Mirror:
 
     def follow(self, starts: Mapping[TopicPartition, int]) -> list[MirroredPartition]:
         """Copy, and make the change."""
-        self._leave_out_failures({
-            "begins": Follower.begin, "compares": Follower.plan, "copies": Follower.stage_segments,
-        })  # fmt: skip
+        self._leave_out_failures(
+            {
+                "begins": Follower.begin,
+                "compares": Follower.plan,
+                "copies": Follower.stage_segments,
+            }
+        )
         change = Change.begin(self._held)
         moving = self._moving(starts)
         state = self._followed_state(change.before)
@@ -332,10 +341,12 @@ class _Mirror:
         checkpoints = [
             read_offsets(self._held.directory, name)
             for name in (
-                LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT,
+                LOG_START_CHECKPOINT,
+                HIGH_WATERMARK_CHECKPOINT,
+                RECOVERY_POINT_CHECKPOINT,
                 CLEANER_OFFSET_CHECKPOINT,
             )
-        ]  # fmt: skip
+        ]
         moving, followers = [], []
         for each in self._followers:
             at = each.log.topic_partition
@@ -449,8 +460,10 @@ def _assigned_of(
         logger.warning(
             "%s: the metadata assigns %d partitions to this directory that no source has: add the "
             "log directories of brokers that have them (%s)",
-            directory, len(absent), ", ".join(map(str, absent[:_MOST_NAMED])),
-        )  # fmt: skip
+            directory,
+            len(absent),
+            ", ".join(map(str, absent[:_MOST_NAMED])),
+        )
     return found
 
 

@@ -319,9 +319,17 @@ class _Up:
         leave += [each for each in self._extents if each.end_offset <= self.start]
         sizes = sum(each.size for each in self._extents if each not in leave)
         return MirroredPartition(
-            *self.at, self.log.path, self.start, max(self.end, self.mine.end),
-            sizes + (0 if sha256 else self.n_bytes), self.n_bytes, None, (), len(leave), sha256,
-        )  # fmt: skip
+            *self.at,
+            self.log.path,
+            self.start,
+            max(self.end, self.mine.end),
+            sizes + (0 if sha256 else self.n_bytes),
+            self.n_bytes,
+            None,
+            (),
+            len(leave),
+            sha256,
+        )
 
 
 def _parts(segments: Sequence[Segment], limits: Sequence[int], begin: int, end: int) -> list[Part]:
@@ -404,10 +412,19 @@ class _Attempt:
         if not any((created, starts, extents, replaced, epochs, versions, streams)):
             return None
         return Commit(
-            state.number + 1, self._token, self._job, max(int(time.time() * 1000), 0),
-            created=created, starts=starts, extents=extents, replaced=replaced,
-            epochs=epochs, snapshots=snapshots, versions=versions, streams=streams,
-        )  # fmt: skip
+            state.number + 1,
+            self._token,
+            self._job,
+            max(int(time.time() * 1000), 0),
+            created=created,
+            starts=starts,
+            extents=extents,
+            replaced=replaced,
+            epochs=epochs,
+            snapshots=snapshots,
+            versions=versions,
+            streams=streams,
+        )
 
     def _moved(
         self, state: BucketState, replaced: dict[TopicPartition, tuple[int, int]]

@@ -190,8 +190,10 @@ class ReplicatedDirectory(LogDirectory):
             if not self._copies:  # nothing has to be chosen
                 logger.warning(
                     "%s: %s; the logs are read without the metadata: %s",
-                    error.path, error.reason, remedy,
-                )  # fmt: skip
+                    error.path,
+                    error.reason,
+                    remedy,
+                )
                 return _UNREADABLE
             raise LogDirectoryError(error.path, f"{error.reason}; {remedy}") from error
         return {
@@ -243,9 +245,10 @@ class ReplicatedDirectory(LogDirectory):
         assigned = copies
         if registration is not None:
             nodes = {
-                *registration["replicas"], *(registration["adding_replicas"] or ()),
+                *registration["replicas"],
+                *(registration["adding_replicas"] or ()),
                 *(registration["removing_replicas"] or ()),
-            }  # fmt: skip
+            }
             # A broker that was down when its copy was moved away still has it.
             assigned = [each for each in copies if each.node_id in nodes] or copies
         chosen, reason, warning = choose(assigned, registration)
@@ -352,9 +355,14 @@ class ReplicatedDirectory(LogDirectory):
 def _replica(copy: Copy, chosen: Copy) -> Replica:
     log = copy.log
     found = Replica(
-        log.path, copy.node_id, copy is chosen, copy.epochs.last_epoch, log.log_start_offset,
-        log.log_end_offset, log.high_watermark_checkpoint,
-    )  # fmt: skip
+        log.path,
+        copy.node_id,
+        copy is chosen,
+        copy.epochs.last_epoch,
+        log.log_start_offset,
+        log.log_end_offset,
+        log.high_watermark_checkpoint,
+    )
     common = copy.common_end(chosen)
     if common >= log.log_end_offset:
         return found

@@ -32,9 +32,15 @@ from segmentlog.decoding.schema import (
 )
 
 _PLAIN = {
-    "null": pa.null(), "boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(),
-    "float": pa.float32(), "double": pa.float64(), "bytes": pa.binary(), "string": pa.string(),
-}  # fmt: skip
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+}
 
 _LOGICAL = {
     ("int", "date"): pa.date32(),
@@ -248,9 +254,10 @@ class _Types:
 
     def _name(self, schema: Mapping[str, Any], space: str, path: str) -> tuple[pa.DataType, bool]:
         space, _, name = (
-            schema["name"] if "." in schema["name"]
+            schema["name"]
+            if "." in schema["name"]
             else f"{schema.get('namespace', space)}.{schema['name']}"
-        ).rpartition(".")  # fmt: skip
+        ).rpartition(".")
         whole = f"{space}.{name}"
         found: tuple[pa.DataType, bool]
         if schema["type"] == "enum":

@@ -16,8 +16,14 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 #: What pyruhvro decodes rightly, and as what: an int that is too large for it would be 0.
-_DECODED = {"boolean": "boolean", "int": "long", "long": "long", "float": "float",
-            "double": "double", "string": "string"}  # fmt: skip
+_DECODED = {
+    "boolean": "boolean",
+    "int": "long",
+    "long": "long",
+    "float": "float",
+    "double": "double",
+    "string": "string",
+}
 
 #: Which types of a reader take a type of a writer.
 _PROMOTED = {"int": ("long", "float", "double"), "long": ("float", "double"), "float": ("double",)}
@@ -68,8 +74,9 @@ class FlatRecord:
         if reader is not self._parsed and not _is_named_alike(self._parsed, reader):
             return None
         names = {each["name"] for each in reader["fields"]}
-        aliases = {alias: each["name"] for each in reader["fields"]
-                   for alias in each.get("aliases", ())}  # fmt: skip
+        aliases = {
+            alias: each["name"] for each in reader["fields"] for alias in each.get("aliases", ())
+        }
         columns: dict[str, int] = {}
         for number, each in enumerate(self._fields):
             name = each.name if each.name in names else aliases.get(each.name)

@@ -33,8 +33,11 @@ def merged(union: Sequence[Any]) -> str | None:
 
 def indistinct(union: Sequence[Any]) -> str | None:
     """Types of a union that one object can have; None if there are none."""
-    kinds = {each if isinstance(each, str) else each.get("type") for each in union if
-             isinstance(each, (str, dict)) and _is_hashable(each)}  # fmt: skip
+    kinds = {
+        each if isinstance(each, str) else each.get("type")
+        for each in union
+        if isinstance(each, (str, dict)) and _is_hashable(each)
+    }
     found = [" and ".join(sorted(each)) for each in _MERGED if each <= kinds]
     return found[0] if found else None
 
@@ -125,11 +128,22 @@ def _kind_of(member: Any) -> str:  # noqa: ANN401 - JSON
     kind = member if isinstance(member, str) else member["type"]
     if isinstance(member, dict) and member.get("logicalType") == "decimal":
         return "decimal" if "name" not in member else "named"
-    return {"int": "long", "float": "double"}.get(kind, kind) if kind in (
-        *_PLAIN, "array", "map") else "named"  # fmt: skip
+    return (
+        {"int": "long", "float": "double"}.get(kind, kind)
+        if kind in (*_PLAIN, "array", "map")
+        else "named"
+    )
 
 
 def _kind_of_value(value: object) -> str:
-    kinds = {bool: "boolean", int: "long", float: "double", str: "string", bytes: "bytes",
-             list: "array", dict: "map", Decimal: "decimal"}  # fmt: skip
+    kinds = {
+        bool: "boolean",
+        int: "long",
+        float: "double",
+        str: "string",
+        bytes: "bytes",
+        list: "array",
+        dict: "map",
+        Decimal: "decimal",
+    }
     return kinds.get(type(value), "named")

@@ -32,8 +32,10 @@ _MOST_IN_VAIN = 3
 _WAIT_SECONDS = 30.0
 
 _FORMATS: dict[str, Callable[[str, list[tuple[str, str]]], Schema]] = {
-    "AVRO": AvroSchema, "JSON": JsonSchema, "PROTOBUF": ProtobufSchema,
-}  # fmt: skip
+    "AVRO": AvroSchema,
+    "JSON": JsonSchema,
+    "PROTOBUF": ProtobufSchema,
+}
 
 
 class Registered:

@@ -36,8 +36,13 @@ _MOST_BYTES = 16 << 20  #: that Arrow's reader is given at once
 #: Hints of Kafka Connect.
 _INTS = {"int8": pa.int8(), "int16": pa.int16(), "int32": pa.int32()}
 
-_PLAIN = {"boolean": pa.bool_(), "integer": pa.int64(), "number": pa.float64(),
-          "string": pa.string(), "null": pa.null()}  # fmt: skip
+_PLAIN = {
+    "boolean": pa.bool_(),
+    "integer": pa.int64(),
+    "number": pa.float64(),
+    "string": pa.string(),
+    "null": pa.null(),
+}
 
 #: Titles that Kafka Connect gives to its logical types.
 _OF_CONNECT = {
@@ -49,8 +54,14 @@ _OF_CONNECT = {
 #: What Arrow's reader takes as strictly as this module.
 _QUICK = (pa.bool_(), pa.int64(), pa.float64(), pa.string())
 
-_NAMES = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "an array",
-          dict: "an object"}  # fmt: skip
+_NAMES = {
+    bool: "a boolean",
+    int: "a number",
+    float: "a number",
+    str: "a string",
+    list: "an array",
+    dict: "an object",
+}
 
 
 class _Type(NamedTuple):
@@ -122,9 +133,10 @@ def _as_columns(values: Sequence[bytes], kind: pa.DataType) -> pa.Array:
         found = pyarrow.json.read_json(
             io.BytesIO(joined),
             pyarrow.json.ReadOptions(use_threads=False, block_size=len(joined) + 1),
-            pyarrow.json.ParseOptions(schema, newlines_in_values=True,
-                                      unexpected_field_behavior="ignore"),
-        )  # fmt: skip
+            pyarrow.json.ParseOptions(
+                schema, newlines_in_values=True, unexpected_field_behavior="ignore"
+            ),
+        )
         numbers = found["n"].to_numpy()
         if not np.array_equal(numbers, np.arange(begin + first, begin + last)):
             raise ValueError("a value is several")

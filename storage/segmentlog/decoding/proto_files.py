@@ -151,15 +151,23 @@ def _compiled(texts: dict[str, str], known: Sequence[Any]) -> list[Any]:
             raise UnusableSchemaError(reason) from None
         known_path = Path(name, "known")
         known_path.write_bytes(of_files(file=known).SerializeToString())
-        arguments = ["-I.", f"--descriptor_set_in={known_path}", "--include_imports",
-                     "-o/dev/stdout", MAIN]  # fmt: skip
+        arguments = [
+            "-I.",
+            f"--descriptor_set_in={known_path}",
+            "--include_imports",
+            "-o/dev/stdout",
+            MAIN,
+        ]
         try:
             done = subprocess.run(
-                [sys.executable, "-c", _COMPILE, *arguments], cwd=folder,
+                [sys.executable, "-c", _COMPILE, *arguments],
+                cwd=folder,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-                stdin=subprocess.DEVNULL, capture_output=True,
-                timeout=2 * _MOST_SECONDS, check=False,
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=2 * _MOST_SECONDS,
+                check=False,
+            )
         except subprocess.TimeoutExpired:
             raise UnusableSchemaError(f"protoc takes more than {_MOST_SECONDS} s") from None
         if done.returncode:

@@ -145,9 +145,10 @@ class Skipped:
             most = self._causes.most_common(_MOST_NAMED)
             logger.warning(
                 "%d rows of which the %s cannot be decoded are left out: %s",
-                self._causes.total(), " or the ".join(self._columns),
+                self._causes.total(),
+                " or the ".join(self._columns),
                 "; ".join(f"{n}: {cause}" for cause, n in most),
-            )  # fmt: skip
+            )
 
 
 class Decoding:
@@ -219,10 +220,15 @@ class Decoding:
             try:
                 decoders.append(
                     ColumnDecoder(
-                        registered, name, found, version, look_up,
-                        as_it_is if fitted is None else fitted[name], searches=name in searched,
+                        registered,
+                        name,
+                        found,
+                        version,
+                        look_up,
+                        as_it_is if fitted is None else fitted[name],
+                        searches=name in searched,
                     )
-                )  # fmt: skip
+                )
             except OptionError as error:
                 if error.option == "version":
                     raise OptionError("decode_version", error.value, error.accepted) from None

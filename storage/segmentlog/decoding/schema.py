@@ -19,8 +19,18 @@ MOST_LEVELS = 32
 MOST_FIELDS = 10_000
 
 #: What packages, and Arrow, raise for schemas and values that they cannot take.
-FAILS = (ValueError, TypeError, KeyError, IndexError, EOFError, OverflowError, AttributeError,
-         RecursionError, MemoryError, pa.ArrowException)  # fmt: skip
+FAILS = (
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    EOFError,
+    OverflowError,
+    AttributeError,
+    RecursionError,
+    MemoryError,
+    pa.ArrowException,
+)
 
 
 class UnusableSchemaError(ValueError):

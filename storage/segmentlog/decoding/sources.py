@@ -64,8 +64,14 @@ def _of_file(path: str, kind: str, subject: str | None) -> pa.Table:
         raise refusal("is not UTF-8") from None
     except OSError as error:
         raise refusal(f"cannot be read ({error.strerror})") from None
-    row = {"subject": subject or PurePath(path).stem, "version": 1, "schema_type": kind,
-           "schema": text, "references": [], "deleted": False}  # fmt: skip
+    row = {
+        "subject": subject or PurePath(path).stem,
+        "version": 1,
+        "schema_type": kind,
+        "schema": text,
+        "references": [],
+        "deleted": False,
+    }
     return _as_table([row])
 
 
@@ -190,8 +196,12 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 def _row(found: dict[str, Any], *, is_deleted: bool) -> dict[str, Any]:
     return {
-        "subject": found["subject"], "version": found["version"], "id": found["id"],
-        "guid": found.get("guid"), "schema_type": found.get("schemaType") or "AVRO",
-        "schema": found["schema"], "references": found.get("references") or [],
+        "subject": found["subject"],
+        "version": found["version"],
+        "id": found["id"],
+        "guid": found.get("guid"),
+        "schema_type": found.get("schemaType") or "AVRO",
+        "schema": found["schema"],
+        "references": found.get("references") or [],
         "deleted": is_deleted,
-    }  # fmt: skip
+    }

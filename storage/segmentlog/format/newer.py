@@ -23,9 +23,14 @@ KNOWN_KAFKA = "4.4"
 
 #: The greatest level of each feature in this Kafka.
 NEWEST_LEVELS = {
-    "metadata.version": 33, "kraft.version": 1, "transaction.version": 2, "group.version": 1,
-    "eligible.leader.replicas.version": 1, "share.version": 2, "streams.version": 1,
-}  # fmt: skip
+    "metadata.version": 33,
+    "kraft.version": 1,
+    "transaction.version": 2,
+    "group.version": 1,
+    "eligible.leader.replicas.version": 1,
+    "share.version": 2,
+    "streams.version": 1,
+}
 
 
 #: Hostile bytes have any number of versions and tags.
@@ -98,5 +103,7 @@ def noting(reader: str, *, is_strict: bool = False) -> Iterator[None]:
             logger.warning(
                 "%s: the directory is newer than Kafka %s, which this version knows; not "
                 "understood: %s. The table unknown_records has these records",
-                reader, KNOWN_KAFKA, things,
-            )  # fmt: skip
+                reader,
+                KNOWN_KAFKA,
+                things,
+            )

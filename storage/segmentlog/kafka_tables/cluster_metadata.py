@@ -119,10 +119,14 @@ def _metadata_rows(source: Source, is_history: bool, name: str) -> Iterable[Row]
         return rows_without_metadata(source, name)
     path = newest_metadata(directory.paths)
     if path is None:
-        reason = NO_METADATA if is_zookeepers else (
-            "no cluster metadata here (__cluster_metadata-0): it is in one log directory of each "
-            "broker and controller (metadata.log.dir)"
-        )  # fmt: skip
+        reason = (
+            NO_METADATA
+            if is_zookeepers
+            else (
+                "no cluster metadata here (__cluster_metadata-0): it is in one log directory of "
+                "each broker and controller (metadata.log.dir)"
+            )
+        )
         raise LogDirectoryError(", ".join(directory.paths), reason)
     changes, image = list[RowChange](), Image()
     with source.failures.of(METADATA_PARTITION):
@@ -171,10 +175,18 @@ def unknown_metadata(source: Source) -> list[Row]:
         return []
     policy = ScanPolicy(on_corrupt_batch=source.on_corrupt_batch)
     return [
-        {"topic": METADATA_TOPIC, "partition": 0, "offset": offset, "timestamp": time_of(time),
-         "key": None, "value": hide_secrets([value])[0], "record": name, "newer": newer}
+        {
+            "topic": METADATA_TOPIC,
+            "partition": 0,
+            "offset": offset,
+            "timestamp": time_of(time),
+            "key": None,
+            "value": hide_secrets([value])[0],
+            "record": name,
+            "newer": newer,
+        }
         for offset, time, value, name, newer in read_unknown(path, policy)
-    ]  # fmt: skip
+    ]
 
 
 def rows_without_metadata(source: Source, name: str) -> Iterator[Row]:
@@ -254,11 +266,14 @@ _CONTROLLERS = (
 _VOTERS = (
     Column("voter_id", INT, "the controller that votes"),
     Column("directory_id", TEXT, "id of its log directory; null in a quorum of a fixed list"),
-    Column("end_points", pa.list_(pa.struct([("name", TEXT), ("host", TEXT), ("port", INT)])),
-           "its listeners; null in a quorum of a fixed list (`controller.quorum.voters`)"),
+    Column(
+        "end_points",
+        pa.list_(pa.struct([("name", TEXT), ("host", TEXT), ("port", INT)])),
+        "its listeners; null in a quorum of a fixed list (`controller.quorum.voters`)",
+    ),
     Column("min_supported_version", INT, "least `kraft.version` that it supports"),
     Column("max_supported_version", INT, "greatest `kraft.version` that it supports"),
-)  # fmt: skip
+)
 _FEATURES = (
     _feature("name", "the feature, such as `metadata.version`"),
     _feature("feature_level", "its level"),

@@ -134,8 +134,18 @@ TIME = pa.timestamp("us", tz="UTC")
 TEXT, INT, LONG, BOOL = pa.string(), pa.int32(), pa.int64(), pa.bool_()
 
 #: Arrow's types of the kinds of `Field`; Spark has no unsigned numbers.
-_TYPES = {"str": TEXT, "uuid": TEXT, "bytes": pa.binary(), "bool": BOOL, "i8": INT, "i16": INT,
-          "u16": INT, "i32": INT, "i64": LONG, "f64": pa.float64()}  # fmt: skip
+_TYPES = {
+    "str": TEXT,
+    "uuid": TEXT,
+    "bytes": pa.binary(),
+    "bool": BOOL,
+    "i8": INT,
+    "i16": INT,
+    "u16": INT,
+    "i32": INT,
+    "i64": LONG,
+    "f64": pa.float64(),
+}
 
 
 class Column(NamedTuple):

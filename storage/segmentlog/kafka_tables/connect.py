@@ -184,12 +184,19 @@ CONNECT_CONFIGS = Table(
     "Settings of connectors and tasks of Kafka Connect",
     (
         Column("key", TEXT, "key of the record"),
-        Column("kind", TEXT, "`connector`, `task`, `commit`, `target-state`, `tasks-fencing`, "
-               "`restart-connector`, `logger-cluster` or `session-key`; null for another kind"),
+        Column(
+            "kind",
+            TEXT,
+            "`connector`, `task`, `commit`, `target-state`, `tasks-fencing`, "
+            "`restart-connector`, `logger-cluster` or `session-key`; null for another kind",
+        ),
         Column("connector", TEXT, "the connector; for `logger-cluster`, the namespace"),
         Column("task", INT, "number of the task"),
-        Column("properties", pa.map_(TEXT, TEXT),
-               "settings of a connector or a task; `[hidden]` if they are secrets"),
+        Column(
+            "properties",
+            pa.map_(TEXT, TEXT),
+            "settings of a connector or a task; `[hidden]` if they are secrets",
+        ),
         Column("tasks", INT, "number of tasks, for `commit` and `tasks-fencing`"),
         Column("state", TEXT, "`STARTED`, `PAUSED` or `STOPPED`, for `target-state`"),
         Column("value", TEXT, "JSON, for the other kinds; `[hidden]` in place of the session key"),
@@ -199,7 +206,7 @@ CONNECT_CONFIGS = Table(
     partial(_connect_changes, read=_config),
     key=("record_topic", "key"),
     pattern=_CONNECT.format("configs"),
-)  # fmt: skip
+)
 
 CONNECT_OFFSETS = Table(
     "connect-offsets",

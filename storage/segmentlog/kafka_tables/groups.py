@@ -188,13 +188,23 @@ def group_rows(source: Source, log: Log, commits: Mapping[str, int]) -> Iterator
         yield (
             _own_fields(group.kind, group.fields)
             | group.placed.origin
-            | {"group": group.name, "kind": group.kind, "state": group.state,
-               "members": group.n_members, "assignment_epoch": group.assignment_epoch}
-        )  # fmt: skip
+            | {
+                "group": group.name,
+                "kind": group.kind,
+                "state": group.state,
+                "members": group.n_members,
+                "assignment_epoch": group.assignment_epoch,
+            }
+        )
     for name, offset in commits.items():
         if name not in groups.present and offset > groups.removed.get(name, -1):
-            yield {"group": name, "kind": "classic", "state": "Empty", "members": 0,
-                   "record_partition": log.topic_partition.partition}  # fmt: skip
+            yield {
+                "group": name,
+                "kind": "classic",
+                "state": "Empty",
+                "members": 0,
+                "record_partition": log.topic_partition.partition,
+            }
 
 
 def _group_changes(source: Source, log: Log) -> Iterator[Row]:
@@ -234,15 +244,23 @@ def _member_rows(source: Source, log: Log) -> Iterator[Row]:
             words = _STATES[group.kind]
             assigned = current.get("assigned_partitions")
             tasks = {name: _tasks(current.get(name)) for name in _TASKS}
-            yield own | shown(_MEMBER, {"member_id": member_id, **member, **current}) | tasks | {
-                "state": None if state is None else words.get(state, f"UNKNOWN({state})"),
-                "assigned": assigned
-                and [
-                    {"topic": source.topic_names.get(each["topic_id"]),
-                     "topic_id": printed_id(each["topic_id"]), "partitions": each["partitions"]}
-                    for each in assigned
-                ],
-            }  # fmt: skip
+            yield (
+                own
+                | shown(_MEMBER, {"member_id": member_id, **member, **current})
+                | tasks
+                | {
+                    "state": None if state is None else words.get(state, f"UNKNOWN({state})"),
+                    "assigned": assigned
+                    and [
+                        {
+                            "topic": source.topic_names.get(each["topic_id"]),
+                            "topic_id": printed_id(each["topic_id"]),
+                            "partitions": each["partitions"],
+                        }
+                        for each in assigned
+                    ],
+                }
+            )
 
 
 def _tasks(found: Sequence[Mapping[str, Any]] | None) -> list[Row] | None:
@@ -257,8 +275,10 @@ def _classic_member(protocol_type: str, member: Mapping[str, Any]) -> Row:
         subscription = read_protocol("ConsumerProtocolSubscription", member["subscription"])
         assignment = read_protocol("ConsumerProtocolAssignment", member["assignment"])
     return {
-        **{name: member.get(name) for name in ("member_id", "group_instance_id", "client_id",
-                                               "client_host")},
+        **{
+            name: member.get(name)
+            for name in ("member_id", "group_instance_id", "client_id", "client_host")
+        },
         "rack_id": subscription and subscription.get("rack_id"),
         "subscribed_topics": subscription and subscription["topics"],
         "assigned": assignment
@@ -266,7 +286,7 @@ def _classic_member(protocol_type: str, member: Mapping[str, Any]) -> Row:
             {"topic": each["topic"], "topic_id": None, "partitions": each["partitions"]}
             for each in assignment["assigned_partitions"]
         ],
-    }  # fmt: skip
+    }
 
 
 _GROUP = (
@@ -320,10 +340,14 @@ _MEMBER = (
     _member("rack_id", "rack of the client, or null"),
     _member("member_epoch", "epoch of the member; null in a classic group"),
     Column("state", TEXT, "state of the member; null in a classic group"),
-    _member("subscribed_topics", "topics to which the member has subscribed, or null",
-            of="subscribed_topic_names"),
-    _member("subscribed_topic_regex", "pattern of topics to which the member has subscribed, or "
-            "null"),
+    _member(
+        "subscribed_topics",
+        "topics to which the member has subscribed, or null",
+        of="subscribed_topic_names",
+    ),
+    _member(
+        "subscribed_topic_regex", "pattern of topics to which the member has subscribed, or null"
+    ),
     Column(
         "assigned",
         pa.list_(pa.struct([("topic", TEXT), ("topic_id", TEXT), ("partitions", pa.list_(INT))])),
@@ -332,7 +356,7 @@ _MEMBER = (
     Column("active_tasks", _OF_TASKS, "tasks of a member of a streams group; null in others"),
     Column("standby_tasks", _OF_TASKS, "its tasks that keep a copy of their state"),
     Column("warmup_tasks", _OF_TASKS, "its tasks that catch up before they move here"),
-)  # fmt: skip
+)
 
 GROUP_MEMBERS = Table(
     CONSUMER_OFFSETS, "Members of groups", (*_GROUP, *_MEMBER), state=_member_rows

@@ -58,9 +58,14 @@ class _Batches(NamedTuple):
 
     @classmethod
     def _of(
-        cls, bases: Int64s, lasts: Int64s, counts: Int64s, attributes: Int64s,
-        base_times: Int64s, max_times: Int64s,
-    ) -> "_Batches":  # fmt: skip
+        cls,
+        bases: Int64s,
+        lasts: Int64s,
+        counts: Int64s,
+        attributes: Int64s,
+        base_times: Int64s,
+        max_times: Int64s,
+    ) -> "_Batches":
         counts = np.where(attributes & layout.CONTROL_MASK, 0, counts)
         firsts = np.where(attributes & _NOT_OF_FIRST, max_times, base_times)
         return cls(bases, lasts, counts, firsts, np.where(counts > 0, max_times, -1))

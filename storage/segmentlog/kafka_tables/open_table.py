@@ -73,9 +73,13 @@ def _unknown_records(source: Source, _is_history: bool) -> Iterator[Row]:
                 continue
             if newer is not None:
                 yield log.topic_partition._asdict() | {
-                    "offset": offset, "timestamp": time, "key": key, "value": value,
-                    "record": newer[0], "newer": newer[1],
-                }  # fmt: skip
+                    "offset": offset,
+                    "timestamp": time,
+                    "key": key,
+                    "value": value,
+                    "record": newer[0],
+                    "newer": newer[1],
+                }
 
     for topic in readers:
         if topic in source.directory.topics(internal=True):

@@ -191,25 +191,38 @@ PRODUCERS = Table(
 )
 
 
-_STATUS = {0: "Empty", 1: "Ongoing", 2: "PrepareCommit", 3: "PrepareAbort", 4: "CompleteCommit",
-           5: "CompleteAbort", 6: "Dead", 7: "PrepareEpochFence"}  # fmt: skip
+_STATUS = {
+    0: "Empty",
+    1: "Ongoing",
+    2: "PrepareCommit",
+    3: "PrepareAbort",
+    4: "CompleteCommit",
+    5: "CompleteAbort",
+    6: "Dead",
+    7: "PrepareEpochFence",
+}
 
 _field = fields_of(lines.TRANSACTIONS, "TransactionLogKey", "TransactionLogValue")
 _TRANSACTION = (
     _field("transactional_id", "the transactional id"),
     _field("producer_id", "its producer id"),
     _field("producer_epoch", "epoch of its producer"),
-    _field("transaction_status", "`Empty`, `Ongoing`, `PrepareCommit`, `PrepareAbort`, "
-           "`CompleteCommit`, `CompleteAbort`, `Dead` or `PrepareEpochFence`", words=_STATUS),
-    _field("transaction_partitions",
-           "partitions of the transaction; null if there was no transaction"),
+    _field(
+        "transaction_status",
+        "`Empty`, `Ongoing`, `PrepareCommit`, `PrepareAbort`, "
+        "`CompleteCommit`, `CompleteAbort`, `Dead` or `PrepareEpochFence`",
+        words=_STATUS,
+    ),
+    _field(
+        "transaction_partitions", "partitions of the transaction; null if there was no transaction"
+    ),
     _field("transaction_timeout_ms", "time until a coordinator aborts the transaction"),
     _field("transaction_start_timestamp", "when the transaction began"),
     _field("transaction_last_update_timestamp", "when the state changed"),
     _field("previous_producer_id", "producer id of the last transaction", unknown=-1),
     _field("next_producer_id", "the next producer id, once all epochs are used up", unknown=-1),
     _field("client_transaction_version", "`transaction.version` of the client"),
-)  # fmt: skip
+)
 
 
 def _transaction_changes(source: Source, log: Log) -> Iterator[Row]:
@@ -242,9 +255,15 @@ def _open_transactions(source: Source, _is_history: bool) -> Iterator[Row]:
             )
             opened = [(first, by, _time_at(log, first)) for by, first in found.items()]
         for first_offset, producer_id, time in sorted(opened, key=itemgetter(0)):
-            yield known.get(producer_id, {}) | each._asdict() | {
-                "producer_id": producer_id, "first_offset": first_offset, "first_timestamp": time,
-            }  # fmt: skip
+            yield (
+                known.get(producer_id, {})
+                | each._asdict()
+                | {
+                    "producer_id": producer_id,
+                    "first_offset": first_offset,
+                    "first_timestamp": time,
+                }
+            )
 
 
 @retry_if_relisted

@@ -357,8 +357,10 @@ def _schema_changes(source: Source, log: Log) -> Iterator[Row]:
                 "%s version %d was removed by a key of other bytes than %s, which compaction "
                 "keeps: once the tombstone is gone, a registry that starts shows the schema "
                 "again; write a record without a value for this key",
-                subject, version, shown,
-            )  # fmt: skip
+                subject,
+                version,
+                shown,
+            )
 
 
 def _changes(
@@ -394,13 +396,16 @@ def _changes(
         "schema_type": _text(fields.get("schemaType") or "AVRO"),
         "schema": _text(fields["schema"]),
         "references": [
-            {"name": _text(each["name"]), "subject": _text(each["subject"]),
-             "version": _number(each["version"])}
+            {
+                "name": _text(each["name"]),
+                "subject": _text(each["subject"]),
+                "version": _number(each["version"]),
+            }
             for each in fields.get("references") or ()
         ],
         "deleted": bool(fields.get("deleted", False)),
         "change": "set",
-    }  # fmt: skip
+    }
     row["guid"] = _guid(fields, row)
     keys[subject, version].add(key or b"")
     known.setdefault(subject, {})[version] = row
@@ -425,8 +430,11 @@ def warn_of_ambiguous_ids(rows: Iterable[Mapping[str, Any]]) -> None:
         logger.warning(
             "schema id %d has %d different schemas%s (%s): a join by id alone decodes values with "
             "the wrong schema; also compare the subject",
-            number, len(found), reason, others,
-        )  # fmt: skip
+            number,
+            len(found),
+            reason,
+            others,
+        )
     if len(ambiguous) > _MOST_NAMED:
         logger.warning("%d more ids have several schemas", len(ambiguous) - _MOST_NAMED)
 
@@ -479,11 +487,14 @@ SCHEMAS = Table(
         Column("guid", TEXT, "GUID of the schema, which headers contain; null if it is not known"),
         Column("schema_type", TEXT, "`AVRO`, `JSON` or `PROTOBUF`"),
         Column("schema", TEXT, "text of the schema"),
-        Column("references", pa.list_(pa.struct([("name", TEXT), ("subject", TEXT),
-                                                 ("version", INT)])), "schemas that it refers to"),
+        Column(
+            "references",
+            pa.list_(pa.struct([("name", TEXT), ("subject", TEXT), ("version", INT)])),
+            "schemas that it refers to",
+        ),
         Column("deleted", BOOL, "whether it was soft-deleted: its id can still be resolved"),
         *ORIGIN,
     ),
     _schema_changes,
     key=("subject", "version"),
-)  # fmt: skip
+)

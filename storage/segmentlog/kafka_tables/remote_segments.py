@@ -19,8 +19,12 @@ from segmentlog.model import IsolationLevel
 from segmentlog.reads.log import Log
 from segmentlog.tiered.metadata import REMOTE_LOG_METADATA, AnnouncedSegments, read_metadata_record
 
-_STATES = {0: "COPY_SEGMENT_STARTED", 1: "COPY_SEGMENT_FINISHED", 2: "DELETE_SEGMENT_STARTED",
-           3: "DELETE_SEGMENT_FINISHED"}  # fmt: skip
+_STATES = {
+    0: "COPY_SEGMENT_STARTED",
+    1: "COPY_SEGMENT_FINISHED",
+    2: "DELETE_SEGMENT_STARTED",
+    3: "DELETE_SEGMENT_FINISHED",
+}
 
 _AS_BROKERS_READ = IsolationLevel.READ_UNCOMMITTED  #: ``TopicBasedRemoteLogMetadataManager``
 
@@ -30,19 +34,22 @@ _SEGMENT = (
     Column("topic_id", TEXT, "its id"),
     Column("partition", INT, "the partition"),
     Column("segment_id", TEXT, "id of the copy"),
-    _field("remote_log_segment_state", "`COPY_SEGMENT_STARTED`, `COPY_SEGMENT_FINISHED`, "
-           "`DELETE_SEGMENT_STARTED`, and in a history `DELETE_SEGMENT_FINISHED`", words=_STATES),
+    _field(
+        "remote_log_segment_state",
+        "`COPY_SEGMENT_STARTED`, `COPY_SEGMENT_FINISHED`, "
+        "`DELETE_SEGMENT_STARTED`, and in a history `DELETE_SEGMENT_FINISHED`",
+        words=_STATES,
+    ),
     _field("start_offset", "first offset of the segment"),
     _field("end_offset", "last offset, which may lie after the last record"),
     _field("segment_size_in_bytes", "size of its log file"),
     _field("max_timestamp", "greatest time of the records"),
-    _field("segment_leader_epochs",
-           "its leader epochs, and their first offsets in the segment"),
+    _field("segment_leader_epochs", "its leader epochs, and their first offsets in the segment"),
     _field("txn_index_empty", "whether it has no aborted transactions"),
     _field("broker_id", "broker that wrote the last record"),
     _field("event_timestamp", "when this broker wrote the record"),
     _field("custom_metadata", "bytes that the plugin has stored, or null"),
-)  # fmt: skip
+)
 
 
 def _changes(source: Source, log: Log) -> Iterator[Row]:
@@ -54,10 +61,12 @@ def _changes(source: Source, log: Log) -> Iterator[Row]:
             segment_id = fields["remote_log_segment_id"]
             place = segment_id["topic_id_partition"]
             yield shown(_SEGMENT, fields) | {
-                "topic": place["name"], "topic_id": printed_id(place["id"]),
-                "partition": place["partition"], "segment_id": printed_id(segment_id["id"]),
+                "topic": place["name"],
+                "topic_id": printed_id(place["id"]),
+                "partition": place["partition"],
+                "segment_id": printed_id(segment_id["id"]),
                 "change": "removed" if is_removed else "set",
-            }  # fmt: skip
+            }
 
     return source.rows(log, rows, isolation_level=_AS_BROKERS_READ)
 

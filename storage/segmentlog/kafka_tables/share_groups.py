@@ -118,10 +118,13 @@ def _merged(known: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, An
 def _combined(batches: list[dict[str, Any]], start: int) -> list[dict[str, Any]]:
     """Batches without overlaps: the greatest (count, state) holds at each offset."""
     spans = [
-        (max(each["first_offset"], start), each["last_offset"] + 1,
-         (each["delivery_count"], each["delivery_state"]))
+        (
+            max(each["first_offset"], start),
+            each["last_offset"] + 1,
+            (each["delivery_count"], each["delivery_state"]),
+        )
         for each in batches
-    ]  # fmt: skip
+    ]
     spans = sorted(each for each in spans if each[0] < each[1])
     bounds = sorted({bound for first, end, _ in spans for bound in (first, end)})
     combined: list[dict[str, Any]] = []
@@ -137,12 +140,20 @@ def _combined(batches: list[dict[str, Any]], start: int) -> list[dict[str, Any]]
         count, state = max(each[2] for each in active)
         last = combined[-1] if combined else None
         if last and (last["last_offset"], last["delivery_count"], last["delivery_state"]) == (
-            first - 1, count, state,
-        ):  # fmt: skip
+            first - 1,
+            count,
+            state,
+        ):
             last["last_offset"] = end - 1
         else:
-            combined.append({"first_offset": first, "last_offset": end - 1,
-                             "delivery_state": state, "delivery_count": count})  # fmt: skip
+            combined.append(
+                {
+                    "first_offset": first,
+                    "last_offset": end - 1,
+                    "delivery_state": state,
+                    "delivery_count": count,
+                }
+            )
     return combined
 
 
@@ -183,10 +194,12 @@ def _dead_letters(source: Source, log: Log) -> Iterator[Row]:
                 is_number = digits.isascii() and digits.isdecimal() and len(digits) < 20
                 found[name] = int(digits) if is_number and int(digits) <= most else None
             yield found | {
-                "delivery_count": found["delivery.count"], "change": "set",
-                "record_partition": log.topic_partition.partition, "record_offset": offset,
+                "delivery_count": found["delivery.count"],
+                "change": "set",
+                "record_partition": log.topic_partition.partition,
+                "record_offset": offset,
                 "record_timestamp": time,
-            }  # fmt: skip
+            }
 
 
 DEAD_LETTERS = Table(

@@ -90,8 +90,10 @@ class PlacedRecord(NamedTuple):
 
 def _origin(partition: int, offset: int, timestamp: int) -> dict[str, Any]:
     return {
-        "record_partition": partition, "record_offset": offset, "record_timestamp": timestamp,
-    }  # fmt: skip
+        "record_partition": partition,
+        "record_offset": offset,
+        "record_timestamp": timestamp,
+    }
 
 
 class Source:
@@ -187,9 +189,10 @@ class Source:
     def scan(self, log: Log, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
         """The records of a log, to its end."""
         yield from log.scan(
-            columns=[*columns], read_up_to=self.end_of(log),
+            columns=[*columns],
+            read_up_to=self.end_of(log),
             on_corrupt_batch=self.on_corrupt_batch,
-        )  # fmt: skip
+        )
 
     def refuse(self, log: Log, offset: int, reason: str) -> None:
         """Refuse a record that cannot be read, or log that it is left out.
@@ -259,17 +262,20 @@ class Source:
         """
         read_up_to = self.end_of(log)
         scan = log.scan(
-            columns=_SCANNED, read_up_to=read_up_to, isolation_level=isolation_level,
+            columns=_SCANNED,
+            read_up_to=read_up_to,
+            isolation_level=isolation_level,
             on_corrupt_batch=self.on_corrupt_batch,
-        )  # fmt: skip
+        )
         if isolation_level == IsolationLevel.READ_COMMITTED:
             stable = log.last_stable_offset(read_up_to, self.on_corrupt_batch)
             if stable < log.log_end_offset:
                 logger.warning(
                     "%s: offsets from %d on are not read: a transaction that begins there was "
                     "neither committed nor aborted",
-                    log.path, stable,
-                )  # fmt: skip
+                    log.path,
+                    stable,
+                )
         partition = log.topic_partition.partition
         for batch in scan:
             for key, value, offset, time in _plain(batch):

@@ -43,8 +43,10 @@ _EPOCHS = 2**16  #: epochs of a producer that a header may hold, negative ones t
 
 # Findings of `producers_table`.
 _SEQUENCES = [
-    ("offset", pa.int64()), ("expected_sequence", pa.int32()), ("first_sequence", pa.int32()),
-]  # fmt: skip
+    ("offset", pa.int64()),
+    ("expected_sequence", pa.int32()),
+    ("first_sequence", pa.int32()),
+]
 _GAP = pa.struct([*_SEQUENCES, ("missing_offsets", pa.int64())])
 _REPEAT = pa.struct([*_SEQUENCES, ("original_offset", pa.int64())])
 _FENCED = pa.struct([("offset", pa.int64()), ("current_epoch", pa.int16())])

@@ -123,9 +123,16 @@ class Segment:
     """
 
     __slots__ = (
-        "base_offset", "inode", "is_active", "is_sealed", "may_be_torn", "offset_limit", "path",
-        "size", "tail",
-    )  # fmt: skip
+        "base_offset",
+        "inode",
+        "is_active",
+        "is_sealed",
+        "may_be_torn",
+        "offset_limit",
+        "path",
+        "size",
+        "tail",
+    )
 
     def __init__(
         self,
@@ -581,10 +588,16 @@ def _last_good(opened: OpenSegment, end: LogEnd, committed_to: int) -> LogEnd:
             span.take(header.base_offset, header.last_offset)
             newest_ms = max(newest_ms, header.max_timestamp)
             if len(batches) <= _MOST_TAIL_BATCHES * TAIL_COLUMNS:
-                batches.extend((
-                    header.base_offset, header.last_offset, header.records_count,
-                    header.attributes, header.base_timestamp, header.max_timestamp,
-                ))  # fmt: skip
+                batches.extend(
+                    (
+                        header.base_offset,
+                        header.last_offset,
+                        header.records_count,
+                        header.attributes,
+                        header.base_timestamp,
+                        header.max_timestamp,
+                    )
+                )
             is_legacy |= header.magic < layout.MAGIC
             end = LogEnd(header.last_offset + 1, placed.end, end.damaged_from)
     if last is None:
@@ -631,6 +644,9 @@ def _end_after_damage(
         _torn_tail_logger.warning(
             "%s ends in the middle of a batch: reading stops at byte %d (offset %d), and the %d "
             "bytes after that byte are left out",
-            segment.path, end.position, end.offset, n_bytes,
-        )  # fmt: skip
+            segment.path,
+            end.position,
+            end.offset,
+            n_bytes,
+        )
     return None

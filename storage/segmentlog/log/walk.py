@@ -98,9 +98,13 @@ def walk(
             for batches in windows.batches(file.read_into, scanner, at, end):
                 last = batches.position_of(-1) + int(batches.headers[-1, layout.SIZE])
                 yield Stretch(
-                    Verdict.GOOD, batches.position_of(0), last, next_offset,
-                    batches.next_offset, batches,
-                )  # fmt: skip
+                    Verdict.GOOD,
+                    batches.position_of(0),
+                    last,
+                    next_offset,
+                    batches.next_offset,
+                    batches,
+                )
                 next_offset = batches.next_offset
             return
         except (CorruptLogError, UnsupportedFormatError) as error:
@@ -108,9 +112,15 @@ def walk(
         at = bad.position
         is_misplaced = scanner.offsets_went_back and is_whole_batch(file, at, end)
         found = _bad(
-            file, at, end, next_offset, bad, is_misplaced=is_misplaced, goes_on=goes_on,
+            file,
+            at,
+            end,
+            next_offset,
+            bad,
+            is_misplaced=is_misplaced,
+            goes_on=goes_on,
             least=next_offset if is_ordered else least,
-        )  # fmt: skip
+        )
         yield found
         at, next_offset = found.end, found.next_offset
         scanner.next_offset = next_offset
@@ -191,7 +201,7 @@ def find_good_end(segment: Segment, committed_to: int = -1) -> GoodEnd:
     with open_file(segment.path, follow=False) as file:
         for stretch in walk(
             segment.path, file, 0, segment.size, segment.base_offset, goes_on=False
-        ):  # fmt: skip
+        ):
             batches = stretch.batches
             if batches is None:
                 if stretch.verdict is Verdict.NEWER and stretch.error is not None:

@@ -150,10 +150,17 @@ def delete_records(
     TopicConfig.parse(options["settings"] or {})
 
     # Called under the lock: another process may change settings while this one waits.
-    known = cache(partial(
-        DirectorySettings.read, directory, options["settings"],
-        is_optional=True, topics=topic, purge=options["purge"], needs=(),
-    ))  # fmt: skip
+    known = cache(
+        partial(
+            DirectorySettings.read,
+            directory,
+            options["settings"],
+            is_optional=True,
+            topics=topic,
+            purge=options["purge"],
+            needs=(),
+        )
+    )
 
     def planned() -> int:
         start = _new_start(
@@ -208,8 +215,9 @@ def _new_start(log: Log, offset: int | None, before_ms: int | None) -> int:
     if offset == -1:
         return end
     if offset is None or not 0 <= whole_number("offset", offset, LEAST_LONG) <= end:
-        raise OffsetOutOfRangeError(str(log.topic_partition), -1 if offset is None else offset,
-                                    start, end)  # fmt: skip
+        raise OffsetOutOfRangeError(
+            str(log.topic_partition), -1 if offset is None else offset, start, end
+        )
     return max(start, offset)
 
 
@@ -281,9 +289,12 @@ def delete_topic(
             held.remove_due([topic])
 
     with hold(
-        directory, options["lock_timeout_seconds"], dry_run=options["dry_run"],
-        make_room=make_room, effects=lambda: [TakeOut(topic)],
-    ) as held:  # fmt: skip
+        directory,
+        options["lock_timeout_seconds"],
+        dry_run=options["dry_run"],
+        make_room=make_room,
+        effects=lambda: [TakeOut(topic)],
+    ) as held:
         found = _found(directory, topic)
         if held.may_write and is_known(directory, topic):
             Change.begin(held).carry_out((), [TakeOut(topic)])

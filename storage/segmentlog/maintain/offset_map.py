@@ -57,10 +57,15 @@ class OffsetMap:
     def __init__(self, file: BinaryIO, schema: pa.Schema = OFFSET_MAP_SCHEMA) -> None:
         self._schema = schema
         self._writer = pq.ParquetWriter(
-            file, schema, compression="zstd", use_dictionary=["topic", "partition"],
-            column_encoding={"source_offset": "DELTA_BINARY_PACKED",
-                             "target_offset": "DELTA_BINARY_PACKED"},
-        )  # fmt: skip
+            file,
+            schema,
+            compression="zstd",
+            use_dictionary=["topic", "partition"],
+            column_encoding={
+                "source_offset": "DELTA_BINARY_PACKED",
+                "target_offset": "DELTA_BINARY_PACKED",
+            },
+        )
         self._topic = ""
         self._rows: list[Int64s] = []  #: of the topic, shape (n_rows, 5); the last may continue
         self._n_rows = 0
@@ -220,9 +225,14 @@ class MapPieces:
             self._stack = stack.pop_all()
 
     def join(
-        self, topic: str, counts: Sequence[Int64s], bases: Int64s,
-        ends: tuple[Mapping[int, int], Int64s], *, is_kept: bool,
-    ) -> None:  # fmt: skip
+        self,
+        topic: str,
+        counts: Sequence[Int64s],
+        bases: Int64s,
+        ends: tuple[Mapping[int, int], Int64s],
+        *,
+        is_kept: bool,
+    ) -> None:
         """Write the map from the pieces of all tasks, in their order, to the disk.
 
         `counts`: the records of each task by partition of the clone.  `bases`: the offsets of the

@@ -115,9 +115,12 @@ def recover(
     with take(directory, options["lock_timeout_seconds"], dry_run=options["dry_run"]) as held:
         holder = options["metadata"]
         for step in DirectoryRecovery(
-            held, options["index_interval_bytes"], options["on_log"],
-            None if holder is None else local_path(holder), salvages=salvages,
-        ).run():  # fmt: skip
+            held,
+            options["index_interval_bytes"],
+            options["on_log"],
+            None if holder is None else local_path(holder),
+            salvages=salvages,
+        ).run():
             steps.append(step)
             options["on_step"](step)
     return steps

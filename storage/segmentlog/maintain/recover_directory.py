@@ -135,10 +135,12 @@ class DirectoryRecovery:
         yield from self._metadata_log()
         # A broker recovers the log of the cluster's metadata at each start, by other rules.
         partitions = [
-            each for each in list_partitions(self._directory)
-            if is_directory(each.path) and not each.is_metadata
+            each
+            for each in list_partitions(self._directory)
+            if is_directory(each.path)
+            and not each.is_metadata
             and each.state != DirectoryState.DELETE
-        ]  # fmt: skip
+        ]
         current = {each.topic_partition for each in partitions if each.is_current}
         for begin in range(0, len(partitions), _TOGETHER):
             logs = [_OneLog(each) for each in partitions[begin : begin + _TOGETHER]]
@@ -176,8 +178,10 @@ class DirectoryRecovery:
         log = _OneLog(NamedPartition(_METADATA, path, DirectoryState.CURRENT, FileType.DIRECTORY))
         with log.failing(self._full):
             for mend in (
-                *self._snapshots(log), *self._leader_epochs(log, None, 0), *self._topic_id(log)
-            ):  # fmt: skip
+                *self._snapshots(log),
+                *self._leader_epochs(log, None, 0),
+                *self._topic_id(log),
+            ):
                 log.steps += self._run.steps(mend)
         self._is_whole &= not log.has_failed
         yield from log.steps
@@ -248,9 +252,12 @@ class DirectoryRecovery:
         yield from _orphans(log)
         if plan is not None and plan.log_start < log_start:
             yield log_start_mend(
-                self._directory, log.step(RecoveryKind.LOG_START_LOWERED), log.name, log_start,
+                self._directory,
+                log.step(RecoveryKind.LOG_START_LOWERED),
+                log.name,
+                log_start,
                 plan.end_offset,
-            )  # fmt: skip
+            )
             log_start = plan.log_start
         yield from self._leader_epochs(log, plan, log_start)
         yield from self._wrong_indexes(log, plan, log_start)
@@ -272,11 +279,9 @@ class DirectoryRecovery:
         n_trusted = plan.first if plan else len(segments)
         step = log.step(RecoveryKind.INDEXES_BUILT)
         for mend in (
-            times_mend(
-                step, log.name, segments[:n_trusted], log_start, self._interval_bytes
-            ),
+            times_mend(step, log.name, segments[:n_trusted], log_start, self._interval_bytes),
             transactions_mend(step, log.name, segments, n_trusted, self._interval_bytes),
-        ):  # fmt: skip
+        ):
             if mend is not None:
                 yield mend
 
@@ -291,9 +296,12 @@ class DirectoryRecovery:
             else plan.segments[: plan.last + 1]
         )
         mend = epochs_mend(
-            log.step(RecoveryKind.LEADER_EPOCHS_BUILT), log.name, segments, log_start,
+            log.step(RecoveryKind.LEADER_EPOCHS_BUILT),
+            log.name,
+            segments,
+            log_start,
             None if plan is None else plan.first,
-        )  # fmt: skip
+        )
         if mend is not None:
             self._mended.add(os.path.join(log.path, LEADER_EPOCH_CHECKPOINT))
             yield mend
@@ -314,14 +322,18 @@ class DirectoryRecovery:
         n_bytes = sum(end - begin for each in found for begin, end in each.bad)
         n_saved = sum(each.n_saved for each in found)
         words = (
-            f"{n_bytes} bad bytes ", Tense("were", "would be"),
+            f"{n_bytes} bad bytes ",
+            Tense("were", "would be"),
             f" left out, and with them offsets {offsets or 'none'}; {n_saved} records after them ",
-            Tense("are", "would be"), " kept",
-        )  # fmt: skip
+            Tense("are", "would be"),
+            " kept",
+        )
         mend = log.mend(
-            log.step(RecoveryKind.LOG_SALVAGED)._replace(n_bytes=n_bytes), words, leave_out,
+            log.step(RecoveryKind.LOG_SALVAGED)._replace(n_bytes=n_bytes),
+            words,
+            leave_out,
             "; the bad bytes are in ",
-        )  # fmt: skip
+        )
         mend.hides = True  # a plan would read the log as it was
         return mend
 
@@ -352,9 +364,10 @@ class DirectoryRecovery:
         for each, end in self._ends.items():
             if (before := self._known.high_watermarks.offsets.get(each, end)) > end:
                 words = (
-                    f"{each}: ", Tense("lowered", "would lower"),
+                    f"{each}: ",
+                    Tense("lowered", "would lower"),
                     f" its high watermark from {before} to {end}, the log end" + _MISSING,
-                )  # fmt: skip
+                )
                 path = partition_path(self._directory, each)
                 kind = RecoveryKind.HIGH_WATERMARK_LOWERED
                 steps.append((RecoveryStep(kind, *each, path, "", end, before), words))
@@ -373,7 +386,7 @@ class DirectoryRecovery:
         names = (
             name_faults(each.topic_partition, each.path)
             for each in start.loading(self._directory).served()
-        )  # fmt: skip
+        )
         harm = self._run.left(
             [
                 each
@@ -381,15 +394,13 @@ class DirectoryRecovery:
                 if each.has_harm and is_within(each.path, self._directory)
             ],
             self._mended,
-        )  # fmt: skip
+        )
         why: Words = (
             Tense("not", "would not be"),
             " ready for a start" if self._was_clean else " marked as cleanly stopped",
         )
         for each in harm:
-            step = RecoveryStep(
-                RecoveryKind.NOT_MARKED, each.topic, each.partition, each.path, ""
-            )  # fmt: skip
+            step = RecoveryStep(RecoveryKind.NOT_MARKED, each.topic, each.partition, each.path, "")
             mend = Mend([(step, (*why, f": {each.path}: {each.as_step().message}"))], lambda: None)
             yield from self._run.steps(mend)
         if self._held.is_clean:
@@ -559,16 +570,18 @@ class _OneLog:
         for i, parts in plan.splits.items():
             bases = ", ".join(str(base_offset) for _, base_offset in parts)
             split = self._words(
-                os.path.basename(plan.segments[i].path), Tense(" was", " would be"),
+                os.path.basename(plan.segments[i].path),
+                Tense(" was", " would be"),
                 f" split at the offsets {bases}: its indexes cannot hold its offsets",
-            )  # fmt: skip
+            )
             steps.append((self.step(RecoveryKind.SEGMENT_SPLIT), split))
         if plan.n_cut_bytes:
             cut = self.step(RecoveryKind.LOG_CUT)._replace(
-                end_offset=plan.end_offset, cut_to=plan.lost_to,
+                end_offset=plan.end_offset,
+                cut_to=plan.lost_to,
                 good_from=-1 if plan.good_from is None else plan.good_from,
                 n_bytes=plan.n_cut_bytes,
-            )  # fmt: skip
+            )
             if plan.lost is not None:
                 cut = cut._replace(
                     n_records=plan.lost.n_records,

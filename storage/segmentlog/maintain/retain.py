@@ -239,11 +239,19 @@ def retain(
     directory = log_directory(path) if location is None else location.root
 
     # Called under the lock: another process may change settings while this one waits.
-    known = cache(partial(
-        DirectorySettings.read, directory, options["settings"], options["metadata"],
-        options["server_properties"], kafka_defaults=options["kafka_defaults"], topics=topics,
-        purge=options["purge"], needs=OF_RETENTION,
-    ))  # fmt: skip
+    known = cache(
+        partial(
+            DirectorySettings.read,
+            directory,
+            options["settings"],
+            options["metadata"],
+            options["server_properties"],
+            kafka_defaults=options["kafka_defaults"],
+            topics=topics,
+            purge=options["purge"],
+            needs=OF_RETENTION,
+        )
+    )
 
     def planned(
         failures: Failures, partitions: Iterable[TopicPartition] | None = None
@@ -254,9 +262,13 @@ def retain(
             )
         newest = None if location is None else partial(newest_times, location)
         return _plans(
-            directory, partitions, known(), failures, explains=options["on_kept"] is not None,
+            directory,
+            partitions,
+            known(),
+            failures,
+            explains=options["on_kept"] is not None,
             newest_of=newest,
-        )  # fmt: skip
+        )
 
     def room() -> PutAside:
         plans = planned(Failures(lambda *_: None))  # the retention itself names damaged logs
@@ -409,10 +421,11 @@ def _kept(
         return kept
     # A broker takes these out of its disk alone. Here, nothing shows that the tier has them.
     local = replace(
-        config, cleanup_policy=frozenset({"delete"}),
+        config,
+        cleanup_policy=frozenset({"delete"}),
         retention_ms=_local(config.local_retention_ms, config.retention_ms),
         retention_bytes=_local(config.local_retention_bytes, config.retention_bytes),
-    )  # fmt: skip
+    )
     by_base = {each.base_offset: each for each in log.segments}
     found = find_expired(
         spans, _bounds(log), local, lambda span: _in_use(by_base, span).newest_ms(), now_ms
@@ -442,8 +455,16 @@ def _with_reason(
     """The first of some segments, and why it stays; `shown` has the settings in words."""
     first, bounds = spans[0], _bounds(log)
     kept = KeptSegment(
-        *log.topic_partition, *first, Hold.LIMITS, None, -1, None, 0, 0, "",
-    )  # fmt: skip
+        *log.topic_partition,
+        *first,
+        Hold.LIMITS,
+        None,
+        -1,
+        None,
+        0,
+        0,
+        "",
+    )
     if first is spans[-1] and not first.n_bytes:
         return kept._replace(
             hold=Hold.EMPTY, reason="it is the active segment, and has no records"

@@ -72,9 +72,7 @@ def plan_salvages(path: str, log_start: int, committed_to: int = -1) -> Iterator
     for each, limit in zip(files, [*limits, None], strict=False):  # a log may have none
         if limit is not None and limit <= log_start:
             continue
-        segment = Segment(
-            each, is_sealed=False, is_active=limit is None, offset_limit=limit
-        )  # fmt: skip
+        segment = Segment(each, is_sealed=False, is_active=limit is None, offset_limit=limit)
         end = find_good_end(segment, committed_to if limit is None else limit)
         if end.position < segment.size:
             found = _planned(segment)
@@ -116,7 +114,7 @@ def _whole_batches(segment: Segment) -> Int64s:
     with open_file(segment.path, follow=False) as file:
         for stretch in walk(
             segment.path, file, 0, segment.size, segment.base_offset, is_ordered=False
-        ):  # fmt: skip
+        ):
             batches = stretch.batches
             if batches is None:
                 if stretch.verdict is Verdict.NEWER and stretch.error is not None:
@@ -129,11 +127,16 @@ def _whole_batches(segment: Segment) -> Int64s:
             for row in np.flatnonzero(is_wrapper):
                 first[row] = first_offset_at(file, int(begins[row]))
             tables.append(
-                np.column_stack((
-                    begins, begins + headers[:, layout.SIZE], first,
-                    headers[:, layout.LAST_OFFSET], headers[:, layout.RECORDS_COUNT],
-                ))
-            )  # fmt: skip
+                np.column_stack(
+                    (
+                        begins,
+                        begins + headers[:, layout.SIZE],
+                        first,
+                        headers[:, layout.LAST_OFFSET],
+                        headers[:, layout.RECORDS_COUNT],
+                    )
+                )
+            )
     return np.concatenate(tables)
 
 

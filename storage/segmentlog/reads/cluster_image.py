@@ -24,14 +24,25 @@ Row = dict[str, Any]
 #: Types of the resources of settings (``ConfigResource.Type``).
 TOPIC, BROKER = 2, 4
 
-_RESOURCES = {TOPIC: "topic", BROKER: "broker", 8: "broker-logger", 16: "client-metrics",
-              32: "group"}  # fmt: skip
+_RESOURCES = {
+    TOPIC: "topic",
+    BROKER: "broker",
+    8: "broker-logger",
+    16: "client-metrics",
+    32: "group",
+}
 
 #: The leader field of a change that does not name a leader (``PartitionRegistration``).
 _NO_LEADER_CHANGE = -2
 
-_ACL_RESOURCES = {2: "TOPIC", 3: "GROUP", 4: "CLUSTER", 5: "TRANSACTIONAL_ID",
-                  6: "DELEGATION_TOKEN", 7: "USER"}  # fmt: skip
+_ACL_RESOURCES = {
+    2: "TOPIC",
+    3: "GROUP",
+    4: "CLUSTER",
+    5: "TRANSACTIONAL_ID",
+    6: "DELEGATION_TOKEN",
+    7: "USER",
+}
 _PATTERNS = {3: "LITERAL", 4: "PREFIXED"}
 _OPERATIONS = {2: "ALL", 3: "READ", 4: "WRITE", 5: "CREATE", 6: "DELETE", 7: "ALTER",
                8: "DESCRIBE", 9: "CLUSTER_ACTION", 10: "DESCRIBE_CONFIGS", 11: "ALTER_CONFIGS",
@@ -110,8 +121,15 @@ class Image:
         if before is None:
             return
         row = dict(before)
-        for name in ("isr", "replicas", "removing_replicas", "adding_replicas", "directories",
-                     "eligible_leader_replicas", "last_known_elr"):  # fmt: skip
+        for name in (
+            "isr",
+            "replicas",
+            "removing_replicas",
+            "adding_replicas",
+            "directories",
+            "eligible_leader_replicas",
+            "last_known_elr",
+        ):
             if fields.get(name) is not None:
                 row[name] = fields[name]
         if tags := fields.get(UNKNOWN_TAGS):
@@ -143,9 +161,12 @@ class Image:
             return
         self._configs_of[kind, resource].add(key)
         row = {
-            "resource_type": _RESOURCES.get(kind, str(kind)), "resource_name": resource,
-            "name": name, "value": fields["value"], "is_sensitive": is_sensitive(name),
-        }  # fmt: skip
+            "resource_type": _RESOURCES.get(kind, str(kind)),
+            "resource_name": resource,
+            "name": name,
+            "value": fields["value"],
+            "is_sensitive": is_sensitive(name),
+        }
         yield self._set("configs", key, row)
 
     def _feature(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
@@ -246,14 +267,15 @@ class Image:
             "pattern_type": _word(_PATTERNS, fields["pattern_type"]),
             "operation": _word(_OPERATIONS, fields["operation"]),
             "permission_type": _word(_PERMISSIONS, fields["permission_type"]),
-        }  # fmt: skip
+        }
         yield self._set("acls", fields["id"], row)
 
     def _scram(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
         row = {
-            "name": fields["name"], "mechanism": _word(_MECHANISMS, fields["mechanism"]),
+            "name": fields["name"],
+            "mechanism": _word(_MECHANISMS, fields["mechanism"]),
             "iterations": fields["iterations"],
-        }  # fmt: skip
+        }
         yield self._set("scram_users", (fields["name"], fields["mechanism"]), row)
 
 
@@ -301,18 +323,28 @@ _RULES: dict[str, Callable[[Image, Mapping[str, Any]], Iterator[RowChange]]] = {
 #: Schemas of the records that decide about each table.
 RECORDS: dict[str, tuple[str, ...]] = {
     "topics": ("TopicRecord", "RemoveTopicRecord"),
-    "partitions": ("TopicRecord", "RemoveTopicRecord", "PartitionRecord",
-                   "PartitionChangeRecord", "ClearElrRecord"),
+    "partitions": (
+        "TopicRecord",
+        "RemoveTopicRecord",
+        "PartitionRecord",
+        "PartitionChangeRecord",
+        "ClearElrRecord",
+    ),
     "configs": ("TopicRecord", "RemoveTopicRecord", "ConfigRecord"),
     "features": ("FeatureLevelRecord", "KRaftVersionRecord"),
-    "brokers": ("RegisterBrokerRecord", "UnregisterBrokerRecord",
-                "BrokerRegistrationChangeRecord", "FenceBrokerRecord", "UnfenceBrokerRecord"),
+    "brokers": (
+        "RegisterBrokerRecord",
+        "UnregisterBrokerRecord",
+        "BrokerRegistrationChangeRecord",
+        "FenceBrokerRecord",
+        "UnfenceBrokerRecord",
+    ),
     "controllers": ("RegisterControllerRecord", "UnregisterControllerRecord"),
     "voters": ("VotersRecord", "LeaderChangeMessage"),
     "quotas": ("ClientQuotaRecord",),
     "acls": ("AccessControlEntryRecord", "RemoveAccessControlEntryRecord"),
     "scram_users": ("UserScramCredentialRecord", "RemoveUserScramCredentialRecord"),
-}  # fmt: skip
+}
 
 
 class ClusterMetadata:

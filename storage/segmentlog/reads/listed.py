@@ -279,9 +279,10 @@ class ListedSegments:
         """Base offsets of segments that have left the log, and are not removed yet."""
         found = filter(None, map(parse_segment_file, list_names(self._path)))
         return {
-            each.offset for each in found
+            each.offset
+            for each in found
             if each.kind == FileKind.LOG and each.state == FileState.DELETED
-        }  # fmt: skip
+        }
 
     @property
     def cleaned_to(self) -> int:
@@ -350,9 +351,13 @@ class ListedSegments:
         """The listing in a directory that was, or was not, cleanly stopped; the end is kept."""
         listing = self.listing._replace(is_clean=snapshot.is_clean)
         found = ListedSegments(
-            listing, self._log_start, self._committed_to, self._path, self._topic_partition,
+            listing,
+            self._log_start,
+            self._committed_to,
+            self._path,
+            self._topic_partition,
             snapshot,
-        )  # fmt: skip
+        )
         if self.knows_its_end:
             found.end = self.end
         return found
@@ -656,8 +661,10 @@ def find_again(log_slice: LogSlice, partition: Partition, next_offset: int) -> L
         logger.warning(
             "%s: offsets [%d, %d) were there when the read was planned, and no segment holds them "
             "now: a broker has removed their records in a compaction, or files were lost",
-            partition.path, next_offset, min(begins, log_slice.end_offset),
-        )  # fmt: skip
+            partition.path,
+            next_offset,
+            min(begins, log_slice.end_offset),
+        )
     slices = cut_slices(log_slice.topic_partition, listed, next_offset, log_slice.end_offset, 0)
     if slices:
         return slices[0]._replace(topic_id=log_slice.topic_id)

@@ -165,9 +165,13 @@ class Log:
         if self._is_file:  # one segment alone need not reach to the end: nothing shows a loss
             listing, path = list_one_file(self.path, listing), ""
         return ListedSegments(
-            listing, self.log_start_checkpoint, committed_to, path, self.topic_partition,
+            listing,
+            self.log_start_checkpoint,
+            committed_to,
+            path,
+            self.topic_partition,
             None if self._is_file else self._snapshot,
-        )  # fmt: skip
+        )
 
     @property
     def ends_at_its_high_watermark(self) -> bool:
@@ -589,11 +593,17 @@ class Log:
         fail_on_data_loss = options["fail_on_data_loss"]
         since_ms, until_ms = in_milliseconds(options["since"], options["until"])
         found = find_bounds(
-            self, start_offset, end_offset, since_ms=since_ms, until_ms=until_ms,
-            last=options["last"], read_up_to=read_up_to,
+            self,
+            start_offset,
+            end_offset,
+            since_ms=since_ms,
+            until_ms=until_ms,
+            last=options["last"],
+            read_up_to=read_up_to,
             isolation_level=options["isolation_level"],
-            on_corrupt_batch=options["on_corrupt_batch"], fail_on_data_loss=fail_on_data_loss,
-        )  # fmt: skip
+            on_corrupt_batch=options["on_corrupt_batch"],
+            fail_on_data_loss=fail_on_data_loss,
+        )
         lost = None if fail_on_data_loss else self._lost_of(read_up_to)
         if lost and end_offset != found.end_offset == lost.start_offset:
             logger.warning("%s: %s; the remaining records are read", self.path, lost)

@@ -220,9 +220,12 @@ class LogDirectory:
         return [
             each
             for each in self._missing
-            if (each.topic_partition.topic not in INTERNAL_TOPICS if topics is None
-                else each.topic_partition.topic in topics)
-        ]  # fmt: skip
+            if (
+                each.topic_partition.topic not in INTERNAL_TOPICS
+                if topics is None
+                else each.topic_partition.topic in topics
+            )
+        ]
 
     @cached_property
     def _missing(self) -> list[MissingPartition]:
@@ -336,10 +339,15 @@ class LogDirectory:
                         "%s: records from offset %d up to %d are read, but %s has the log start "
                         "%d: if the log was moved from there, they were deleted; write the line "
                         "'%s %d %d' into %s (and raise the count in its second line)",
-                        log.path, begin, found, os.path.join(each.path, LOG_START_CHECKPOINT),
-                        found, *log.topic_partition, found,
+                        log.path,
+                        begin,
+                        found,
+                        os.path.join(each.path, LOG_START_CHECKPOINT),
+                        found,
+                        *log.topic_partition,
+                        found,
                         os.path.join(own, LOG_START_CHECKPOINT),
-                    )  # fmt: skip
+                    )
 
     def _state_of(self, parent: str) -> State:
         """The state of one of the log directories, at the moment at which it was opened."""
@@ -734,9 +742,12 @@ def open_log_dir(
         If a directory cannot be read.
     """
     given = tiered_paths(
-        path, options["remote_storage"], options["remote_storage_layout"],
-        options["remote_storage_key_file"], fail_on_data_loss=options["fail_on_data_loss"],
-    )  # fmt: skip
+        path,
+        options["remote_storage"],
+        options["remote_storage_layout"],
+        options["remote_storage_key_file"],
+        fail_on_data_loss=options["fail_on_data_loss"],
+    )
     paths = [opened_path(each) for each in given]
     for each in paths:
         survey(each)

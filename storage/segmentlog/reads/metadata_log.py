@@ -212,8 +212,10 @@ def _records(
         if end_offset is None and not files:
             logger.warning(
                 "%s has no segments: what the cluster changed after its snapshot at offset %d is "
-                "not known", path, begin,
-            )  # fmt: skip
+                "not known",
+                path,
+                begin,
+            )
         part = ListedFiles(path, [SegmentFiles(0, snapshot.path, status_of(snapshot.path).size)])
         # Snapshots do not have elections.
         yield from _control_records(files, 0, control & {"LeaderChangeMessage"}, policy, begin)

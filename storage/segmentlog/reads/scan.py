@@ -311,8 +311,12 @@ class DamagePolicy:
         logger.warning(
             "%s; bytes [%d, %d) are left out, and with them all records of offsets [%d, %d) that "
             "they hold",
-            error, error.position, position, next_offset, after,
-        )  # fmt: skip
+            error,
+            error.position,
+            position,
+            next_offset,
+            after,
+        )
         return position if found else None
 
     def with_true_offsets(
@@ -548,9 +552,12 @@ class _SliceReader:
         self._slice, self._policy, self._workspace = log_slice, policy, workspace
         self._see = see
         self._decoder = RecordDecoder(
-            log_slice.topic_partition, schema, log_slice.offsets,
-            policy.max_inflated_batch_bytes, memory.batch_bytes,
-        )  # fmt: skip
+            log_slice.topic_partition,
+            schema,
+            log_slice.offsets,
+            policy.max_inflated_batch_bytes,
+            memory.batch_bytes,
+        )
         skips = policy.on_corrupt_batch == OnCorruptBatch.SKIP
         self._damage = DamagePolicy(log_slice.offsets, skips=skips)
         self._committed: CommittedBatches | None = None
@@ -564,9 +571,14 @@ class _SliceReader:
         is_plain = self._committed is None and not skips
         if is_plain and OnePassDecoder.suits(schema):
             self._one_pass = one_pass(
-                log_slice.topic_partition, schema, log_slice.offsets,
-                policy.max_inflated_batch_bytes, policy.timestamps, memory, workspace,
-            )  # fmt: skip
+                log_slice.topic_partition,
+                schema,
+                log_slice.offsets,
+                policy.max_inflated_batch_bytes,
+                policy.timestamps,
+                memory,
+                workspace,
+            )
             self._windows.window_bytes = _SMALL_WINDOW_BYTES
         self._n_careful, self._careful_bytes = _FEW_BATCHES, 0
         self._reached = -1  # offset after the files that are done
@@ -629,9 +641,13 @@ class _SliceReader:
             data = bytearray().join([*(each.data for each in held), bytes(COPY_SLACK)])
             buffer = np.frombuffer(data, np.uint8)  # which the kernel takes only if it can write
             yield from one_pass.decode(
-                buffer, 0, sum(sizes), next_offset,
-                offset_limit=held[-1].planned.next_offset, most_bytes=sum(sizes),
-            )  # fmt: skip
+                buffer,
+                0,
+                sum(sizes),
+                next_offset,
+                offset_limit=held[-1].planned.next_offset,
+                most_bytes=sum(sizes),
+            )
             taken = one_pass.position
             yield from self._flush()
             self._reached = max(self._reached, one_pass.next_offset)
@@ -719,11 +735,14 @@ class _SliceReader:
         """Rows of the usual batches that a window begins with."""
         begin = window.begin
         yield from one_pass.decode(
-            window.buf, begin, window.end, scanner.next_offset,
+            window.buf,
+            begin,
+            window.end,
+            scanner.next_offset,
             offset_limit=self._damage.limit_of(file),
             most_bytes=file.planned.end - window.file_position - begin,
             window=window.state,
-        )  # fmt: skip
+        )
         window.begin, scanner.next_offset = one_pass.position, one_pass.next_offset
         self._scanned_to = window.file_position + window.begin
         self.next_offset = max(self.next_offset, one_pass.flushed_offset)

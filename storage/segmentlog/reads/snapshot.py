@@ -62,9 +62,11 @@ from segmentlog.txn.guard import GUARD_PREFIX, PartitionIntent, list_guards
 from segmentlog.txn.state import STATE_FILE, LazyState, State, read_stamp
 
 _CHECKPOINTS = (
-    HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, CLEANER_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    CLEANER_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
-)  # fmt: skip
+)
 _MARKS = frozenset({CLEAN_SHUTDOWN_FILE, META_PROPERTIES_FILE})
 _PUT_ASIDE = FileKind.LOG, FileState.DELETED
 _CLOCKS_NS = 10**8  # a file system's clock may lag a little
@@ -302,9 +304,11 @@ class DirectorySnapshot:
             for each, end in absent.items()
             if each.topic not in self._commits.gone
             and not any(entry.is_deleted_of(each) for entry in entries)
-            and (self.in_place_of(each)  # a broker may have just made it
-                 or not exists(partition_path(self.path, each)))
-        }  # fmt: skip
+            and (
+                self.in_place_of(each)  # a broker may have just made it
+                or not exists(partition_path(self.path, each))
+            )
+        }
 
     def in_place_of(self, topic_partition: TopicPartition) -> str:
         """The entry with the name of a partition that is no directory, in words; or empty."""

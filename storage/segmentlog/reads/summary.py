@@ -50,9 +50,13 @@ def _row(log: "Log") -> str:
     try:
         first, last = _times(log.segments)
         cells = (
-            str(log.log_start_offset), str(log.log_end_offset), f"{len(log.segments):,}",
-            f"{log.size_bytes:,}", first, last,
-        )  # fmt: skip
+            str(log.log_start_offset),
+            str(log.log_end_offset),
+            f"{len(log.segments):,}",
+            f"{log.size_bytes:,}",
+            first,
+            last,
+        )
     except (SegmentLogError, OSError) as error:
         reason = html.escape(str(error))
         return f'{name}<td colspan="{len(_HEADINGS) - 2}"{_LEFT}>cannot be read: {reason}</td>'

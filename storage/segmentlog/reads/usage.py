@@ -104,10 +104,16 @@ _REMOVAL: Mapping[UsageKind, str] = {
 #: Kinds of files that are part of no log, and that a broker or a job has left.
 LEFTOVERS = frozenset(
     {
-        UsageKind.DELETE, UsageKind.STRAY, UsageKind.FUTURE, UsageKind.DELETED, UsageKind.CLEANED,
-        UsageKind.SWAP, UsageKind.STAGED, UsageKind.BROKEN,
+        UsageKind.DELETE,
+        UsageKind.STRAY,
+        UsageKind.FUTURE,
+        UsageKind.DELETED,
+        UsageKind.CLEANED,
+        UsageKind.SWAP,
+        UsageKind.STAGED,
+        UsageKind.BROKEN,
     }
-)  # fmt: skip
+)
 
 
 _OF_LOGS = frozenset({UsageKind.LOGS, UsageKind.INTERNAL})
@@ -277,9 +283,15 @@ class _Sums:
     def result(self) -> Iterator[UsedSpace]:
         for kind, (n_files, n_bytes, n_allocated, changed_ms) in self._sums.items():
             yield UsedSpace(
-                kind, self._path, *self._where, n_files, n_bytes, n_allocated, changed_ms,
+                kind,
+                self._path,
+                *self._where,
+                n_files,
+                n_bytes,
+                n_allocated,
+                changed_ms,
                 self._problem.get(kind, ""),
-            )  # fmt: skip
+            )
 
 
 def _account(

@@ -103,7 +103,7 @@ APIS: dict[int, Api] = {
     23: Api(2, 4, _reads(reading.offset_for_leader_epoch)),
     60: Api(0, 2, _reads(reading.describe_cluster)),
     75: Api(0, 0, _reads(reading.describe_topic_partitions)),
-}  # fmt: skip
+}
 
 APIS |= {
     key: Api(least, most, _refuse)

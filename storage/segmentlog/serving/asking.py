@@ -24,8 +24,11 @@ _READ, _DESCRIBE = 1 << 3, 1 << 8
 
 #: Kafka's number of the place that a setting comes from.
 _SOURCES = {
-    Source.TOPIC: 1, Source.NODE: 2, Source.BROKERS: 3, Source.SERVER_PROPERTIES: 4,
-}  # fmt: skip
+    Source.TOPIC: 1,
+    Source.NODE: 2,
+    Source.BROKERS: 3,
+    Source.SERVER_PROPERTIES: 4,
+}
 _DEFAULT_SOURCE = 5
 
 Answer = Callable[[Broker, Coordinator, Any], Mapping[str, Any]]
@@ -49,8 +52,12 @@ def find_coordinator(broker: Broker, _: Coordinator, body: Body) -> Mapping[str,
     is_known = getattr(body, "key_type", _GROUP) in (_GROUP, _TRANSACTION)
     found: dict[str, Any] = {"error_code": _INVALID_REQUEST, "node_id": -1}
     if is_known:
-        found = {"error_code": 0, "node_id": broker.node_id, "host": broker.host,
-                 "port": broker.port}  # fmt: skip
+        found = {
+            "error_code": 0,
+            "node_id": broker.node_id,
+            "host": broker.host,
+            "port": broker.port,
+        }
     keys = getattr(body, "coordinator_keys", ())
     return {**found, "coordinators": [{"key": each, **found} for each in keys]}
 
@@ -59,18 +66,24 @@ def describe_configs(broker: Broker, _: Coordinator, body: Body) -> Mapping[str,
     """Settings of topics; those of brokers are not known."""
     results = []
     for each in once(body.resources):
-        found: dict[str, Any] = {"resource_type": each.resource_type,
-                                 "resource_name": each.resource_name}  # fmt: skip
+        found: dict[str, Any] = {
+            "resource_type": each.resource_type,
+            "resource_name": each.resource_name,
+        }
         if each.resource_type == _TOPIC and each.resource_name not in broker.view.topics:
             found |= {"error_code": _UNKNOWN_TOPIC, "error_message": "it is not served"}
         elif each.resource_type == _TOPIC:
             names = each.configuration_keys
             found["configs"] = [
-                {"name": name, "value": setting.value, "read_only": True,
-                 "config_source": _SOURCES.get(setting.source, _DEFAULT_SOURCE)}
+                {
+                    "name": name,
+                    "value": setting.value,
+                    "read_only": True,
+                    "config_source": _SOURCES.get(setting.source, _DEFAULT_SOURCE),
+                }
                 for name, setting in broker.view.settings_of(each.resource_name).items()
                 if names is None or name in names
-            ]  # fmt: skip
+            ]
         results.append(found)
     return {"results": results}
 
@@ -78,9 +91,11 @@ def describe_configs(broker: Broker, _: Coordinator, body: Body) -> Mapping[str,
 def describe_log_dirs(broker: Broker, _: Coordinator, body: Body) -> Mapping[str, Any]:
     """The directories, and the bytes of each partition in them."""
     view = broker.view
-    asked = None if body.topics is None else {
-        (each.topic, number) for each in body.topics for number in each.partitions
-    }  # fmt: skip
+    asked = (
+        None
+        if body.topics is None
+        else {(each.topic, number) for each in body.topics for number in each.partitions}
+    )
     places: dict[str, dict[str, list[dict[str, Any]]]] = {
         each: {} for each in view.directory.log_directories
     }
@@ -94,14 +109,15 @@ def describe_log_dirs(broker: Broker, _: Coordinator, body: Body) -> Mapping[str
     return {
         "results": [
             {
-                "log_dir": place, **_space(place),
+                "log_dir": place,
+                **_space(place),
                 "topics": [
                     {"name": name, "partitions": rows} for name, rows in sorted(topics.items())
                 ],
             }
             for place, topics in places.items()
         ]
-    }  # fmt: skip
+    }
 
 
 def _space(path: str) -> dict[str, int]:
@@ -117,18 +133,23 @@ def _groups(broker: Broker, coordinator: Coordinator) -> dict[str, dict[str, Any
     view = broker.view
     found = {
         row["group"]: {
-            "group_id": row["group"], "group_state": row["state"],
-            "protocol_type": row["protocol_type"] or "consumer", "group_type": row["kind"],
-            "protocol_data": row["protocol"] or "", "members": [],
+            "group_id": row["group"],
+            "group_state": row["state"],
+            "protocol_type": row["protocol_type"] or "consumer",
+            "group_type": row["kind"],
+            "protocol_data": row["protocol"] or "",
+            "members": [],
         }
         for row in view.table("groups")
-    }  # fmt: skip
+    }
     for row in view.table("group_members"):
         found.get(row["group"], {}).setdefault("members", []).append(
             {name: row[name] or "" for name in ("member_id", "client_id", "client_host")}
-            | {"group_instance_id": row["group_instance_id"],
-               "member_assignment": _assignment(row["assigned"] or ())}
-        )  # fmt: skip
+            | {
+                "group_instance_id": row["group_instance_id"],
+                "member_assignment": _assignment(row["assigned"] or ()),
+            }
+        )
     for group_id in {*coordinator.committed, *coordinator.groups}:
         found[group_id] = _described(coordinator.groups.get(group_id) or Group(group_id))
     return found
@@ -146,18 +167,23 @@ def _assignment(assigned: Iterable[Mapping[str, Any]]) -> bytes:
 
 def _described(group: Group) -> dict[str, Any]:
     return {
-        "group_id": group.id, "group_state": group.state, "group_type": "classic",
-        "protocol_type": group.protocol_type or "consumer", "protocol_data": group.protocol,
+        "group_id": group.id,
+        "group_state": group.state,
+        "group_type": "classic",
+        "protocol_type": group.protocol_type or "consumer",
+        "protocol_data": group.protocol,
         "members": [
             {
-                "member_id": each.id, "group_instance_id": each.instance_id,
-                "client_id": each.client_id, "client_host": f"/{each.host}",
+                "member_id": each.id,
+                "group_instance_id": each.instance_id,
+                "client_id": each.client_id,
+                "client_host": f"/{each.host}",
                 "member_metadata": each.protocols.get(group.protocol, b""),
                 "member_assignment": each.assignment,
             }
             for each in list(group.members.values())
         ],
-    }  # fmt: skip
+    }
 
 
 def list_groups(broker: Broker, coordinator: Coordinator, body: Body) -> Mapping[str, Any]:
@@ -192,16 +218,20 @@ def describe_consumer_groups(
     here = {*coordinator.committed, *coordinator.groups}
     known = {
         row["group"]: {
-            "group_id": row["group"], "group_state": row["state"], "group_epoch": row["epoch"],
-            "assignment_epoch": row["assignment_epoch"], "assignor_name": row["protocol"] or "",
+            "group_id": row["group"],
+            "group_state": row["state"],
+            "group_epoch": row["epoch"],
+            "assignment_epoch": row["assignment_epoch"],
+            "assignor_name": row["protocol"] or "",
             "members": [
                 _consumer(member)
-                for member in view.table("group_members") if member["group"] == row["group"]
+                for member in view.table("group_members")
+                if member["group"] == row["group"]
             ],
         }
         for row in view.table("groups")
         if row["kind"] == "consumer" and row["group"] not in here
-    }  # fmt: skip
+    }
     none = {"error_code": _NO_GROUP, "error_message": "no group of the newer protocol has this id"}
     found = [known.get(each) or {"group_id": each, **none} for each in once(body.group_ids)]
     return {"groups": [{**each, "authorized_operations": _READ | _DESCRIBE} for each in found]}
@@ -211,19 +241,27 @@ def _consumer(row: Mapping[str, Any]) -> dict[str, Any]:
     """A member of a group of the newer protocol."""
     assigned = {
         "topic_partitions": [
-            {"topic_id": uuid_of(each["topic_id"] or ""), "topic_name": each["topic"] or "",
-             "partitions": each["partitions"]}
+            {
+                "topic_id": uuid_of(each["topic_id"] or ""),
+                "topic_name": each["topic"] or "",
+                "partitions": each["partitions"],
+            }
             for each in row["assigned"] or ()
         ]
-    }  # fmt: skip
+    }
     return {
-        "member_id": row["member_id"], "instance_id": row["group_instance_id"],
-        "rack_id": row["rack_id"], "member_epoch": row["member_epoch"],
-        "client_id": row["client_id"] or "", "client_host": row["client_host"] or "",
+        "member_id": row["member_id"],
+        "instance_id": row["group_instance_id"],
+        "rack_id": row["rack_id"],
+        "member_epoch": row["member_epoch"],
+        "client_id": row["client_id"] or "",
+        "client_host": row["client_host"] or "",
         "subscribed_topic_names": row["subscribed_topics"] or (),
         "subscribed_topic_regex": row["subscribed_topic_regex"],
-        "assignment": assigned, "target_assignment": assigned, "member_type": 1,
-    }  # fmt: skip
+        "assignment": assigned,
+        "target_assignment": assigned,
+        "member_type": 1,
+    }
 
 
 def describe_producers(broker: Broker, _: Coordinator, body: Body) -> Mapping[str, Any]:
@@ -239,7 +277,8 @@ def describe_producers(broker: Broker, _: Coordinator, body: Body) -> Mapping[st
                 "partitions": [
                     {
                         "partition_index": each,
-                        "error_code": 0 if each in view.topics.get(topic.name, ())
+                        "error_code": 0
+                        if each in view.topics.get(topic.name, ())
                         else _UNKNOWN_TOPIC,
                         "active_producers": [*map(_producer, rows.get((topic.name, each), ()))],
                     }
@@ -248,7 +287,7 @@ def describe_producers(broker: Broker, _: Coordinator, body: Body) -> Mapping[st
             }
             for topic in once(body.topics, lambda each: each.name)
         ]
-    }  # fmt: skip
+    }
 
 
 def _producer(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -257,25 +296,29 @@ def _producer(row: Mapping[str, Any]) -> dict[str, Any]:
 
     time: dt.datetime | None = row["timestamp"]
     return {
-        "producer_id": row["producer_id"], "producer_epoch": row["producer_epoch"],
+        "producer_id": row["producer_id"],
+        "producer_epoch": row["producer_epoch"],
         "last_sequence": number("last_sequence"),
         "last_timestamp": -1 if time is None else round(time.timestamp() * 1000),
         "coordinator_epoch": number("coordinator_epoch"),
         "current_txn_start_offset": number("current_txn_first_offset"),
-    }  # fmt: skip
+    }
 
 
 def list_transactions(broker: Broker, _: Coordinator, body: Body) -> Mapping[str, Any]:
     """Transactional ids of the disk."""
     return {
         "transaction_states": [
-            {"transactional_id": row["transactional_id"], "producer_id": row["producer_id"],
-             "transaction_state": row["transaction_status"]}
+            {
+                "transactional_id": row["transactional_id"],
+                "producer_id": row["producer_id"],
+                "transaction_state": row["transaction_status"],
+            }
             for row in broker.view.table("transactions")
             if (not body.state_filters or row["transaction_status"] in body.state_filters)
             and (not body.producer_id_filters or row["producer_id"] in body.producer_id_filters)
         ]
-    }  # fmt: skip
+    }
 
 
 def describe_transactions(broker: Broker, _: Coordinator, body: Body) -> Mapping[str, Any]:
@@ -289,18 +332,24 @@ def describe_transactions(broker: Broker, _: Coordinator, body: Body) -> Mapping
 def _transaction(name: str, known: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     row = known.get(name)
     if row is None:
-        return {"transactional_id": name, "error_code": _NO_TRANSACTION, "producer_id": -1,
-                "transaction_start_time": _NEVER}  # fmt: skip
+        return {
+            "transactional_id": name,
+            "error_code": _NO_TRANSACTION,
+            "producer_id": -1,
+            "transaction_start_time": _NEVER,
+        }
     return {
-        "transactional_id": name, "producer_id": row["producer_id"],
-        "producer_epoch": row["producer_epoch"], "transaction_state": row["transaction_status"],
+        "transactional_id": name,
+        "producer_id": row["producer_id"],
+        "producer_epoch": row["producer_epoch"],
+        "transaction_state": row["transaction_status"],
         "transaction_timeout": row["transaction_timeout_ms"],
         "transaction_start_time": row["transaction_start_timestamp"] or _NEVER,
         "topics": [
             {"topic": each["topic"], "partitions": each["partition_ids"]}
             for each in row["transaction_partitions"] or ()
         ],
-    }  # fmt: skip
+    }
 
 
 def nothing(_: Broker, __: Coordinator, ___: Body) -> Mapping[str, Any]:

@@ -164,9 +164,13 @@ class Connection:
             raise MalformedRequestError(reason) from error
         finally:
             access.info(
-                "%s %s api=%d version=%d %.1f ms", self._peer, request.client_id, key, version,
+                "%s %s api=%d version=%d %.1f ms",
+                self._peer,
+                request.client_id,
+                key,
+                version,
                 (time.monotonic() - began) * 1000,
-            )  # fmt: skip
+            )
 
     async def _made(self, api: Api, request: Request, *, in_thread: bool) -> Parts | None:
         """The answer of an API; that with all topics is made once, and sent to all who ask."""
@@ -262,7 +266,7 @@ class Connection:
                         with os.fdopen(file.descriptor or 0, "rb", 0, closefd=False) as raw:
                             n_sent = await loop.sendfile(
                                 transport, raw, at, n_bytes, fallback=False
-                            )  # fmt: skip
+                            )
                         self._allow(math.inf)
                 except asyncio.SendfileNotAvailableError:  # or the client is gone
                     break

@@ -142,15 +142,24 @@ class Group:
         for each in list(self.members.values()):
             each.assignment, each.seen = b"", time.monotonic()
             of_leader = [
-                {"member_id": other.id, "group_instance_id": other.instance_id,
-                 "metadata": other.protocols.get(self.protocol, b"")}
+                {
+                    "member_id": other.id,
+                    "group_instance_id": other.instance_id,
+                    "metadata": other.protocols.get(self.protocol, b""),
+                }
                 for other in self.members.values()
-            ]  # fmt: skip
-            each.answer("joined", {
-                "generation_id": self.generation, "protocol_type": self.protocol_type,
-                "protocol_name": self.protocol, "leader": self.leader, "member_id": each.id,
-                "members": of_leader if each.id == self.leader else [],
-            })  # fmt: skip
+            ]
+            each.answer(
+                "joined",
+                {
+                    "generation_id": self.generation,
+                    "protocol_type": self.protocol_type,
+                    "protocol_name": self.protocol,
+                    "leader": self.leader,
+                    "member_id": each.id,
+                    "members": of_leader if each.id == self.leader else [],
+                },
+            )
 
     def of_instance(self, instance_id: str | None) -> Member | None:
         """The member with the id that its client has been given (``group.instance.id``)."""
@@ -231,9 +240,15 @@ class Coordinator:
         rebalance = getattr(body, "rebalance_timeout", None)
         seconds = session if rebalance is None else rebalance.total_seconds()
         member = Member(
-            member_id, client_id, host, instance_id, session, seconds if seconds > 0 else session,
-            body.protocol_type, {each.name: bytes(each.metadata) for each in body.protocols},
-        )  # fmt: skip
+            member_id,
+            client_id,
+            host,
+            instance_id,
+            session,
+            seconds if seconds > 0 else session,
+            body.protocol_type,
+            {each.name: bytes(each.metadata) for each in body.protocols},
+        )
         if (before := group.members.get(member_id)) is not None:
             before.answer("joined", {"error_code": _REBALANCING, "member_id": member_id})
         if not group.members:
@@ -293,8 +308,11 @@ class Coordinator:
         return await member.synced
 
     def _synced(self, group: Group, member: Member) -> dict[str, Any]:
-        return {"assignment": member.assignment, "protocol_type": group.protocol_type,
-                "protocol_name": group.protocol}  # fmt: skip
+        return {
+            "assignment": member.assignment,
+            "protocol_type": group.protocol_type,
+            "protocol_name": group.protocol,
+        }
 
     def heartbeat(self, body: Body) -> dict[str, Any]:
         """Heartbeat: whether the member has to join again."""
@@ -323,8 +341,13 @@ class Coordinator:
             known = group is not None and member_id in group.members
             if group is not None:
                 group.remove(member_id)
-            answers.append({"member_id": each.member_id, "group_instance_id": _instance(each),
-                            "error_code": 0 if known else _UNKNOWN_MEMBER})  # fmt: skip
+            answers.append(
+                {
+                    "member_id": each.member_id,
+                    "group_instance_id": _instance(each),
+                    "error_code": 0 if known else _UNKNOWN_MEMBER,
+                }
+            )
         return {"members": answers}
 
     async def commit(self, body: Body) -> dict[str, Any]:
@@ -333,9 +356,11 @@ class Coordinator:
         generation = body.generation_id_or_member_epoch
         fault = 0
         if generation >= 0 or body.member_id:
-            fault = _ILLEGAL_GENERATION if group is None else group.fault(
-                body.member_id, _instance(body), generation
-            )  # fmt: skip
+            fault = (
+                _ILLEGAL_GENERATION
+                if group is None
+                else group.fault(body.member_id, _instance(body), generation)
+            )
         elif group is not None and group.members:
             fault = _UNKNOWN_MEMBER
         elif not body.group_id:
@@ -349,14 +374,17 @@ class Coordinator:
                 {
                     "name": topic.name,
                     "partitions": [
-                        {"partition_index": each.partition_index,
-                         "error_code": fault or codes.get((topic.name, each.partition_index), 0)}
+                        {
+                            "partition_index": each.partition_index,
+                            "error_code": fault
+                            or codes.get((topic.name, each.partition_index), 0),
+                        }
                         for each in topic.partitions
                     ],
                 }
                 for topic in body.topics
             ]
-        }  # fmt: skip
+        }
 
     async def _keep(self, body: Body) -> tuple[dict[tuple[str, int], int], int]:
         """Take over commits, once the file has them; the errors of some, or that of all."""
@@ -417,14 +445,18 @@ class Coordinator:
             {
                 "name": topic,
                 "partitions": [
-                    {"partition_index": each, "committed_offset": found.offset,
-                     "committed_leader_epoch": found.leader_epoch, "metadata": found.metadata}
+                    {
+                        "partition_index": each,
+                        "committed_offset": found.offset,
+                        "committed_leader_epoch": found.leader_epoch,
+                        "metadata": found.metadata,
+                    }
                     for each in partitions
                     for found in [places.get((topic, each), none)]
                 ],
             }
             for topic, partitions in wanted.items()
-        ]  # fmt: skip
+        ]
 
 
 def _instance(body: Body) -> str | None:

@@ -85,10 +85,11 @@ class ServeOptions(TierOptions, total=False):
     bind: Annotated[
         str,
         Declared(
-            default="127.0.0.1:0", metavar=_ADDRESS,
+            default="127.0.0.1:0",
+            metavar=_ADDRESS,
             help="Where to listen; port 0 takes a free one.",
         ),
-    ]  # fmt: skip
+    ]
     advertise: Annotated[
         str | None,
         Declared(metavar=_ADDRESS, help="What clients are told, if they cannot reach --bind."),
@@ -96,10 +97,11 @@ class ServeOptions(TierOptions, total=False):
     topic: Annotated[
         str | Sequence[str],
         Declared(
-            default=(), metavar="PATTERN",
+            default=(),
+            metavar="PATTERN",
             help="Only topics of this name; * and ? are wildcards. May be repeated.",
         ),
-    ]  # fmt: skip
+    ]
     internal: Annotated[bool, Declared(help="Also brokers' own topics, such as their offsets.")]
     renamed: Annotated[
         bool,
@@ -183,13 +185,16 @@ def serve(*path: str | os.PathLike[str], **options: Unpack[ServeOptions]) -> Ser
         options["internal"],
         options["renamed"],
         ReadUpTo(options["read_up_to"]),
-        None if options["on_corrupt_batch"] is None
+        None
+        if options["on_corrupt_batch"] is None
         else OnCorruptBatch(options["on_corrupt_batch"]),
-    )  # fmt: skip
+    )
     directory = open_served(
-        [os.fspath(each) for each in path], options["remote_storage"],
-        options["remote_storage_layout"], options["remote_storage_key_file"],
-    )  # fmt: skip
+        [os.fspath(each) for each in path],
+        options["remote_storage"],
+        options["remote_storage_layout"],
+        options["remote_storage_key_file"],
+    )
     advertise, offsets = options["advertise"], options["offsets"]
     running = Running(
         View(directory, scope),
@@ -198,8 +203,9 @@ def serve(*path: str | os.PathLike[str], **options: Unpack[ServeOptions]) -> Ser
         follows=options["follow"],
         offsets="" if offsets is None else os.fspath(offsets),
         on_disk=committed_on_disk,
-        tls=None if certificate is None
+        tls=None
+        if certificate is None
         else tls_context(os.fspath(certificate), None if key is None else os.fspath(key)),
         users=None if users is None else read_users(os.fspath(users)),
-    )  # fmt: skip
+    )
     return Server(running)

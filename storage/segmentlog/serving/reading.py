@@ -52,8 +52,12 @@ class Broker(Protocol):
 
 
 def _node(broker: Broker) -> dict[str, Any]:
-    return {"node_id": broker.node_id, "broker_id": broker.node_id,
-            "host": broker.host, "port": broker.port}  # fmt: skip
+    return {
+        "node_id": broker.node_id,
+        "broker_id": broker.node_id,
+        "host": broker.host,
+        "port": broker.port,
+    }
 
 
 def _topic(broker: Broker, view: View, topic: str, topic_id: str) -> dict[str, Any]:
@@ -66,9 +70,12 @@ def _topic(broker: Broker, view: View, topic: str, topic_id: str) -> dict[str, A
         for each in range(view.n_partitions(topic))
     ]
     return {
-        "name": topic, "topic_id": uuid_of(topic_id), "partitions": partitions,
-        "is_internal": topic in INTERNAL_TOPICS, "topic_authorized_operations": _OPERATIONS,
-    }  # fmt: skip
+        "name": topic,
+        "topic_id": uuid_of(topic_id),
+        "partitions": partitions,
+        "is_internal": topic in INTERNAL_TOPICS,
+        "topic_authorized_operations": _OPERATIONS,
+    }
 
 
 def _asked(view: View, asked: Iterable[Any]) -> Iterable[dict[str, Any] | tuple[str, str]]:
@@ -102,17 +109,21 @@ def _metadata(broker: Broker, body: Body, version: int) -> Mapping[str, Any]:
         for each in topics:
             each.pop("topic_authorized_operations", None)
     return {
-        "brokers": [_node(broker)], "cluster_id": view.cluster_id,
-        "controller_id": broker.node_id, "topics": topics,
-    }  # fmt: skip
+        "brokers": [_node(broker)],
+        "cluster_id": view.cluster_id,
+        "controller_id": broker.node_id,
+        "topics": topics,
+    }
 
 
 async def describe_cluster(broker: Broker, body: Body, _: int) -> Mapping[str, Any]:
     """The server as a cluster of one broker."""
     found = {
-        "brokers": [_node(broker)], "cluster_id": broker.view.cluster_id or "",
-        "controller_id": broker.node_id, "endpoint_type": getattr(body, "endpoint_type", 1),
-    }  # fmt: skip
+        "brokers": [_node(broker)],
+        "cluster_id": broker.view.cluster_id or "",
+        "controller_id": broker.node_id,
+        "endpoint_type": getattr(body, "endpoint_type", 1),
+    }
     if body.include_cluster_authorized_operations:
         found["cluster_authorized_operations"] = _OPERATIONS
     return found
@@ -208,8 +219,11 @@ async def list_offsets(broker: Broker, body: Body, version: int) -> Mapping[str,
             found = log.offset_for_time(timestamp, body.isolation_level)
         if found is None:
             return {"timestamp": -1, "offset": -1}
-        return {"timestamp": found[0], "offset": found[1],
-                "leader_epoch": log.leader_epoch_at(found[1])}  # fmt: skip
+        return {
+            "timestamp": found[0],
+            "offset": found[1],
+            "leader_epoch": log.leader_epoch_at(found[1]),
+        }
 
     return await broker.look_up(
         _by_partition, broker.view, body, "name", "partition_index", offset
@@ -273,13 +287,18 @@ def _fetched(view: View, body: Body) -> Sequence[dict[str, Any]]:
         for each in once(topic.partitions, lambda each: each.partition):
             most = min(max(each.partition_max_bytes, 0), left)
             batches = partial(
-                _batches, offset=each.fetch_offset, most=most, takes_first=is_first,
+                _batches,
+                offset=each.fetch_offset,
+                most=most,
+                takes_first=is_first,
                 is_committed=is_committed,
-            )  # fmt: skip
+            )
             answer = {
-                "high_watermark": -1, "error_code": _OK, "aborted_transactions": None,
+                "high_watermark": -1,
+                "error_code": _OK,
+                "aborted_transactions": None,
                 "records": Records(),
-            } | _of_partition(view, topic.topic, each.partition, batches)  # fmt: skip
+            } | _of_partition(view, topic.topic, each.partition, batches)
             n_bytes = len(answer["records"])
             left, is_first = left - n_bytes, is_first and not n_bytes
             found.append({"partition_index": each.partition, **answer})

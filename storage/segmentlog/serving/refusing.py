@@ -44,8 +44,14 @@ def refused(key: int, version: int, body: Body) -> Mapping[str, Any] | None:
 def _mirrored(kind: type, asked: Body, code: int) -> dict[str, Any]:
     """The fields of an answer that its request has, and the error."""
     if isinstance(asked, str):  # a list of names
-        asked = dict.fromkeys((each.name for each in dataclasses.fields(kind)
-                               if each.metadata.get("kafka_type") == "string"), asked)  # fmt: skip
+        asked = dict.fromkeys(
+            (
+                each.name
+                for each in dataclasses.fields(kind)
+                if each.metadata.get("kafka_type") == "string"
+            ),
+            asked,
+        )
     found: dict[str, Any] = {}
     for each in dataclasses.fields(kind):
         inner = _entity_in(each.type)

@@ -104,15 +104,14 @@ class Running:
         self._bounds = Bounds()
         try:
             self._coordinator = Coordinator(
-                offsets, lambda group: on_disk(self.view, group),
+                offsets,
+                lambda group: on_disk(self.view, group),
                 lambda topic, partition: partition in self.view.topics.get(topic, ()),
-            )  # fmt: skip
+            )
         except BaseException:
             self._release()
             raise
-        self._thread = threading.Thread(
-            target=self._run, name="segmentlog-serve", daemon=True
-        )  # fmt: skip
+        self._thread = threading.Thread(target=self._run, name="segmentlog-serve", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -231,9 +230,15 @@ class Running:
             if self._follows and not self._connections:
                 await self._refresh()
             connection = Connection(
-                self, self._coordinator, self._bounds, self._users, reader, writer, peer,
+                self,
+                self._coordinator,
+                self._bounds,
+                self._users,
+                reader,
+                writer,
+                peer,
                 copies=self._tls is not None,
-            )  # fmt: skip
+            )
             self._connections.add(connection)
             await connection.serve()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.CancelledError):
@@ -256,9 +261,11 @@ class Running:
         reader = asyncio.StreamReader(_READ_AHEAD_BYTES)
         protocol = asyncio.StreamReaderProtocol(reader)
         transport, _ = await self._loop.connect_accepted_socket(
-            lambda: protocol, sock, ssl=self._tls,
+            lambda: protocol,
+            sock,
+            ssl=self._tls,
             ssl_handshake_timeout=_HANDSHAKE_SECONDS if self._tls else None,
-        )  # fmt: skip
+        )
         return reader, asyncio.StreamWriter(transport, protocol, reader, self._loop)
 
 

@@ -124,9 +124,7 @@ class StoredBatches:
                     opened, offset, end_offset, max_bytes, committed, self._limit(opened)
                 )
                 size = first.header.size_in_bytes
-                found = walked.found(
-                    first.position, size, checks=self._checks, skips=self._skips
-                )  # fmt: skip
+                found = walked.found(first.position, size, checks=self._checks, skips=self._skips)
                 if found.records or found.next_offset > offset:
                     self._keep(walked, found)
                 if found.records:
@@ -155,9 +153,13 @@ class StoredBatches:
             return False
 
     def _going_on(
-        self, opened: OpenSegment, place: _Place | None, offset: int, end_offset: int,
+        self,
+        opened: OpenSegment,
+        place: _Place | None,
+        offset: int,
+        end_offset: int,
         max_bytes: int,
-    ) -> Found | None:  # fmt: skip
+    ) -> Found | None:
         """The batches from the place of a consumer on; None if the first one needs a look."""
         if place is None or self._checks:
             return None
@@ -223,8 +225,9 @@ class StoredBatches:
             return found
         end = min(self._log.end.position, segment.size)
         if segment.is_active and position < end:
-            raise TruncatedBatchError(segment.path, position, least, end - position + 1,
-                                      end - position)  # fmt: skip
+            raise TruncatedBatchError(
+                segment.path, position, least, end - position + 1, end - position
+            )
         return None
 
 

@@ -99,8 +99,11 @@ class Login:
         salt, expected = self._users.get(name, (b"no such user", b""))
         found = await log_in(_hash, parts[-1].decode(errors="replace"), salt)
         if name not in self._users or not hmac.compare_digest(found, expected):
-            return {"error_code": _AUTHENTICATION_FAILED, "auth_bytes": b"",
-                    "error_message": "the name or the password is wrong"}  # fmt: skip
+            return {
+                "error_code": _AUTHENTICATION_FAILED,
+                "auth_bytes": b"",
+                "error_message": "the name or the password is wrong",
+            }
         self.user = name
         return {"error_code": 0, "auth_bytes": b""}
 

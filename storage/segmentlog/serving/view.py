@@ -82,9 +82,7 @@ def open_served(
     """The directories as one; copies of a partition in several of them are those of a cluster."""
     if len(paths) > 1 and remote_storage is None:
         return open_replicas(paths[0], *paths[1:])
-    given = tiered_paths(
-        paths, remote_storage, remote_storage_layout, remote_storage_key_file
-    )  # fmt: skip
+    given = tiered_paths(paths, remote_storage, remote_storage_layout, remote_storage_key_file)
     return open_log_dir(*given)
 
 
@@ -157,16 +155,23 @@ class ServedLog:
     def high_watermark(self) -> int:
         """The end for all clients; it may lie beyond damage, which a fetch reports."""
         skips = self._scope.on_corrupt_batch is OnCorruptBatch.SKIP
-        return self._end("end", lambda: self.log.end_offset(
-            self._scope.read_up_to, fail_on_data_loss=not skips, warns=False
-        ))  # fmt: skip
+        return self._end(
+            "end",
+            lambda: self.log.end_offset(
+                self._scope.read_up_to, fail_on_data_loss=not skips, warns=False
+            ),
+        )
 
     def last_stable_offset(self) -> int:
         """The end for clients that read committed records."""
-        return self._end("stable", lambda: self.log.last_stable_offset(
-            self._scope.read_up_to, self._on_corrupt_batch,
-            fail_on_data_loss=self._scope.on_corrupt_batch is not OnCorruptBatch.SKIP,
-        ))  # fmt: skip
+        return self._end(
+            "stable",
+            lambda: self.log.last_stable_offset(
+                self._scope.read_up_to,
+                self._on_corrupt_batch,
+                fail_on_data_loss=self._scope.on_corrupt_batch is not OnCorruptBatch.SKIP,
+            ),
+        )
 
     def missing(self, offset: int) -> SegmentLogError:
         """The error of a fetch between the end of the log and its high watermark."""
@@ -203,8 +208,9 @@ class ServedLog:
     def newest(self) -> tuple[int, int] | None:
         """Timestamp and offset of the first record with the largest timestamp."""
         with self.held:
-            largest = max((each.largest_timestamp() for each in self.log.untorn_segments),
-                          default=-1)  # fmt: skip
+            largest = max(
+                (each.largest_timestamp() for each in self.log.untorn_segments), default=-1
+            )
         return self.offset_for_time(largest, 0) if largest >= 0 else None
 
 

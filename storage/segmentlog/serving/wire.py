@@ -224,9 +224,14 @@ def _fields_of(kind: type) -> tuple[tuple[str, Callable[[Any], Any], Any], ...]:
 
 
 _DEFAULTS: dict[str, Any] = {
-    "string": "", "bytes": b"", "bool": False, "error_code": ErrorCode.none, "uuid": None,
-    "timedelta_i32": dt.timedelta(), "timedelta_i64": dt.timedelta(),
-}  # fmt: skip
+    "string": "",
+    "bytes": b"",
+    "bool": False,
+    "error_code": ErrorCode.none,
+    "uuid": None,
+    "timedelta_i32": dt.timedelta(),
+    "timedelta_i64": dt.timedelta(),
+}
 
 
 def _conversion(annotation: Any, name: str) -> tuple[Callable[[Any], Any], Any]:  # noqa: ANN401

@@ -116,8 +116,9 @@ def _warn_once(path: str, reason: str) -> None:
     logger.warning(
         "%s: %s: the limit of bytes per second applies to each process, and not to all processes "
         "together",
-        path, reason,
-    )  # fmt: skip
+        path,
+        reason,
+    )
 
 
 @lru_cache(64)
@@ -221,8 +222,14 @@ def _libc() -> "ctypes.CDLL | None":
     try:
         libc = ctypes.CDLL(None)
         libc.mmap.restype = ctypes.c_void_p
-        libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int,
-                              ctypes.c_int, ctypes.c_longlong]  # fmt: skip
+        libc.mmap.argtypes = [
+            ctypes.c_void_p,
+            ctypes.c_size_t,
+            ctypes.c_int,
+            ctypes.c_int,
+            ctypes.c_int,
+            ctypes.c_longlong,
+        ]
         libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
         libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
     except (OSError, AttributeError):

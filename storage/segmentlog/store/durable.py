@@ -48,8 +48,13 @@ _MOST_AT_ONCE = 1 << 30
 
 #: Errors of a system for a directory that cannot be synced, or not by this user.
 _NOT_TO_BE_SYNCED = {
-    errno.EINVAL, errno.EACCES, errno.EPERM, errno.ENOTSUP, errno.EROFS, errno.ENOSYS,
-}  # fmt: skip
+    errno.EINVAL,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ENOTSUP,
+    errno.EROFS,
+    errno.ENOSYS,
+}
 
 #: Errors of an open for writing that follows no link, and waits for no reader of a pipe.
 _NO_FILE = {errno.ELOOP, errno.ENXIO}

@@ -155,9 +155,12 @@ def parse_tiered(path: str) -> tuple[TieredLocation, str]:
     layout, *given = root.split(";")
     options = {name: unquote(value) for name, _, value in (each.partition("=") for each in given)}
     location = TieredLocation(
-        RemoteStorageLayout(layout), options["remote"], options.get("local", ""),
-        options.get("keys", ""), "gaps" in options,
-    )  # fmt: skip
+        RemoteStorageLayout(layout),
+        options["remote"],
+        options.get("local", ""),
+        options.get("keys", ""),
+        "gaps" in options,
+    )
     return location, rest.strip("/")
 
 

@@ -38,9 +38,11 @@ class NewRecord(NamedTuple):
 
 #: Calls that give the records of a table of Spark, pyarrow, polars and pandas, by its methods.
 _OF_TABLES = {
-    "toPandas": ".collect()", "to_pylist": ".to_pylist()", "to_dicts": ".to_dicts()",
+    "toPandas": ".collect()",
+    "to_pylist": ".to_pylist()",
+    "to_dicts": ".to_dicts()",
     "to_dict": ".to_dict('records')",
-}  # fmt: skip
+}
 
 
 def _listed(records: Any) -> Iterable[NewRow]:  # noqa: ANN401

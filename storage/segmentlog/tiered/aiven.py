@@ -255,9 +255,13 @@ class AivenTier:
         opened = self._opened.get((log, segment.segment_id))
         if opened is None:
             key = SegmentKey(
-                log.topic, log.topic_id, log.partition, segment.start_offset,
-                segment.segment_id, MANIFEST_SUFFIX,
-            )  # fmt: skip
+                log.topic,
+                log.topic_id,
+                log.partition,
+                segment.start_offset,
+                segment.segment_id,
+                MANIFEST_SUFFIX,
+            )
             opened = self._read(self._folder(log), key)
             self._opened[log, segment.segment_id] = opened
         if segment.custom_metadata:

@@ -176,8 +176,10 @@ class TieredDisk(SurveyedDisk):
                     logger.warning(
                         "the tier has several topics with the name %s; the one that was written "
                         "last is read, with the topic id %s, and not %s",
-                        topic, newest, ", ".join(each for each in by_id if each != newest),
-                    )  # fmt: skip
+                        topic,
+                        newest,
+                        ", ".join(each for each in by_id if each != newest),
+                    )
                 found |= {TopicPartition(log.topic, log.partition): log for log in by_id[newest]}
             return found
 
@@ -269,10 +271,14 @@ class TieredDisk(SurveyedDisk):
             return _Assembled(names, {})
         try:
             placed = choose(
-                self.tier, log, self._segments(log), epochs, start,
+                self.tier,
+                log,
+                self._segments(log),
+                epochs,
+                start,
                 log_start=self.log_start(topic_partition),
                 skips_gaps=self.location.skips_gaps and not is_old,
-            )  # fmt: skip
+            )
         except RemoteSegmentError as error:
             if is_old:  # the segments may have come to the tier since it was listed
                 raise _OldTierError from error

@@ -145,8 +145,10 @@ class AnnouncedSegments:
         if not before <= state <= SegmentState.DELETE_FINISHED or (is_update and known is None):
             logger.warning(
                 "remote segment %s: state %d cannot follow state %d; it is left out",
-                uuid_text(segment_id), state, before,
-            )  # fmt: skip
+                uuid_text(segment_id),
+                state,
+                before,
+            )
             return []
         if key is not None:
             self._by_key[key] = segment_id
@@ -188,16 +190,22 @@ def announced_segments(directory: str) -> dict[RemoteLog, list[Announced]] | Non
         if parse_partition_directory(f"{place['name']}-{place['partition']}") is None:
             logger.warning(  # a layout makes the name of a directory of it
                 "remote segment %s: %r is not the name of a topic; the segment is left out",
-                uuid_text(segment_id), place["name"],
-            )  # fmt: skip
+                uuid_text(segment_id),
+                place["name"],
+            )
             continue
         log = RemoteLog(place["name"], uuid_text(place["id"]), place["partition"])
         epochs = {each["leader_epoch"]: each["offset"] for each in fields["segment_leader_epochs"]}
         segment = RemoteSegment(
-            log, uuid_text(segment_id), fields["start_offset"], fields["end_offset"], epochs,
-            fields["max_timestamp_ms"], fields["segment_size_in_bytes"],
+            log,
+            uuid_text(segment_id),
+            fields["start_offset"],
+            fields["end_offset"],
+            epochs,
+            fields["max_timestamp_ms"],
+            fields["segment_size_in_bytes"],
             fields["custom_metadata"],
-        )  # fmt: skip
+        )
         state = SegmentState(fields["remote_log_segment_state"])
         found.setdefault(log, []).append(Announced(segment, state))
     return found

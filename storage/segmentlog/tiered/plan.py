@@ -123,8 +123,10 @@ def choose(
         # Perhaps retention: a broker writes the checkpoint once a minute.
         logger.warning(
             "%s begins at offset %d in the tier, and at offset %d by its checkpoint",
-            log, chain[0].start_offset, begins,
-        )  # fmt: skip
+            log,
+            chain[0].start_offset,
+            begins,
+        )
     for each, start in missing_offsets(chain, local_start, log_start):
         missing = f"offsets [{each.end_offset + 1}, {start}) of {log}"
         where = f"remote segment {each.segment_id}"

@@ -40,9 +40,14 @@ _MOST_SHOWN = 20  #: partitions of a topic, and findings
 )
 @arguments.tiered
 @arguments.flags(
-    AnalysisOptions, "show_keys", "read_up_to", "settings", "metadata", "server_properties",
+    AnalysisOptions,
+    "show_keys",
+    "read_up_to",
+    "settings",
+    "metadata",
+    "server_properties",
     read_up_to=ReadUpTo.LOG_END,
-)  # fmt: skip
+)
 def analyze(
     paths: Annotated[
         list[str] | None,
@@ -164,9 +169,19 @@ def _fitted(names: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence
 
 
 _NAMES = (
-    "records", "bytes", "codec", "batch", "zstd saves", "distinct keys", "null keys", "tombstones",
-    "value", "format", "from", "to",
-)  # fmt: skip
+    "records",
+    "bytes",
+    "codec",
+    "batch",
+    "zstd saves",
+    "distinct keys",
+    "null keys",
+    "tombstones",
+    "value",
+    "format",
+    "from",
+    "to",
+)
 _RIGHT = (True, True, False, True, True, True, True, True, True, False, False, False)
 
 
@@ -176,7 +191,8 @@ def _cells(figures: TopicFigures) -> list[str]:
     codecs = sorted(batches.codecs, key=lambda each: -each.n_bytes)
     saved = figures.zstd.saved_joined
     return [
-        f"{figures.n_records:,}", f"{figures.n_bytes:,}",
+        f"{figures.n_records:,}",
+        f"{figures.n_bytes:,}",
         "+".join(each.codec for each in codecs) or "-",
         byte_text(batches.mean_bytes) if batches.n_batches else "-",
         "-" if saved is None else percent(max(saved, 0)),
@@ -185,8 +201,9 @@ def _cells(figures: TopicFigures) -> list[str]:
         percent(values.n_tombstones / figures.n_records) if figures.n_records else "-",
         byte_text(values.n_bytes / n_values) if n_values else "-",
         "+".join(each.format for each in figures.formats.values) or "-",
-        time_cell(clocks.least_ms), time_cell(clocks.largest_ms),
-    ]  # fmt: skip
+        time_cell(clocks.least_ms),
+        time_cell(clocks.largest_ms),
+    ]
 
 
 def _write_findings(found: Analysis) -> None:

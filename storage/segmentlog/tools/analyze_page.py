@@ -373,10 +373,12 @@ _CODECS = {"none": "not compressed"}
 def _batches(figures: TopicFigures) -> str:
     batches, zstd = figures.batches, figures.zstd
     codecs = sorted(batches.codecs, key=lambda each: -each.n_bytes)
-    stack = _stack([
-        (_CODECS.get(each.codec, each.codec), _size(each.n_bytes), each.n_bytes)
-        for each in codecs
-    ])  # fmt: skip
+    stack = _stack(
+        [
+            (_CODECS.get(each.codec, each.codec), _size(each.n_bytes), each.n_bytes)
+            for each in codecs
+        ]
+    )
     n_data = batches.n_batches - batches.n_control_batches
     rows = [
         ("batches", _number(batches.n_batches)),
@@ -448,9 +450,12 @@ def _values(figures: TopicFigures) -> str:
 
 
 _FORMATS = {
-    "registry": "with a schema id", "json": "JSON", "text": "text",
-    "compressed": "compressed by itself", "binary": "binary",
-}  # fmt: skip
+    "registry": "with a schema id",
+    "json": "JSON",
+    "text": "text",
+    "compressed": "compressed by itself",
+    "binary": "binary",
+}
 
 
 def _formats(figures: TopicFigures) -> str:
@@ -497,9 +502,7 @@ def _described(kind: str, subject: str) -> str:
 
 
 def _format_stack(found: Sequence[FormatUse]) -> str:
-    return _stack([
-        (_FORMATS.get(each.format, each.format), "", each.n_records) for each in found
-    ])  # fmt: skip
+    return _stack([(_FORMATS.get(each.format, each.format), "", each.n_records) for each in found])
 
 
 def _clocks(figures: TopicFigures) -> str:
@@ -512,9 +515,10 @@ def _clocks(figures: TopicFigures) -> str:
     if clocks.most_back_ms:
         rows.append(("… by at most", duration_text(clocks.most_back_ms)))
     for name, n in (
-        ("in the future", clocks.n_in_future), ("before 2000", clocks.n_before_2000),
+        ("in the future", clocks.n_in_future),
+        ("before 2000", clocks.n_before_2000),
         ("without a time", clocks.n_without),
-    ):  # fmt: skip
+    ):
         if n:
             rows.append((name, f'<b class="advice">{_number(n)}</b>'))
     if producers.n_idempotent_batches:
@@ -534,10 +538,13 @@ def _clocks(figures: TopicFigures) -> str:
 def _offsets(figures: TopicFigures) -> str:
     offsets, retention = figures.offsets, figures.retention
     parts = [
-        ("records", offsets.n_records), ("removed by compaction", offsets.n_removed),
-        ("deleted before the start", offsets.n_deleted), ("markers of brokers", offsets.n_markers),
-        ("in lost segments", offsets.n_lost), ("unreadable", offsets.n_unreadable),
-    ]  # fmt: skip
+        ("records", offsets.n_records),
+        ("removed by compaction", offsets.n_removed),
+        ("deleted before the start", offsets.n_deleted),
+        ("markers of brokers", offsets.n_markers),
+        ("in lost segments", offsets.n_lost),
+        ("unreadable", offsets.n_unreadable),
+    ]
     stack = _stack([(name, _number(n), n) for name, n in parts])
     if not any(n for _, n in parts):
         stack = '<p class="soft">No offset was ever used.</p>'

@@ -68,10 +68,18 @@ def _offsets_option(what: str) -> typer.models.OptionInfo:
 )
 @arguments.tiered
 @arguments.flags(
-    AuditedTableOptions, "partition_column", "offset_column", "topic_column", "most_ranges",
-    "spill_directory", "since", "until", "read_up_to", "on_corrupt_batch",
+    AuditedTableOptions,
+    "partition_column",
+    "offset_column",
+    "topic_column",
+    "most_ranges",
+    "spill_directory",
+    "since",
+    "until",
+    "read_up_to",
+    "on_corrupt_batch",
     read_up_to=ReadUpTo.LOG_END,
-)  # fmt: skip
+)
 def audit(
     paths: Annotated[
         list[str],
@@ -148,16 +156,18 @@ def audit(
             report.show(found, bar.write)
 
         found = segmentlog.audit(
-            open_log_dir(*located), topic, table, partitions=partition or (),
+            open_log_dir(*located),
+            topic,
+            table,
+            partitions=partition or (),
             columns=columns or (),
-            starting_offsets=_offsets(
-                "--starting-offsets", starting_offsets, topic, is_end=False
-            ),
-            ending_offsets=_offsets(
-                "--ending-offsets", ending_offsets, topic, is_end=True
-            ),
-            isolation_level=isolation_level, on_partition=show, on_rows=bar.advance, **given,
-        )  # fmt: skip
+            starting_offsets=_offsets("--starting-offsets", starting_offsets, topic, is_end=False),
+            ending_offsets=_offsets("--ending-offsets", ending_offsets, topic, is_end=True),
+            isolation_level=isolation_level,
+            on_partition=show,
+            on_rows=bar.advance,
+            **given,
+        )
     # The result first: it would be lost with a file that cannot be written.
     if as_json:
         write_json(_summary(found))
@@ -237,9 +247,11 @@ def _row(found: AuditedPartition) -> dict[str, object]:
         if isinstance(value, tuple):
             n_offsets, n_rows, n_ranges, ranges = value
             row[name] = {
-                "offsets": n_offsets, "rows": n_rows, "rangeCount": n_ranges,
+                "offsets": n_offsets,
+                "rows": n_rows,
+                "rangeCount": n_ranges,
                 "ranges": [[*each] for each in ranges],
-            }  # fmt: skip
+            }
         else:
             row[name] = value
     return row | {"isComplete": found.is_complete}
@@ -267,10 +279,16 @@ def _text(found: Audit) -> str:
     rows = []
     for each in found.partitions:
         faulty = [getattr(each, name).n_offsets for name in faults_shown]
-        rows.append((
-            escape(each.topic), str(each.partition), f"[{each.start_offset}, {each.end_offset})",
-            f"{each.n_records:,}", f"{each.n_rows:,}", *(f"{n:,}" if n else "-" for n in faulty),
-        ))  # fmt: skip
+        rows.append(
+            (
+                escape(each.topic),
+                str(each.partition),
+                f"[{each.start_offset}, {each.end_offset})",
+                f"{each.n_records:,}",
+                f"{each.n_rows:,}",
+                *(f"{n:,}" if n else "-" for n in faulty),
+            )
+        )
     text = aligned(heading, rows, (False, True, False, *(True,) * (2 + len(faults_shown))))
     for each in found.partitions:
         partition = escape(f"{each.topic}-{each.partition}")

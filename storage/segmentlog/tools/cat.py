@@ -87,11 +87,17 @@ class Bounds(NamedTuple):
         """The offsets of a log; a bound beyond the log is its start or its end."""
         note_damage(log, self.since_ms, read.failed)
         start, end = find_bounds(
-            log, None, None, since_ms=self.since_ms, until_ms=None,
-            last=self.last if self.since_ms is None else None, read_up_to=read.read_up_to,
-            isolation_level=read.isolation_level, on_corrupt_batch=OnCorruptBatch.SKIP,
+            log,
+            None,
+            None,
+            since_ms=self.since_ms,
+            until_ms=None,
+            last=self.last if self.since_ms is None else None,
+            read_up_to=read.read_up_to,
+            isolation_level=read.isolation_level,
+            on_corrupt_batch=OnCorruptBatch.SKIP,
             fail_on_data_loss=False,
-        )  # fmt: skip
+        )
         if self.offset is not None and self.since_ms is None:
             start = end if self.offset < 0 else min(max(start, self.offset), end)
         return OffsetRange(start, end)
@@ -250,9 +256,14 @@ def cat(
         written = TextFormat.delimited(key, unescaped(delimiter), shows_null=shows_null)
     written.packs = Pack.of(deserialize or ())
     read = _Read(
-        written, isolation_level, given["read_up_to"], count, bounds.until_ms, decoding,
+        written,
+        isolation_level,
+        given["read_up_to"],
+        count,
+        bounds.until_ms,
+        decoding,
         by_record=unbuffered,
-    )  # fmt: skip
+    )
     read.all(opened, chosen, bounds)
     write_not_in_use(opened, chosen[:1])
     if follow and not read.is_done:
@@ -391,9 +402,11 @@ class _Read:
             offsets = bounds.of(log, self)
         else:
             end = log.end_offset(
-                self.read_up_to, self.isolation_level, OnCorruptBatch.SKIP,
+                self.read_up_to,
+                self.isolation_level,
+                OnCorruptBatch.SKIP,
                 fail_on_data_loss=False,
-            )  # fmt: skip
+            )
             offsets = OffsetRange(max(known, log.log_start_offset), end)
             self._note_held(log, end)
         self._next[each] = max(offsets)

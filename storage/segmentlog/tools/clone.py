@@ -43,10 +43,24 @@ _IDS = "OLD=NEW"
 )
 @arguments.tiered
 @arguments.flags(
-    CloneSettings, "to", "num_partitions", "order", "null_keys", "keep_offsets", "since", "until",
-    "read_up_to", "open_transactions", "on_corrupt_batch", "overwrite", "show_keys", "offset_map",
-    "settings", "dry_run", read_up_to=ReadUpTo.LOG_END,
-)  # fmt: skip
+    CloneSettings,
+    "to",
+    "num_partitions",
+    "order",
+    "null_keys",
+    "keep_offsets",
+    "since",
+    "until",
+    "read_up_to",
+    "open_transactions",
+    "on_corrupt_batch",
+    "overwrite",
+    "show_keys",
+    "offset_map",
+    "settings",
+    "dry_run",
+    read_up_to=ReadUpTo.LOG_END,
+)
 def clone(
     paths: Annotated[
         list[str],
@@ -120,13 +134,17 @@ def clone(
         file = None if offsets is None else stack.enter_context(OutputFile("offsets", offsets))
         bar = stack.enter_context(progress("records cloned", None, is_bytes=False))
         found = segmentlog.clone(
-            source, topic, new_topic, **given,
+            source,
+            topic,
+            new_topic,
+            **given,
             transform=_transform(transform, masks=mask_credentials),
             schema_ids=_ids("--schema-id", schema_id),
             key_schema_ids=_ids("--key-schema-id", key_schema_id),
             codec=None if codec is None else Codec[codec.name],
-            on_records=bar.advance, on_phase=bar.name,
-        )  # fmt: skip
+            on_records=bar.advance,
+            on_phase=bar.name,
+        )
         text, command_line = offsets_csv(found.offsets, offsets)
         if file is not None:
             try:

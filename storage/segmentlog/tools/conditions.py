@@ -51,12 +51,18 @@ class Condition:
         if len(text) > _MOST_CHARACTERS:
             raise self._refused(f"it has more than {_MOST_CHARACTERS} characters")
         config: dict[str, Any] = {
-            "enable_external_access": "false", "autoload_known_extensions": "false",
-            "autoinstall_known_extensions": "false", "memory_limit": _MEMORY, "threads": "1",
-        }  # fmt: skip
+            "enable_external_access": "false",
+            "autoload_known_extensions": "false",
+            "autoinstall_known_extensions": "false",
+            "memory_limit": _MEMORY,
+            "threads": "1",
+        }
         self._connection = duckdb.connect(":memory:", config=config)
-        for setting in ("python_enable_replacements = false", "TimeZone = 'UTC'",
-                        "lock_configuration = true"):  # fmt: skip
+        for setting in (
+            "python_enable_replacements = false",
+            "TimeZone = 'UTC'",
+            "lock_configuration = true",
+        ):
             self._connection.execute(f"SET {setting}")
         self._lock, self._cursors = threading.Lock(), threading.local()
         try:
@@ -145,8 +151,9 @@ def texts_of(data: pa.Array) -> pa.Array:
     try:
         return data.cast(pa.string())
     except pa.ArrowInvalid:
-        found = [None if each is None else each.decode(errors="replace")
-                 for each in data.to_pylist()]  # fmt: skip
+        found = [
+            None if each is None else each.decode(errors="replace") for each in data.to_pylist()
+        ]
         return pa.array(found, pa.string())
 
 

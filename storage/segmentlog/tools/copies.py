@@ -85,13 +85,18 @@ def _replicas(found: Sequence[ReplicatedPartition]) -> str:
     heading = ("topic", "partition", "broker", "epoch", "start", "end", "high watermark", "")
     rows = [
         (
-            escape(each.topic), str(each.partition), cell(copy.node_id), cell(copy.leader_epoch),
-            str(copy.log_start_offset), str(copy.log_end_offset), cell(copy.high_watermark),
+            escape(each.topic),
+            str(each.partition),
+            cell(copy.node_id),
+            cell(copy.leader_epoch),
+            str(copy.log_start_offset),
+            str(copy.log_end_offset),
+            cell(copy.high_watermark),
             _role(each, copy),
         )
         for each in found
         for copy in each.replicas
-    ]  # fmt: skip
+    ]
     return aligned(heading, rows, (False, *(True,) * 6, False))
 
 
@@ -219,10 +224,16 @@ def mirror(
             report.show(found, bar.write)
 
         found = segmentlog.mirror(
-            *sources, to=destination, topics=topic or (), partitions=partition or (),
-            on_partition=show, on_bytes=bar.advance,
-            on_phase=bar.name, on_failure=failed.add, **given,
-        )  # fmt: skip
+            *sources,
+            to=destination,
+            topics=topic or (),
+            partitions=partition or (),
+            on_partition=show,
+            on_bytes=bar.advance,
+            on_phase=bar.name,
+            on_failure=failed.add,
+            **given,
+        )
     source = open_replicas(*sources, include_deleted_topics=given["include_deleted_topics"])
     write_not_in_use(source, topic or ())
     for each in found:

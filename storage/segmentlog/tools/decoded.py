@@ -40,9 +40,11 @@ def decoding_of(
     from segmentlog.decoding.rows import Decoding
 
     options: DecodeOptions = {
-        "decode": given["decode"], "decode_subject": given["decode_subject"],
-        "decode_version": given["decode_version"], "on_undecodable": OnUndecodable.NULL,
-    }  # fmt: skip
+        "decode": given["decode"],
+        "decode_subject": given["decode_subject"],
+        "decode_version": given["decode_version"],
+        "on_undecodable": OnUndecodable.NULL,
+    }
     return Decoding.of_read(options, topics, partial(_schemas, directory))
 
 

@@ -62,9 +62,14 @@ _DISTRIBUTION = "pyspark-segmentlog"
 _LEAST_PYTHON, _LEAST_JAVA, _LEAST_SPARK = (3, 11), 17, (4, 0)
 #: What the engine needs, and the lowest version of it.
 _LIBRARIES = {
-    "numpy": (2, 0), "pyarrow": (19,), "crc32c": (2, 7), "lz4": (4, 3), "zstandard": (0, 23),
-    "cramjam": (2, 10), "xxhash": (3, 4),
-}  # fmt: skip
+    "numpy": (2, 0),
+    "pyarrow": (19,),
+    "crc32c": (2, 7),
+    "lz4": (4, 3),
+    "zstandard": (0, 23),
+    "cramjam": (2, 10),
+    "xxhash": (3, 4),
+}
 _SECONDS = 60
 
 #: Spark's own search for data sources (``pyspark.sql.worker.lookup_data_sources``), except that it
@@ -316,8 +321,11 @@ def _settings() -> Iterator[Check]:
     try:
         done = subprocess.run(
             [_sparks_python(), "-c", _SESSION],
-            capture_output=True, text=True, timeout=5 * _SECONDS, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=5 * _SECONDS,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         yield Check(State.PROBLEM, name, _described(error), "start a session in Python by hand")
         return

@@ -290,10 +290,16 @@ def dump(
         count = CountingSink(stack.enter_context(opened), limit, with_records=records)
         with suppress(EnoughError):
             dump_paths(
-                paths, count, selection, topics=topics, partitions=partitions,
-                with_records=records, as_topic=as_topic,
-                progress=bar.advance if bar else lambda _: None, failed=failed,
-            )  # fmt: skip
+                paths,
+                count,
+                selection,
+                topics=topics,
+                partitions=partitions,
+                with_records=records,
+                as_topic=as_topic,
+                progress=bar.advance if bar else lambda _: None,
+                failed=failed,
+            )
     for each in paths:
         if is_directory(path := opened_path(each)):
             write_not_in_use(open_log_dir(path), topics)

@@ -150,8 +150,11 @@ def grep(
         arguments.refuse_swapped("PATTERN", pattern, paths[0], "segmentlog grep PATTERN DIR")
     if condition is not None and given["decode"] is None and condition.decoded:
         given["decode"] = ",".join(condition.decoded)
-    chosen = [name for name, is_chosen in (("key", key), ("value", value), ("headers", header))
-              if is_chosen]  # fmt: skip
+    chosen = [
+        name
+        for name, is_chosen in (("key", key), ("value", value), ("headers", header))
+        if is_chosen
+    ]
     search = None
     if pattern is not None:
         search = Pattern(
@@ -346,10 +349,17 @@ class _Search:
                 # A record that is old enough may follow a newer one, so the end is the log's.
                 note_damage(log, since_ms, self.failed)
                 offsets = find_bounds(
-                    log, None, None, since_ms=since_ms, until_ms=None, last=None,
-                    read_up_to=self._read_up_to, isolation_level=IsolationLevel.READ_UNCOMMITTED,
-                    on_corrupt_batch=OnCorruptBatch.SKIP, fail_on_data_loss=False,
-                )  # fmt: skip
+                    log,
+                    None,
+                    None,
+                    since_ms=since_ms,
+                    until_ms=None,
+                    last=None,
+                    read_up_to=self._read_up_to,
+                    isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                    on_corrupt_batch=OnCorruptBatch.SKIP,
+                    fail_on_data_loss=False,
+                )
                 found += cut(log, offsets, is_last=log is logs[-1])
                 for reason in missing_offsets(log):
                     self.failed.add(log.topic_partition, reason)

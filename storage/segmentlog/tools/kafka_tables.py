@@ -45,12 +45,34 @@ History = Annotated[
     typer.Option("--history", help="Print every change, in order, as one JSON object per line."),
 ]
 
-_LAG = ("group", "kind", "state", "topic", "partition", "offset", "log_end_offset", "lag",
-        "lag_records", "lag_ms")  # fmt: skip
-_TRANSACTION = ("transactional_id", "transaction_status", "producer_id", "producer_epoch",
-                "transaction_last_update_timestamp")  # fmt: skip
-_OPEN = ("topic", "partition", "first_offset", "transactional_id", "transaction_status",
-         "producer_id", "first_timestamp")  # fmt: skip
+_LAG = (
+    "group",
+    "kind",
+    "state",
+    "topic",
+    "partition",
+    "offset",
+    "log_end_offset",
+    "lag",
+    "lag_records",
+    "lag_ms",
+)
+_TRANSACTION = (
+    "transactional_id",
+    "transaction_status",
+    "producer_id",
+    "producer_epoch",
+    "transaction_last_update_timestamp",
+)
+_OPEN = (
+    "topic",
+    "partition",
+    "first_offset",
+    "transactional_id",
+    "transaction_status",
+    "producer_id",
+    "first_timestamp",
+)
 _IDS = ("cluster_id", "node_id", "directory_id")
 _BROKER = ("broker_id", "rack", "fenced", "in_controlled_shutdown", "broker_epoch")
 _SCHEMA = ("subject", "version", "id", "schema_type", "deleted", "schema")
@@ -107,10 +129,13 @@ def _largest_first(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(
         rows,
         key=lambda row: (
-            -behind[row["group"]], row["group"], -_records_behind(row),
-            row.get("topic") or "", row.get("partition") or 0,
+            -behind[row["group"]],
+            row["group"],
+            -_records_behind(row),
+            row.get("topic") or "",
+            row.get("partition") or 0,
         ),
-    )  # fmt: skip
+    )
 
 
 def _records_behind(row: Mapping[str, Any]) -> int:
@@ -318,12 +343,13 @@ def _directory_ids(directory: LogDirectory) -> list[dict[str, Any]]:
     """The ids of each log directory; null without ``meta.properties``, or without the id."""
     return [
         {
-            "path": path, "cluster_id": found.get("cluster.id"),
+            "path": path,
+            "cluster_id": found.get("cluster.id"),
             "node_id": found.get("node.id", found.get("broker.id")),
             "directory_id": found.get("directory.id"),
         }
         for path, found in zip(directory.paths, directory.meta_properties(), strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def _beginning(schema: str) -> str:
@@ -341,11 +367,14 @@ def _topics(found: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
     names = sorted(((row["topic"], row["topic_id"]) for row in found["topics"]), key=str)
     return [
         {
-            "topic": each[0], "topic_id": each[1], "partitions": n_partitions[each],
-            "replicas": n_replicas.get(each), "without_leader": n_leaderless[each],
+            "topic": each[0],
+            "topic_id": each[1],
+            "partitions": n_partitions[each],
+            "replicas": n_replicas.get(each),
+            "without_leader": n_leaderless[each],
         }
         for each in names
-    ]  # fmt: skip
+    ]
 
 
 class _Read:

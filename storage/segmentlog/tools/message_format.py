@@ -30,15 +30,28 @@ _LETTERS = {"t": b"\t", "n": b"\n", "r": b"\r"}
 
 #: The column of a scan that each token of a format needs.
 _COLUMN_OF = {
-    "s": "value", "S": "value", "R": "value", "k": "key", "K": "key", "o": "offset",
-    "T": "timestamp", "h": "headers", "t": "", "p": "",
-}  # fmt: skip
+    "s": "value",
+    "S": "value",
+    "R": "value",
+    "k": "key",
+    "K": "key",
+    "o": "offset",
+    "T": "timestamp",
+    "h": "headers",
+    "t": "",
+    "p": "",
+}
 
 #: Escapes of ``yajl_gen_string``; other characters below the blank are ``\u00XX``.
 _JSON_ESCAPES = {
-    b"\\": rb"\\", b'"': rb"\"", b"\r": rb"\r", b"\n": rb"\n", b"\t": rb"\t", b"\f": rb"\f",
+    b"\\": rb"\\",
+    b'"': rb"\"",
+    b"\r": rb"\r",
+    b"\n": rb"\n",
+    b"\t": rb"\t",
+    b"\f": rb"\f",
     b"\b": rb"\b",
-}  # fmt: skip
+}
 _OTHER_CONTROLS = [bytes([code]) for code in range(32) if bytes([code]) not in _JSON_ESCAPES]
 
 
@@ -138,8 +151,9 @@ class Pack:
                 f"{self.n_bytes}"
             )
             raise OptionError("-s", self._text, accepted)
-        parts = [each if isinstance(each, bytes) else _unpacked(column, *each)
-                 for each in self._parts]  # fmt: skip
+        parts = [
+            each if isinstance(each, bytes) else _unpacked(column, *each) for each in self._parts
+        ]
         texts = _row_by_row(*(parts or [b""]), pa.array([b""] * len(column), _BYTES))
         return where(column.is_valid(), texts, pa.scalar(None, _BYTES))
 
@@ -291,8 +305,9 @@ MessageFormat: TypeAlias = TextFormat | JsonFormat
 _Part: TypeAlias = "bytes | pa.Array"
 
 _TIMESTAMP_TYPES: Mapping[int, str] = {
-    TimestampType.CREATE_TIME: "create", TimestampType.LOG_APPEND_TIME: "logappend",
-}  # fmt: skip
+    TimestampType.CREATE_TIME: "create",
+    TimestampType.LOG_APPEND_TIME: "logappend",
+}
 
 
 def _joined(parts: Sequence[_Part], n_rows: int) -> memoryview:

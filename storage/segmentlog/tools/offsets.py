@@ -181,11 +181,16 @@ def _table(lags: list[_Lag], *, with_source: bool) -> str:
     heading = ("source", "topic", "partition", "offset", "start", "end", "lag")
     rows = [
         (
-            escape(each.source), escape(each.topic), str(each.partition), cell(each.offset),
-            cell(each.logStartOffset), cell(each.logEndOffset), cell(each.lag),
+            escape(each.source),
+            escape(each.topic),
+            str(each.partition),
+            cell(each.offset),
+            cell(each.logStartOffset),
+            cell(each.logEndOffset),
+            cell(each.lag),
         )
         for each in lags
-    ]  # fmt: skip
+    ]
     first = 0 if with_source else 1
     right = (False, False, True, True, True, True, True)
     return aligned(heading[first:], [row[first:] for row in rows], right[first:])

@@ -116,8 +116,10 @@ def produce(
     made = _Rows(
         None if key_delimiter is None else unescaped(key_delimiter),
         None if fixed_key is None else fixed_key.encode("utf-8", "surrogateescape"),
-        _parsed(header or ()), partition, empty_is_null=empty_is_null,
-    )  # fmt: skip
+        _parsed(header or ()),
+        partition,
+        empty_is_null=empty_is_null,
+    )
     config = ProducerConfig(codec=Codec[codec.name])
     n_records = 0
     with (

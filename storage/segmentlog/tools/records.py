@@ -233,10 +233,18 @@ def json_lines(
     kind = timestamp_type(header)
     shown = _shown(place, header, records, text)
     for (
-        offset, timestamp, key_size, value_size, sequence, key, value, control, headers
+        offset,
+        timestamp,
+        key_size,
+        value_size,
+        sequence,
+        key,
+        value,
+        control,
+        headers,
     ), is_aborted, decoded in zip(
         shown, _marks(records), text.decoded(header, records), strict=True
-    ):  # fmt: skip
+    ):
         if decoded:
             fields = ", ".join(
                 _json_field(name, given, decoded.get(name))
@@ -262,10 +270,18 @@ def text_lines(
     """A line for each record of one batch, further to the right than the line of the batch."""
     found = _shown(place, header, records, text)
     for (
-        offset, timestamp, _, _, sequence, key, value, control, headers
+        offset,
+        timestamp,
+        _,
+        _,
+        sequence,
+        key,
+        value,
+        control,
+        headers,
     ), is_aborted, decoded in zip(
         found, _marks(records), text.decoded(header, records), strict=True
-    ):  # fmt: skip
+    ):
         shown = [f"{'':>10} | {offset:>8}", iso_time(timestamp)]
         if sequence != -1:
             shown.append(f"sequence={sequence}")

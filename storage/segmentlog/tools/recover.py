@@ -120,8 +120,11 @@ def _summary(steps: Sequence[RecoveryStep], *, dry_run: bool) -> Iterator[str]:
         names = [*failed][:_MOST_LOSSES]
         more = f" and {len(failed) - len(names):,} more" if len(failed) > len(names) else ""
         yield f"{counted(logs=len(failed))} not recovered: {', '.join(names)}{more}"
-    parts = [f"{counted(**{what: kinds[kind]})} {done}" for kind, (what, done) in _DONE.items()
-             if kinds[kind]]  # fmt: skip
+    parts = [
+        f"{counted(**{what: kinds[kind]})} {done}"
+        for kind, (what, done) in _DONE.items()
+        if kinds[kind]
+    ]
     if n_torn:
         parts.append(f"{counted(**{'torn tails': n_torn})} cut off")
     if parts:
@@ -166,10 +169,11 @@ def _losses(steps: Sequence[RecoveryStep]) -> tuple[list[str], int]:
             line += f"; acknowledged up to {lowered[path].cut_to}, the high watermark"
         lines.append(line + (f"; kept in {', '.join(step.kept)}" if step.kept else ""))
     lines += [
-        f"  {step.message}" for step in steps
+        f"  {step.message}"
+        for step in steps
         if step.kind is RecoveryKind.LOG_SALVAGED
         or (step.kind is RecoveryKind.INDEXES_REMOVED and step.has_lost_records)
-    ]  # fmt: skip
+    ]
     n_torn = len(cut) - len(whole)
     return lines, n_torn
 

@@ -47,10 +47,19 @@ from segmentlog.tools.report import Report
     "segmentlog restore /b1 /b2 /b3 --to /new1 --to /new2 --to /new3 --offset-map map.parquet",
 )
 @arguments.flags(
-    RestoreOptions, "since", "until", "target_metadata", "server_properties", "open_transactions",
-    "offset_map", "leave_out_partitions", "leave_out_replicas", "include_deleted_topics",
-    "on_corrupt_batch", "dry_run",
-)  # fmt: skip
+    RestoreOptions,
+    "since",
+    "until",
+    "target_metadata",
+    "server_properties",
+    "open_transactions",
+    "offset_map",
+    "leave_out_partitions",
+    "leave_out_replicas",
+    "include_deleted_topics",
+    "on_corrupt_batch",
+    "dry_run",
+)
 def restore(
     paths: Annotated[
         list[str],
@@ -100,9 +109,14 @@ def restore(
             file = stack.enter_context(OutputFile("offsets", offsets))
         bar = stack.enter_context(progress("records restored", None, is_bytes=False))
         found = segmentlog.restore(
-            *sources, to=targets, topics=topic or (), on_records=bar.advance, on_phase=bar.name,
-            on_failure=failed.add, **given,
-        )  # fmt: skip
+            *sources,
+            to=targets,
+            topics=topic or (),
+            on_records=bar.advance,
+            on_phase=bar.name,
+            on_failure=failed.add,
+            **given,
+        )
         text, command_line = offsets_csv(found.offsets, offsets)
         is_done = bool(found.partitions) or not failed.names
         if file is not None and is_done:
@@ -176,9 +190,18 @@ def _listed(directories: Sequence[str], targets: Sequence[str]) -> str:
     "segmentlog undelete /data/logs orders --as orders-before --deleted-before 2026-01-31T10:00Z",
 )
 @arguments.flags(
-    UndeleteOptions, "to", "as_topic", "ids", "deleted_before", "leave_out_partitions",
-    "leave_out_replicas", "target_metadata", "server_properties", "on_corrupt_batch", "dry_run",
-)  # fmt: skip
+    UndeleteOptions,
+    "to",
+    "as_topic",
+    "ids",
+    "deleted_before",
+    "leave_out_partitions",
+    "leave_out_replicas",
+    "target_metadata",
+    "server_properties",
+    "on_corrupt_batch",
+    "dry_run",
+)
 def undelete(
     paths: Annotated[
         list[str],
@@ -229,17 +252,31 @@ def write_renamed(directory: LogDirectory, topics: Collection[str], *, as_json: 
         return
     rows = [
         [
-            str(each.kind), escape(each.topic), str(each.partition), cell(each.topic_id),
-            cell(each.log_start_offset), cell(each.log_end_offset), f"{each.n_bytes:,}",
-            time_cell(each.renamed_ms), time_cell(each.removed_ms),
+            str(each.kind),
+            escape(each.topic),
+            str(each.partition),
+            cell(each.topic_id),
+            cell(each.log_start_offset),
+            cell(each.log_end_offset),
+            f"{each.n_bytes:,}",
+            time_cell(each.renamed_ms),
+            time_cell(each.removed_ms),
             escape(as_given(each.path, directory.paths)),
         ]
         for each in found
-    ]  # fmt: skip
+    ]
     names = [
-        "renamed", "topic", "part", "topic id", "start", "end", "bytes", "at", "removed at",
+        "renamed",
+        "topic",
+        "part",
+        "topic id",
+        "start",
+        "end",
+        "bytes",
+        "at",
+        "removed at",
         "directory",
-    ]  # fmt: skip
+    ]
     right = [False, False, True, False, True, True, True, False, False, False]
     sys.stdout.write("\n" + aligned(names, rows, right))
     for removal in dict.fromkeys(f"{each.kind}: removed by {each.removal}" for each in found):

@@ -31,9 +31,21 @@ _ENDS = {ReadUpTo.HIGH_WATERMARK: "their high watermarks", ReadUpTo.LOG_END: "th
 )
 @arguments.tiered
 @arguments.flags(
-    ServeOptions, "bind", "advertise", "topic", "internal", "renamed", "follow", "read_up_to",
-    "on_corrupt_batch", "offsets", "tls_certificate", "tls_key", "users", bind="127.0.0.1:9092",
-)  # fmt: skip
+    ServeOptions,
+    "bind",
+    "advertise",
+    "topic",
+    "internal",
+    "renamed",
+    "follow",
+    "read_up_to",
+    "on_corrupt_batch",
+    "offsets",
+    "tls_certificate",
+    "tls_key",
+    "users",
+    bind="127.0.0.1:9092",
+)
 def serve(
     paths: Annotated[
         list[str] | None,

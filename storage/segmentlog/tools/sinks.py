@@ -129,9 +129,18 @@ def batch_row(place: Place, found: Found) -> dict[str, object]:
 
 
 _COLUMNS = (
-    ("position", 10), ("size", 9), ("offsets", 15), ("count", 6), ("magic", 5), ("codec", 6),
-    ("crc", 8), ("valid", 5), ("epoch", 5), ("producer", 8), ("sequence", 9),
-)  # fmt: skip
+    ("position", 10),
+    ("size", 9),
+    ("offsets", 15),
+    ("count", 6),
+    ("magic", 5),
+    ("codec", 6),
+    ("crc", 8),
+    ("valid", 5),
+    ("epoch", 5),
+    ("producer", 8),
+    ("sequence", 9),
+)
 _HEADING = " ".join(name.rjust(width) for name, width in _COLUMNS) + "  timestamps, flags"
 
 

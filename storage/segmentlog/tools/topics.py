@@ -140,12 +140,18 @@ class TopicSummary(NamedTuple):
         if self.span is not None:
             counts = [round(each) for each in self.counts(*_axis([self.span])).tolist()]
         return {
-            "topic": self.topic, "partitionsHere": self.n_here, "partitions": self.n_partitions,
-            "records": self.records, "bytes": self.n_bytes, "recordsPerSecond": self.rate,
-            "firstTimestamp": self.first_ms, "lastTimestamp": self.last_ms,
-            "recordsOverTime": counts, "problems": list(self.problems),
+            "topic": self.topic,
+            "partitionsHere": self.n_here,
+            "partitions": self.n_partitions,
+            "records": self.records,
+            "bytes": self.n_bytes,
+            "recordsPerSecond": self.rate,
+            "firstTimestamp": self.first_ms,
+            "lastTimestamp": self.last_ms,
+            "recordsOverTime": counts,
+            "problems": list(self.problems),
             "recordsAtMost": self.is_compacted,
-        }  # fmt: skip
+        }
 
 
 def summarize(
@@ -346,22 +352,27 @@ def _spread(n_entries: int, most: int) -> Sequence[int]:
 def _table(found: Sequence[TopicSummary]) -> str:
     spans = [each.span for each in found if each.span is not None]
     usual = [
-        (each.span, each.records) for each in found
+        (each.span, each.records)
+        for each in found
         if each.span is not None and all(map(_is_plausible, each.span))
-    ]  # fmt: skip
+    ]
     shared = _axis(_without_few(usual) or spans)
     names = ["topic", "partitions", "records", "bytes", "records/s", "from", "to", "over time"]
     rows = [
         [
             escape(each.topic),
-            str(each.n_here) if each.n_here == each.n_partitions
+            str(each.n_here)
+            if each.n_here == each.n_partitions
             else f"{each.n_here} of {each.n_partitions}",
-            f"{'≤' * each.is_compacted}{each.records:,}", f"{each.n_bytes:,}",
-            "-" if each.rate is None else f"{each.rate:,.3g}", time_cell(each.first_ms),
-            time_cell(each.last_ms), _over_time(each, shared),
+            f"{'≤' * each.is_compacted}{each.records:,}",
+            f"{each.n_bytes:,}",
+            "-" if each.rate is None else f"{each.rate:,.3g}",
+            time_cell(each.first_ms),
+            time_cell(each.last_ms),
+            _over_time(each, shared),
         ]
         for each in found
-    ]  # fmt: skip
+    ]
     right = [False, False, True, True, True, False, False, False]
     return aligned(names, rows, right)
 

@@ -119,9 +119,14 @@ def _topic_size(done: DeletedTopic) -> str:
     "segmentlog retain /data/logs -s retention.ms=86400000 -s retention.bytes=1073741824",
 )
 @arguments.flags(
-    RetainOptions, "dry_run", "settings", "metadata", "server_properties", "kafka_defaults",
+    RetainOptions,
+    "dry_run",
+    "settings",
+    "metadata",
+    "server_properties",
+    "kafka_defaults",
     "purge",
-)  # fmt: skip
+)
 def retain(
     directory: arguments.Directory,
     topic: arguments.Topics = None,
@@ -170,10 +175,14 @@ def retain(
         write(_SWEPT if found else "")
     elif not dry_run:
         known = DirectorySettings.read(
-            log_directory(directory), given["settings"], given["metadata"],
-            given["server_properties"], topics=topic or (), purge=given["purge"],
+            log_directory(directory),
+            given["settings"],
+            given["metadata"],
+            given["server_properties"],
+            topics=topic or (),
+            purge=given["purge"],
             needs=OF_RETENTION,
-        )  # fmt: skip
+        )
         _write_when_freed({each.topic for each in found}, known, "retain or write")
     failed.end()
 
@@ -219,9 +228,15 @@ def _why(segment: RemovedSegment) -> str:
     "segmentlog compact /data/logs --roll --purge --yes",
 )
 @arguments.flags(
-    CompactionSettings, "dry_run", "settings", "dedupe_buffer_bytes", "roll", "metadata",
-    "server_properties", "purge",
-)  # fmt: skip
+    CompactionSettings,
+    "dry_run",
+    "settings",
+    "dedupe_buffer_bytes",
+    "roll",
+    "metadata",
+    "server_properties",
+    "purge",
+)
 def compact(
     directory: arguments.Directory,
     topic: arguments.Topics = None,
@@ -245,9 +260,14 @@ def compact(
     location = place_in_store(directory)
     path = log_directory(directory) if location is None else location.root
     known = DirectorySettings.read(
-        path, settings, given["metadata"], given["server_properties"], topics=topics,
-        purge=given["purge"], needs=OF_COMPACTION,
-    )  # fmt: skip
+        path,
+        settings,
+        given["metadata"],
+        given["server_properties"],
+        topics=topics,
+        purge=given["purge"],
+        needs=OF_COMPACTION,
+    )
     why_none = partial(_why_none, path, topics, known, has_settings=bool(settings))
     write, ask = sys.stdout.write, None if dry_run else arguments.asking(yes=yes)
     report = Report(_compacted, as_json=as_json)
@@ -398,9 +418,12 @@ def delete_records(
         sys.stdout.write(_SWEPT)
     elif n_segments and not as_json:
         known = DirectorySettings.read(
-            log_directory(directory), is_optional=True, topics=topic, purge=given["purge"],
+            log_directory(directory),
+            is_optional=True,
+            topics=topic,
+            purge=given["purge"],
             needs=(),
-        )  # fmt: skip
+        )
         _write_when_freed([topic], known, "retain or write")
     failed.end()
 
@@ -438,8 +461,11 @@ def sweep(
     done, dry_run = segmentlog.sweep(url, **given), given["dry_run"]
     if as_json:
         row = {
-            "keys": done.keys, "bytes": done.n_bytes, "retired": done.retired, "kept": done.kept,
-        }  # fmt: skip
+            "keys": done.keys,
+            "bytes": done.n_bytes,
+            "retired": done.retired,
+            "kept": done.kept,
+        }
         write_json({**row, "dryRun": dry_run})
         return
     for key in done.keys:

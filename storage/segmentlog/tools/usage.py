@@ -88,12 +88,15 @@ def _write_places(found: Sequence[UsedSpace], paths: Sequence[str]) -> None:
         return
     cells = [
         [
-            str(used.kind), _at_least(used, used.n_files), _at_least(used, used.n_bytes),
+            str(used.kind),
+            _at_least(used, used.n_files),
+            _at_least(used, used.n_bytes),
             _at_least(used, used.n_allocated),
-            iso_time(used.changed_ms), escape(as_given(used.path, paths)),
+            iso_time(used.changed_ms),
+            escape(as_given(used.path, paths)),
         ]
         for used in found
-    ]  # fmt: skip
+    ]
     names = ["kind", "files", "bytes", "allocated", "changed", "place"]
     right = [False, True, True, True, False, False]
     sys.stdout.write("\n" + aligned(names, cells, right))

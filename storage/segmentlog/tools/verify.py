@@ -99,10 +99,13 @@ def verify(
                 report.show(_shown(finding, located), bar.write)
 
         found = segmentlog.verify(
-            *([directory] if directory is not None else located), topics=topics,
-            partitions=partitions, **given,
-            on_finding=write, on_bytes=bar.advance,
-        )  # fmt: skip
+            *([directory] if directory is not None else located),
+            topics=topics,
+            partitions=partitions,
+            **given,
+            on_finding=write,
+            on_bytes=bar.advance,
+        )
     n_segments = sum(of_log for of_log, _ in sizes)
     read = {"partitions": len(chosen), "segments": n_segments, "bytes": n_bytes}
     counts = Counter(finding.severity for finding in found)
@@ -199,9 +202,12 @@ def preflight(
     )
     with progress("preflight", None, is_bytes=False) as bar:
         steps = segmentlog.preflight(
-            *paths, topics=topic or (), on_step=partial(report.show, write=bar.write),
-            on_log=bar.begin, **given,
-        )  # fmt: skip
+            *paths,
+            topics=topic or (),
+            on_step=partial(report.show, write=bar.write),
+            on_log=bar.begin,
+            **given,
+        )
     undecided = [step for step in steps if step.is_undecided]
     harm = [step for step in steps if step.has_problem and not step.is_undecided]
     if as_json:

@@ -106,8 +106,9 @@ class Selection(NamedTuple):
         bounds = (
             pc.greater_equal(offsets, self.from_offset),
             pc.less_equal(offsets, self.to_offset - 1),
-            pc.greater_equal(times, self.from_ms), pc.less_equal(times, self.to_ms - 1),
-        )  # fmt: skip
+            pc.greater_equal(times, self.from_ms),
+            pc.less_equal(times, self.to_ms - 1),
+        )
         wanted = bounds[0]
         for bound in bounds[1:]:
             wanted = pc.and_(wanted, bound)

@@ -152,8 +152,9 @@ class HeldDirectory:
             renew_stamp(self.directory)
             logger.warning(
                 "%s: counts as not done, because its records are lost: %s",
-                self.directory, "; ".join(lost),
-            )  # fmt: skip
+                self.directory,
+                "; ".join(lost),
+            )
 
     def delay_of(self, topic: str) -> int:
         """``file.delete.delay.ms`` of a topic."""

@@ -193,9 +193,19 @@ def plan_recovery(
             lost = lost._replace(good_from=max(lost.good_from, log_start)) if is_lost else None
     lost_to = max(reached, end.offset)
     return RecoveryPlan(
-        path, log_start, recovery_point, segments, first, last, end, lost_to, n_reached,
-        lost, splits, copies,
-    )  # fmt: skip
+        path,
+        log_start,
+        recovery_point,
+        segments,
+        first,
+        last,
+        end,
+        lost_to,
+        n_reached,
+        lost,
+        splits,
+        copies,
+    )
 
 
 def _without_copies(
@@ -232,11 +242,10 @@ def _repeats(segment: Segment, before: Segment) -> bool:
             if placed is None or placed.position + segment.size > before.size:
                 return False
             return all(
-                file.read(at, _WINDOW_BYTES) == other.read(
-                    placed.position + at, min(_WINDOW_BYTES, segment.size - at)
-                )
+                file.read(at, _WINDOW_BYTES)
+                == other.read(placed.position + at, min(_WINDOW_BYTES, segment.size - at))
                 for at in range(0, segment.size, _WINDOW_BYTES)
-            )  # fmt: skip
+            )
 
 
 def _refuse_misnamed(segment: Segment, before: int) -> None:
@@ -250,9 +259,7 @@ def _refuse_misnamed(segment: Segment, before: int) -> None:
         if not is_whole_batch(file, 0, segment.size):
             return
         begin = first_offset_at(file, 0)
-        header = parse_header(
-            file.read(0, layout.HEADER_BYTES).ljust(layout.HEADER_BYTES, b"\0")
-        )  # fmt: skip
+        header = parse_header(file.read(0, layout.HEADER_BYTES).ljust(layout.HEADER_BYTES, b"\0"))
     if not begin < segment.base_offset <= header.last_offset:
         return
     if begin < before:
@@ -311,7 +318,7 @@ def _batches_after(segments: Sequence[Segment], end: GoodEnd) -> Iterator[tuple[
                 continue
             for stretch in walk(
                 segment.path, file, begin[0], segment.size, begin[1], windows=windows
-            ):  # fmt: skip
+            ):
                 if stretch.batches is not None:
                     yield stretch.offset, stretch.batches.headers
                     continue

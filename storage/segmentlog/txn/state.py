@@ -79,8 +79,11 @@ class NumberedWrite(NamedTuple):
             named[_MOST_NAMED:] = [f"{len(named) - _MOST_NAMED} more"]
         logger.warning(
             "%s: version %d of %r is not written to %s",
-            place, self.version, self.app_id, "; ".join(named),
-        )  # fmt: skip
+            place,
+            self.version,
+            self.app_id,
+            "; ".join(named),
+        )
 
 
 def forget_old(
@@ -171,8 +174,10 @@ class StreamBatch(NamedTuple):
             )
         logger.warning(
             "%s: batch %d of query %s was committed before, and is not written again",
-            place, self.number, self.query,
-        )  # fmt: skip
+            place,
+            self.number,
+            self.query,
+        )
         return True
 
 
@@ -302,10 +307,16 @@ def decode_deletions(found: Sequence[Sequence[Any]]) -> tuple[Deletion, ...]:
 STATE_FILE = "segmentlog.state"
 
 #: Files of a log directory, which may have no partition after the deletion of its last topic.
-OF_LOG_DIRECTORIES = frozenset({
-    META_PROPERTIES_FILE, HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT, CLEAN_SHUTDOWN_FILE, STATE_FILE,
-})  # fmt: skip
+OF_LOG_DIRECTORIES = frozenset(
+    {
+        META_PROPERTIES_FILE,
+        HIGH_WATERMARK_CHECKPOINT,
+        LOG_START_CHECKPOINT,
+        RECOVERY_POINT_CHECKPOINT,
+        CLEAN_SHUTDOWN_FILE,
+        STATE_FILE,
+    }
+)
 _STATE_FORMAT = 1
 
 
@@ -374,9 +385,17 @@ class State:
         topics = {topic for _, topic in versions}
         ids = {topic: each for topic, each in self.topic_ids.items() if topic in topics}
         return State(
-            self.sequence + 1, token, now_ms, versions, self.aside, deleted, streams, self.boot,
-            spans, ids,
-        )  # fmt: skip
+            self.sequence + 1,
+            token,
+            now_ms,
+            versions,
+            self.aside,
+            deleted,
+            streams,
+            self.boot,
+            spans,
+            ids,
+        )
 
     def with_version(
         self,
@@ -567,9 +586,12 @@ class State:
         spans |= {key: span for key, span in other.spans.items() if key in copied}
         ids = {topic: each for topic, each in other.topic_ids.items() if topic in topics}
         return replace(
-            self, versions=versions, streams=streams, spans=spans,
+            self,
+            versions=versions,
+            streams=streams,
+            spans=spans,
             topic_ids={**ids, **self.topic_ids},
-        )  # fmt: skip
+        )
 
     def with_files_aside(self, topics: Iterable[str]) -> "State":
         """The state of a change by which these topics lose segments."""

@@ -121,8 +121,11 @@ class LogAppender:
         self._indexes = IndexBuilder.of_topic(base_offset, config)
         _resume(self._indexes, self._path(base_offset, FileKind.LOG), base_offset, sizes.log)
         self.base_offset = base_offset  # of the active segment
-        self._ends = {FileKind.LOG: sizes.log, FileKind.OFFSET_INDEX: sizes.offset_index,
-                      FileKind.TIME_INDEX: sizes.time_index}  # fmt: skip
+        self._ends = {
+            FileKind.LOG: sizes.log,
+            FileKind.OFFSET_INDEX: sizes.offset_index,
+            FileKind.TIME_INDEX: sizes.time_index,
+        }
         self._syncs = syncs
         self._has_new_names = is_moved
         self._unsynced = set(LOG_AND_SPARSE_INDEXES if is_moved else ())
@@ -397,8 +400,13 @@ def _headers_of(data: bytes, extent: Extent) -> Int64s | None:
 def _fits_file(directory: str, extent: Extent, headers: Int64s) -> bool:
     """Whether the file has its size, and some of its headers have the fields of their rows."""
     numbers = np.unique(np.linspace(0, len(headers) - 1, _N_COMPARED).astype(np.int64))
-    columns = [layout.POSITION, layout.SIZE, layout.BASE_OFFSET, layout.LAST_OFFSET,
-               layout.MAX_TIMESTAMP]  # fmt: skip
+    columns = [
+        layout.POSITION,
+        layout.SIZE,
+        layout.BASE_OFFSET,
+        layout.LAST_OFFSET,
+        layout.MAX_TIMESTAMP,
+    ]
     with open_file(os.path.join(directory, extent.file.name), follow=False) as file:
         if file.status().size != extent.end:
             return False
@@ -409,8 +417,12 @@ def _fits_file(directory: str, extent: Extent, headers: Int64s) -> bool:
             found = parse_header(data)
             if (found.magic, found.leader_epoch) != (layout.MAGIC, extent.file.leader_epoch):
                 return False
-            if fields != [found.size_in_bytes, found.base_offset, found.last_offset,
-                          found.max_timestamp]:  # fmt: skip
+            if fields != [
+                found.size_in_bytes,
+                found.base_offset,
+                found.last_offset,
+                found.max_timestamp,
+            ]:
                 return False
     return True
 

@@ -71,9 +71,13 @@ class BucketJob(WriteJob):
         partitions = {each: found.n_partitions for each, found in state.topics.items()}
         topic_ids = {each: found.topic_id for each, found in state.topics.items()}
         topics = JobTopics(
-            str(location), topic, partitions, (asked or 1) if creates else 0,
-            request.config.use_offsets and asked is None, topic_ids,
-        )  # fmt: skip
+            str(location),
+            topic,
+            partitions,
+            (asked or 1) if creates else 0,
+            request.config.use_offsets and asked is None,
+            topic_ids,
+        )
         topics.check(asked)
         if state.settings:
             config = above_settings(
@@ -151,9 +155,14 @@ class _Attempt:
     """What a job is to commit, placed after one state of the log after the other."""
 
     def __init__(
-        self, job: BucketJob, staged: "list[StagedExtent]", batch: StreamBatch | None, token: str,
-        ends: Mapping[int, int] | None, settings: Mapping[str, str],
-    ) -> None:  # fmt: skip
+        self,
+        job: BucketJob,
+        staged: "list[StagedExtent]",
+        batch: StreamBatch | None,
+        token: str,
+        ends: Mapping[int, int] | None,
+        settings: Mapping[str, str],
+    ) -> None:
         self._job, self._staged, self._batch, self._token = job, staged, batch, token
         self._ends, self._settings = ends, settings
         self._topic_ids: dict[str, str] = {}
@@ -277,9 +286,18 @@ class _Attempt:
             ends[at] = end
             placed.append(
                 PlacedExtent(
-                    each.topic, each.partition, each.object, each.start, each.size, base, end,
-                    each.n_records, each.max_timestamp, shift, each.offset_index,
+                    each.topic,
+                    each.partition,
+                    each.object,
+                    each.start,
+                    each.size,
+                    base,
+                    end,
+                    each.n_records,
+                    each.max_timestamp,
+                    shift,
+                    each.offset_index,
                     each.time_index,
                 )
-            )  # fmt: skip
+            )
         return {at: start for at, start in starts.items() if start}, placed

@@ -142,9 +142,12 @@ def commit_staged(
     visible, intents = visible_ends(held, ends), []
     for each, (sizes, end) in ready.items():
         start, new_end = _new_bounds(
-            partition_path(directory, each), each, end, staged.spans(each),
+            partition_path(directory, each),
+            each,
+            end,
+            staged.spans(each),
             is_emptied=each in settings.emptied,
-        )  # fmt: skip
+        )
         intents.append(PartitionIntent(*each, sizes, end, visible[each], new_end, start))
     replaced = [each for each in intents if each.new_start >= 0]
 
@@ -154,9 +157,13 @@ def commit_staged(
         guard = Guard.of_job(directory, token)
         for each in intents:
             _append(
-                held, guard, each, staged.extents(each.topic_partition),
-                rolls=settings.rolls, syncs=syncs if flush else None,
-            )  # fmt: skip
+                held,
+                guard,
+                each,
+                staged.extents(each.topic_partition),
+                rolls=settings.rolls,
+                syncs=syncs if flush else None,
+            )
 
     effects: list[Effect] = [MoveBounds()]
     if replaced:
@@ -197,8 +204,11 @@ def _needs_nothing(
             "%s: query %s continues with batch %d, and no earlier batch of it is noted here; "
             "if the batch was committed before, its records are now written twice. Batches "
             "are forgotten %d days after the commit, and with lost records",
-            directory, batch.query, batch.number, FORGOTTEN_AFTER_MS // _DAY_MS,
-        )  # fmt: skip
+            directory,
+            batch.query,
+            batch.number,
+            FORGOTTEN_AFTER_MS // _DAY_MS,
+        )
     return None
 
 

@@ -111,10 +111,11 @@ class ProducerConfig:
     batch_size: Annotated[
         int,
         Declared(
-            unit="bytes", spark="kafka.batch.size",
+            unit="bytes",
+            spark="kafka.batch.size",
             accepts="bytes, or a size such as `64k`; 0 for the smallest batches",
         ),
-    ] = BATCH_SIZE  # fmt: skip
+    ] = BATCH_SIZE
     buffer_memory: Annotated[
         int, Declared(least=1, unit="bytes", spark="kafka.buffer.memory", shown_default="`32m`")
     ] = BUFFER_MEMORY

@@ -61,10 +61,16 @@ class JobTopics:
         # The job travels to every task, so it keeps only the numbers that directories do not show.
         in_cluster = {each: partitions[each] for each in missing}
         topics = cls(
-            directory, topic, partitions, (asked or 1) if auto_create_topics else 0,
-            is_named and asked is None, LazyState(directory).deletions, in_cluster, missing,
+            directory,
+            topic,
+            partitions,
+            (asked or 1) if auto_create_topics else 0,
+            is_named and asked is None,
+            LazyState(directory).deletions,
+            in_cluster,
+            missing,
             keeps_partitions,
-        )  # fmt: skip
+        )
         topics.check(asked)
         return topics
 

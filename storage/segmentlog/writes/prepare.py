@@ -84,9 +84,13 @@ def ready_to_append(
         path, point = partition_path(directory, each), points.get(each, 0)
         committed_to = checkpoints.high_watermarks.offsets.get(each, _ANY_OFFSET)
         plans[each] = _plan(
-            path, point, starts.get(each, 0), committed_to,
-            is_clean=is_clean, no_reboot=no_reboot and not flush,
-        )  # fmt: skip
+            path,
+            point,
+            starts.get(each, 0),
+            committed_to,
+            is_clean=is_clean,
+            no_reboot=no_reboot and not flush,
+        )
     # All logs stay as they are if one is refused.
     for each in plans:
         remove_indexes_without_log(partition_path(directory, each))
@@ -134,8 +138,10 @@ def check_ready(held: HeldDirectory, topic_partition: TopicPartition) -> None:
         checkpoints.points.offsets.get(topic_partition, 0),
         checkpoints.starts.get(topic_partition, 0),
         checkpoints.high_watermarks.offsets.get(topic_partition, _ANY_OFFSET),
-        is_clean=held.is_clean, no_reboot=False, settles=False,
-    )  # fmt: skip
+        is_clean=held.is_clean,
+        no_reboot=False,
+        settles=False,
+    )
 
 
 def as_they_are(
@@ -202,8 +208,10 @@ def _plan(
             logger.warning(
                 "%s: offsets [%d, %d) were below the high watermark of a cleanly stopped log and "
                 "are gone; new records get these offsets again",
-                path, end.offset, committed_to,
-            )  # fmt: skip
+                path,
+                end.offset,
+                committed_to,
+            )
         is_whole = active.size == end.position and damaged_from is None
         if is_whole and (is_clean or not is_short):
             if end.offset < log_start:

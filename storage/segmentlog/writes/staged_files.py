@@ -63,9 +63,13 @@ from segmentlog.writes.open_files import OpenFiles
 
 # Without padding: the driver may hold eighty million of them.
 _FIELDS = [
-    ("topic", "<i4"), ("partition", "<i4"), ("file", "<i4"), ("start", "<i8"), ("end", "<i8"),
+    ("topic", "<i4"),
+    ("partition", "<i4"),
+    ("file", "<i4"),
+    ("start", "<i8"),
+    ("end", "<i8"),
     ("n_records", "<i8"),
-]  # fmt: skip
+]
 _COUNTED = np.dtype(_FIELDS)
 _WITH_OFFSETS = np.dtype([*_FIELDS, ("first_offset", "<i8"), ("last_offset", "<i8")])
 
@@ -104,12 +108,16 @@ class TaskExtents:
         files: dict[StagedFile, int] = {}
         rows = [
             (
-                topics.setdefault(each.topic, len(topics)), each.partition,
-                files.setdefault(each.file, len(files)), each.start, each.end, each.n_records,
+                topics.setdefault(each.topic, len(topics)),
+                each.partition,
+                files.setdefault(each.file, len(files)),
+                each.start,
+                each.end,
+                each.n_records,
                 *((each.first_offset, each.last_offset) if has_offsets else ()),
             )
             for each in extents
-        ]  # fmt: skip
+        ]
         columns = np.array(rows, _WITH_OFFSETS if has_offsets else _COUNTED)
         held = {number: each.held for number, each in enumerate(extents) if each.held}
         return cls(topics, files, columns.tobytes(), has_offsets, held or None)
@@ -141,9 +149,16 @@ class TaskExtents:
         first, last = offsets or (RELATIVE, RELATIVE)
         held = self._held.get(number, ()) if self._held else ()
         return Extent(
-            self._topics[topic], partition, self.files[file], start, end, n_records, first, last,
+            self._topics[topic],
+            partition,
+            self.files[file],
+            start,
+            end,
+            n_records,
+            first,
+            last,
             held,
-        )  # fmt: skip
+        )
 
     def places(self, topics: dict[str, int]) -> Int64s:
         """For each extent, the number of its topic times 2**32, plus its partition.
@@ -521,9 +536,12 @@ class TaskStage:
                 target.write(batches.data)
             n_records += extent.n_records
         return run[0]._replace(
-            file=target.file, start=start, end=target.size, n_records=n_records,
+            file=target.file,
+            start=start,
+            end=target.size,
+            n_records=n_records,
             last_offset=run[-1].last_offset,
-        )  # fmt: skip
+        )
 
     def discard(self) -> None:
         """Remove the files: the task has failed."""

@@ -51,8 +51,16 @@ _HELD_BATCHES = 16
 #: The least that a row counts: a row of nulls alone has no bytes.
 _LEAST_ROW_BYTES = 16
 
-_COLUMNS = ("key", "value", "headers", "topic", "partition", "offset", "timestamp",
-            "timestampType")  # fmt: skip
+_COLUMNS = (
+    "key",
+    "value",
+    "headers",
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "timestampType",
+)
 
 _PER_MILLISECOND = {"s": 1, "ms": 1, "us": 1000, "ns": 1_000_000}
 
@@ -235,9 +243,15 @@ class Partitioner:
             valid, first_bit = bitmap_view(explicit)
         chosen: Int32s = pooled_array(len(source.timestamps), np.int32)
         code, row = kernel.choose_partitions(
-            source, named, valid, first_bit,
-            self._n_partitions, self._batch_size, self._sticky, chosen,
-        )  # fmt: skip
+            source,
+            named,
+            valid,
+            first_bit,
+            self._n_partitions,
+            self._batch_size,
+            self._sticky,
+            chosen,
+        )
         if code != status.OK:
             reason = f"it names partition {named[row]}, but the topic has partitions 0 to "
             reason += f"{self._n_partitions - 1}; num_partitions "

@@ -653,8 +653,12 @@ def test_maps_with_words_are_compared_where_both_have_numbers() -> None:
     )
     parse(startingOffsets='{"a":{"0":3}}', endingOffsets='{"a":{"0":-1}}')
     parse(startingOffsets='{"a":{"0":3}}', endingOffsetsByTimestamp='{"b":{"0":1}}')
-    error = refusal({"startingOffsets": '{"a":{"0":3},"b":"earliest"}',
-                     "endingOffsets": '{"a":{"0":2},"b":"latest"}'})  # fmt: skip
+    error = refusal(
+        {
+            "startingOffsets": '{"a":{"0":3},"b":"earliest"}',
+            "endingOffsets": '{"a":{"0":2},"b":"latest"}',
+        }
+    )
 
     assert "a-0 would start at 3" in str(error)
 

@@ -166,8 +166,10 @@ ASSIGN = {"assign": '{"t":[0,1]}'}
         ({"endingOffsetsByTimestamp": by_partition(500, 6000)}, [(0, 1), (0, 2)]),
         ({"endingOffsetsByTimestamp": by_partition(500, 9001)}, [(0, 1), (0, 6)]),
         (
-            {"startingOffsetsByTimestamp": by_partition(10_000, 0),
-             "endingOffsets": '{"t":{"0":20,"1":-1}}'},
+            {
+                "startingOffsetsByTimestamp": by_partition(10_000, 0),
+                "endingOffsets": '{"t":{"0":20,"1":-1}}',
+            },
             [(10, 20), (0, 6)],
         ),
         (
@@ -175,7 +177,7 @@ ASSIGN = {"assign": '{"t":[0,1]}'}
             [(5, 9), (0, 2)],
         ),
     ],
-)  # fmt: skip
+)
 def test_ranges_by_time(
     times: Path, options: dict[str, str], expected: list[tuple[int, int]]
 ) -> None:
@@ -188,10 +190,15 @@ def test_ranges_by_time(
 
 def test_a_time_for_all_comes_before_a_map_and_a_map_before_offsets(times: Path) -> None:
     """The precedence holds for both bounds."""
-    both = ASSIGN | {"startingTimestamp": "50000", "endingTimestamp": "60000",
-                     "startingOffsetsByTimestampStrategy": "latest"}  # fmt: skip
-    of_map = {"startingOffsetsByTimestamp": by_partition(20_000, 0),
-              "endingOffsetsByTimestamp": by_partition(30_000, 2000)}  # fmt: skip
+    both = ASSIGN | {
+        "startingTimestamp": "50000",
+        "endingTimestamp": "60000",
+        "startingOffsetsByTimestampStrategy": "latest",
+    }
+    of_map = {
+        "startingOffsetsByTimestamp": by_partition(20_000, 0),
+        "endingOffsetsByTimestamp": by_partition(30_000, 2000),
+    }
     of_offsets = {"startingOffsets": "no", "endingOffsets": "no"}
 
     assert [(0, 50, 60)] == ranges(times, **both, **of_map, **of_offsets)
@@ -234,9 +241,12 @@ def test_a_start_beyond_its_end_is_refused_once_both_are_known(times: Path) -> N
     ):
         with pytest.raises(OptionError, match="t-0 would start at 50 and end at 40"):
             plan(
-                times, **ASSIGN, **options, failOnDataLoss="false",
+                times,
+                **ASSIGN,
+                **options,
+                failOnDataLoss="false",
                 startingOffsetsByTimestampStrategy="latest",
-            )  # fmt: skip
+            )
 
 
 def test_records_beyond_the_end_of_a_read_are_not_found(times: Path) -> None:

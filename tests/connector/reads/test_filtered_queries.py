@@ -19,7 +19,7 @@ PREDICATES = [
     "topic collate UTF8_LCASE = 'ORDERS'",
     "timestamp between timestamp'{early}' and timestamp'{late}'",
     "partition = 1 and partition = 2",
-]  # fmt: skip
+]
 
 
 @pytest.fixture(params=["true", "false"])

@@ -234,8 +234,10 @@ def test_small_slices_share_a_task(logs: Path) -> None:
         write(logs, rows(4, partition))
     whole = Stream(logs).offset
     cases: list[tuple[dict[str, Any], int]] = [
-        ({}, 1), ({"maxPartitions": 5}, 5), ({"minPartitions": 13}, 13),
-    ]  # fmt: skip
+        ({}, 1),
+        ({"maxPartitions": 5}, 5),
+        ({"minPartitions": 13}, 13),
+    ]
     for given, n_tasks in cases:
         stream = Stream(logs, **given)
         assert n_tasks == len(stream.followed.plan(whole, stream.poll())), given
@@ -408,9 +410,7 @@ def test_a_checkpoint_without_ids_is_continued(logs: Path) -> None:
 
 def test_kept_initial_offsets_remember_the_ids_of_topics(logs: Path, tmp_path: Path) -> None:
     """A run that ends before its first micro-batch leaves them to the next one."""
-    given: dict[str, Any] = {
-        "startingOffsets": "latest", "initialOffsetsLocation": tmp_path / "c"
-    }  # fmt: skip
+    given: dict[str, Any] = {"startingOffsets": "latest", "initialOffsetsLocation": tmp_path / "c"}
     first = Stream(logs, **given)
     assert first.offset == Stream(logs, **given).offset
     delete(logs)

@@ -119,14 +119,22 @@ def test_strings_make_text_of_keys_and_values_alone() -> None:
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
-        (pa.timestamp("ms"), "timestamp_ntz"), (pa.timestamp("ms", "UTC"), "timestamp"),
-        (pa.timestamp("ns", "UTC"), "bigint"), (pa.time32("ms"), "int"),
-        (pa.time64("us"), "bigint"), (pa.uint32(), "bigint"), (pa.uint64(), "decimal(20,0)"),
-        (pa.binary(4), "binary"), (pa.null(), "void"), (pa.decimal128(9, 2), "decimal(9,2)"),
-        (pa.map_(pa.string(), pa.list_(pa.struct([("at", pa.timestamp("us"))]))),
-         "map<string,array<struct<at:timestamp_ntz>>>"),
+        (pa.timestamp("ms"), "timestamp_ntz"),
+        (pa.timestamp("ms", "UTC"), "timestamp"),
+        (pa.timestamp("ns", "UTC"), "bigint"),
+        (pa.time32("ms"), "int"),
+        (pa.time64("us"), "bigint"),
+        (pa.uint32(), "bigint"),
+        (pa.uint64(), "decimal(20,0)"),
+        (pa.binary(4), "binary"),
+        (pa.null(), "void"),
+        (pa.decimal128(9, 2), "decimal(9,2)"),
+        (
+            pa.map_(pa.string(), pa.list_(pa.struct([("at", pa.timestamp("us"))]))),
+            "map<string,array<struct<at:timestamp_ntz>>>",
+        ),
     ],
-)  # fmt: skip
+)
 def test_types_of_schemas_are_those_of_from_avro(kind: pa.DataType, expected: str) -> None:
     """In all versions of PySpark."""
     assert expected == spark_type(as_spark_takes_it(kind)).simpleString()

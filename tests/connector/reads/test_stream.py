@@ -307,9 +307,11 @@ def test_event_time_and_state(query: Query) -> None:
     counts = Counter[int]()
     stream = query.reader(maxOffsetsPerTrigger=1).load(str(logs))
     windows = (
-        stream.where("value is not null").withWatermark("timestamp", "1 minute")
-        .groupBy(F.window("timestamp", "1 minute")).count()
-    )  # fmt: skip
+        stream.where("value is not null")
+        .withWatermark("timestamp", "1 minute")
+        .groupBy(F.window("timestamp", "1 minute"))
+        .count()
+    )
     running = windows.writeStream.outputMode("append").foreachBatch(
         lambda frame, _: counts.update(row["count"] for row in frame.collect())
     )
@@ -359,10 +361,12 @@ def test_a_stream_of_a_connect_client(cluster: SparkSession, tmp_path: Path) -> 
     write(tmp_path / "logs", rows(*range(15)), num_partitions=3)
     stream = cluster.readStream.format("segmentlog").option("startingOffsets", "earliest")
     query = (
-        stream.load(str(tmp_path / "logs")).writeStream.format("segmentlog")
+        stream.load(str(tmp_path / "logs"))
+        .writeStream.format("segmentlog")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True).start(str(tmp_path / "copy"))
-    )  # fmt: skip
+        .trigger(availableNow=True)
+        .start(str(tmp_path / "copy"))
+    )
     query.awaitTermination(60)
 
     copy = cluster.read.format("segmentlog").load(str(tmp_path / "copy"))

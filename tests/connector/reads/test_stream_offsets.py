@@ -25,9 +25,19 @@ def test_topics_and_partitions_have_one_order() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["5", "null", '{"offset": 5}', '{"t": {"a": 5}}', '{"t": {"0": "5"}}',
-             '{"t": {"0": -2}}', '{"t": {"0": true}}', '{"t": [5]}', '["t"]'],
-)  # fmt: skip
+    "text",
+    [
+        "5",
+        "null",
+        '{"offset": 5}',
+        '{"t": {"a": 5}}',
+        '{"t": {"0": "5"}}',
+        '{"t": {"0": -2}}',
+        '{"t": {"0": true}}',
+        '{"t": [5]}',
+        '["t"]',
+    ],
+)
 def test_offsets_of_another_source_are_refused(text: str) -> None:
     """The checkpoint may be that of another query."""
     with pytest.raises(OptionError, match=r"checkpointLocation.*of another source"):

@@ -51,8 +51,16 @@ def delete_head(directory: Path, n_segments: int = 2) -> int:
     return int(segments(directory)[0].stem)
 
 
-@pytest.mark.parametrize("options", [{}, LATE, {"maxBytesPerPartition": "0"}, LATE | {
-    "maxRecordsPerPartition": "7"}, {"maxRecordsPerPartition": "7"}])  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        LATE,
+        {"maxBytesPerPartition": "0"},
+        LATE | {"maxRecordsPerPartition": "7"},
+        {"maxRecordsPerPartition": "7"},
+    ],
+)
 def test_a_read_from_earliest_follows_retention_in_silence(
     log: Path, options: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -41,9 +41,12 @@ class SailServer:
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _SERVER], env={**os.environ, **(settings or {})},
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            [sys.executable, "-c", _SERVER],
+            env={**os.environ, **(settings or {})},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
         assert self.process.stdout is not None
         self._port = int(self.process.stdout.readline())
 

@@ -13,9 +13,13 @@ QUICKSTART = Path(__file__).parents[3] / "examples" / "quickstart.py"
 def run_it() -> subprocess.CompletedProcess[str]:
     """Run it where no Java is found."""
     return subprocess.run(
-        [sys.executable, str(QUICKSTART)], capture_output=True, text=True, timeout=120,
-        env={**os.environ, "JAVA_HOME": "/nonexistent"}, check=False,
-    )  # fmt: skip
+        [sys.executable, str(QUICKSTART)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "JAVA_HOME": "/nonexistent"},
+        check=False,
+    )
 
 
 @pytest.mark.only_sail

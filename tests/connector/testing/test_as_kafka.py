@@ -167,8 +167,11 @@ def test_the_progress_is_that_of_sparks_source(
     for progress in (query.recentProgress, listener.progress):
         with_rows = [each for each in progress if each.numInputRows]
         for each, (most, mean, n_rows) in zip(with_rows, expected, strict=True):
-            metrics = {"minOffsetsBehindLatest": "0", "maxOffsetsBehindLatest": most,
-                       "avgOffsetsBehindLatest": mean}  # fmt: skip
+            metrics = {
+                "minOffsetsBehindLatest": "0",
+                "maxOffsetsBehindLatest": most,
+                "avgOffsetsBehindLatest": mean,
+            }
             assert metrics == each.sources[0].metrics
             assert "KafkaV2[Subscribe[in]]" == each["sources"][0]["description"]
             assert n_rows == each.sink.numOutputRows
@@ -191,9 +194,12 @@ def test_a_stream_in_the_update_mode_is_written(
     kafka_log.write("in", [{"key": "a"}, {"key": "b"}, {"key": "a"}])
     stream = spark.readStream.format("kafka").option("kafka.bootstrap.servers", SERVERS)
     counts = (
-        stream.option("subscribe", "in").option("startingOffsets", "earliest").load()
-        .groupBy("key").agg(F.count("*").cast("string").alias("value"))
-    )  # fmt: skip
+        stream.option("subscribe", "in")
+        .option("startingOffsets", "earliest")
+        .load()
+        .groupBy("key")
+        .agg(F.count("*").cast("string").alias("value"))
+    )
     writer = counts.writeStream.format("kafka").option("kafka.bootstrap.servers", SERVERS)
     writer.option("topic", "out").option("checkpointLocation", str(tmp_path / "c")).trigger(
         availableNow=True
@@ -441,7 +447,7 @@ def test_streams_of_other_formats_are_as_before(
         lambda _, rows: rows.write.saveAsTable("t", format="kafka"),
         lambda _, rows: rows.write.format("kafka").saveAsTable("t"),
     ],
-)  # fmt: skip
+)
 def test_a_use_that_cannot_be_covered_is_refused(
     spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any, use: Any
 ) -> None:

@@ -26,8 +26,14 @@ DOCUMENT = Path(__file__).parents[3] / "connector" / "docs" / "testing.md"
 LOGIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="a";'
 
 #: Refused with Spark's own words.
-BY_SPARK = {"auto.offset.reset", "enable.auto.commit", "key.deserializer", "value.deserializer",
-            "key.serializer", "value.serializer"}  # fmt: skip
+BY_SPARK = {
+    "auto.offset.reset",
+    "enable.auto.commit",
+    "key.deserializer",
+    "value.deserializer",
+    "key.serializer",
+    "value.serializer",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -120,14 +126,28 @@ def test_options_with_which_a_client_starts_are_accepted(clients: str) -> None:
     [
         ({"ssl.enabled.protocols": "TLSv1.2,tlsv1.3"}, "ssl.enabled.protocols"),
         ({"ssl.cipher.suites": "ECDHE-RSA-AES256-GCM-SHA384"}, "ssl.cipher.suites"),
-        ({"ssl.endpoint.identification.algorithm": "none"},
-         "ssl.endpoint.identification.algorithm"),
-        ({"security.protocol": "SASL_SSL", "sasl.jaas.config": LOGIN, "sasl.mechanism": "plain"},
-         "sasl.mechanism"),
-        ({"security.protocol": "SASL_SSL", "sasl.jaas.config": LOGIN, "sasl.mechanism": "SCRAM"},
-         "sasl.mechanism"),
+        (
+            {"ssl.endpoint.identification.algorithm": "none"},
+            "ssl.endpoint.identification.algorithm",
+        ),
+        (
+            {
+                "security.protocol": "SASL_SSL",
+                "sasl.jaas.config": LOGIN,
+                "sasl.mechanism": "plain",
+            },
+            "sasl.mechanism",
+        ),
+        (
+            {
+                "security.protocol": "SASL_SSL",
+                "sasl.jaas.config": LOGIN,
+                "sasl.mechanism": "SCRAM",
+            },
+            "sasl.mechanism",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_fails_each_handshake_is_refused(options: Mapping[str, str], name: str) -> None:
     """A client starts so, and never gets a connection."""
     with pytest.raises(OptionError, match=f"^option 'kafka.{re.escape(name)}' is"):

@@ -80,9 +80,16 @@ def test_numbers_are_those_of_java(options: dict[str, str], error: type[Exceptio
 
 @pytest.mark.parametrize(
     ("text", "milliseconds"),
-    [("15m", 900_000), (" 2MIN ", 120_000), ("5", 5), ("1500us", 1), ("10us", 1), ("-1h", 1),
-     ("1d", 86_400_000)],
-)  # fmt: skip
+    [
+        ("15m", 900_000),
+        (" 2MIN ", 120_000),
+        ("5", 5),
+        ("1500us", 1),
+        ("10us", 1),
+        ("-1h", 1),
+        ("1d", 86_400_000),
+    ],
+)
 def test_delays_have_the_units_of_spark(text: str, milliseconds: int) -> None:
     """A delay of zero is over at once, as the least one of ours."""
     options = {**GIVEN, "maxtriggerdelay": text}
@@ -94,9 +101,13 @@ def test_delays_have_the_units_of_spark(text: str, milliseconds: int) -> None:
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [("10 minutes", "Failed to parse"), ("", "Failed to parse"), ("1.5h", "Failed to parse"),
-     ("2hours", 'Invalid suffix: "hours"')],
-)  # fmt: skip
+    [
+        ("10 minutes", "Failed to parse"),
+        ("", "Failed to parse"),
+        ("1.5h", "Failed to parse"),
+        ("2hours", 'Invalid suffix: "hours"'),
+    ],
+)
 def test_other_delays_are_refused(text: str, reason: str) -> None:
     """With Spark's words; a batch does not look at them."""
     options = {**GIVEN, "maxtriggerdelay": text}

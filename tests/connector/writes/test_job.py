@@ -18,9 +18,14 @@ VALUE = StructType().add("value", BinaryType())
 def test_a_job_has_what_the_options_say(tmp_path: Path) -> None:
     """Each option reaches the job."""
     raw = {
-        "path": str(tmp_path), "topic": "t", "numPartitions": "3", "lockTimeout": "7",
-        "txnAppId": "app", "txnVersion": "4", "kafka.batch.size": "100",
-    }  # fmt: skip
+        "path": str(tmp_path),
+        "topic": "t",
+        "numPartitions": "3",
+        "lockTimeout": "7",
+        "txnAppId": "app",
+        "txnVersion": "4",
+        "kafka.batch.size": "100",
+    }
     job = begin_write_job(raw, VALUE, overwrite=False)
 
     assert job.files.mark.exists()

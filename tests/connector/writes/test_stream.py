@@ -179,10 +179,13 @@ def test_a_stream_writes_to_several_topics(spark: SparkSession, tmp_path: Path) 
     stream.add("b 3")
     lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(tmp_path / "in"))
     query = (
-        rows(lines).writeStream.format("segmentlog").queryName("by topic")
-        .option("checkpointLocation", str(stream.checkpoint)).trigger(availableNow=True)
+        rows(lines)
+        .writeStream.format("segmentlog")
+        .queryName("by topic")
+        .option("checkpointLocation", str(stream.checkpoint))
+        .trigger(availableNow=True)
         .start(str(stream.logs))
-    )  # fmt: skip
+    )
     query.awaitTermination()
 
     assert [b"1"] == values(stream.logs, "a")

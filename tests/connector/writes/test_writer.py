@@ -116,18 +116,27 @@ def test_timestamps_are_taken_when_asked_for(spark: SparkSession, tmp_path: Path
         ("select 'v' value", {"topic": "t", "kafka.compression.type": "brotli"}, "give none"),
         ("select 'v' value", {"topic": "t", "segment.bytes": "1m"}, "give a number from 14"),
         ("select 'v' value", {"topic": "t", "txnAppId": "a"}, "go together"),
-        ("select 'v' value", {"topic": "t", "kafka.compression.type": "lz4",
-                              "kafka.compression.lz4.level": "18"}, "1 to 17"),
+        (
+            "select 'v' value",
+            {"topic": "t", "kafka.compression.type": "lz4", "kafka.compression.lz4.level": "18"},
+            "1 to 17",
+        ),
         ("select 'v' value", {"topic": "t", "compression.type": "xz"}, "give producer"),
         ("select 'v' value", {"topic": "t", "includeTimestampType": "true"}, "includeTimestamp="),
         ("select 'v' value", {"topic": "t", "includeOffset": "true"}, "'partition' is missing"),
-        ("select 'v' value, 0 partition, 'x' `offset`", {"topic": "t", "includeOffset": "true"},
-         "column 'offset' is string; it has to be bigint"),
-        ("select 'v' value, timestamp_ntz '2026-01-01' timestamp",
-         {"topic": "t", "includeTimestamp": "true"}, "'timestamp' is timestamp_ntz; it has to be"),
+        (
+            "select 'v' value, 0 partition, 'x' `offset`",
+            {"topic": "t", "includeOffset": "true"},
+            "column 'offset' is string; it has to be bigint",
+        ),
+        (
+            "select 'v' value, timestamp_ntz '2026-01-01' timestamp",
+            {"topic": "t", "includeTimestamp": "true"},
+            "'timestamp' is timestamp_ntz; it has to be",
+        ),
         ("select 'v' value, null topic", {}, "column 'topic' is void"),
     ],
-)  # fmt: skip
+)
 def test_columns_and_options_that_cannot_be_written_are_explained(
     spark: SparkSession, tmp_path: Path, query: str, options: dict[str, str], says: str
 ) -> None:
@@ -143,13 +152,19 @@ def test_columns_and_options_that_cannot_be_written_are_explained(
     ("query", "options", "says"),
     [
         ("select 'k' key", {"topic": "t"}, "column 'value' is missing; the rows have: k"),
-        ("select repeat('v', 2000) value", {"topic": "t", "kafka.max.request.size": "1k"},
-         "the limit is 1024"),
+        (
+            "select repeat('v', 2000) value",
+            {"topic": "t", "kafka.max.request.size": "1k"},
+            "the limit is 1024",
+        ),
         ("select 'v' value, cast(null as string) topic", {}, "its topic is null"),
-        ("select 'v' value, 7 partition", {"topic": "t"},
-         "names partition 7, but the topic has partitions 0 to 0"),
+        (
+            "select 'v' value, 7 partition",
+            {"topic": "t"},
+            "names partition 7, but the topic has partitions 0 to 0",
+        ),
     ],
-)  # fmt: skip
+)
 def test_rows_that_cannot_be_written_are_explained(
     spark: SparkSession, tmp_path: Path, query: str, options: dict[str, str], says: str
 ) -> None:

@@ -202,9 +202,12 @@ def test_number_of_tasks(world: World) -> Any:
         {"minPartitions": "6"},
         {"minPartitions": "2"},
         {"maxRecordsPerPartition": "3", "endingOffsets": bounds(world, 8, 8, 8)},
-        {"endingOffsets": bounds(world, 3, 8, 8), "startingOffsets": bounds(world, 2, 0, 7),
-         "minPartitions": "5"},
-    ):  # fmt: skip
+        {
+            "endingOffsets": bounds(world, 3, 8, 8),
+            "startingOffsets": bounds(world, 2, 0, 7),
+            "minPartitions": "5",
+        },
+    ):
         frame = world.read(**options)
         tasks = frame.select(F.spark_partition_id().alias("task"), "value")
         found.append((len(texts(frame)), len({row[0] for row in rows(tasks, "task")})))

@@ -233,8 +233,12 @@ def _to_topic(
     out = f"{world.topic}-out"
     world.create(topic=out)
     checkpoint = world.place / out
-    given = {"kafka.bootstrap.servers": world.servers, "topic": out,
-             "checkpointLocation": str(checkpoint), **options}  # fmt: skip
+    given = {
+        "kafka.bootstrap.servers": world.servers,
+        "topic": out,
+        "checkpointLocation": str(checkpoint),
+        **options,
+    }
     reported = []
     for act in (between, lambda _: None):
         writer = change(world.stream()).writeStream.format("kafka").options(**given)
@@ -358,8 +362,11 @@ def test_asynchronous_progress(world: World) -> Any:
     world.write("a")
     out = f"{world.topic}-out"
     world.create(topic=out)
-    options = {"kafka.bootstrap.servers": world.servers, "topic": out,
-               "checkpointLocation": str(world.place / "c")}  # fmt: skip
+    options = {
+        "kafka.bootstrap.servers": world.servers,
+        "topic": out,
+        "checkpointLocation": str(world.place / "c"),
+    }
     writer = world.stream().select("value").writeStream.format("kafka").options(**options)
     writer = writer.option("asyncProgressTrackingEnabled", True)
     found = [refused(writer.trigger(**{name: True}).start) for name in ("availableNow", "once")]

@@ -80,8 +80,9 @@ def test_strings_bytes_and_nulls(world: World) -> Any:
     """Keys and values are strings or binary; a null is no key, or a tombstone."""
     world.create()
     for kind in ("string", "binary"):
-        frame = world.spark.createDataFrame([("k", "v"), (None, "v"), ("k", None)],
-                                            "key string, value string")  # fmt: skip
+        frame = world.spark.createDataFrame(
+            [("k", "v"), (None, "v"), ("k", None)], "key string, value string"
+        )
         world.save(frame.select(*[F.col(each).cast(kind) for each in ("key", "value")]))
     world.save(world.spark.createDataFrame([("only",)], "value string"))
     return rows(world.read(), "key", "value")

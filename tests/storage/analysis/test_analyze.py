@@ -79,9 +79,11 @@ def codes(path: Path, **options: Any) -> set[FindingCode]:
 def test_batches_codecs_and_sizes(tmp_path: Path) -> None:
     """Each batch counts with its size, and each codec with its batches."""
     batches = [
-        encode_batch(records(0, 3)), encode_batch(records(3, 200), codec=codecs.ZSTD),
-        encode_batch(records(203, 2), codec=codecs.GZIP), encode_batch(records(205, 1)),
-    ]  # fmt: skip
+        encode_batch(records(0, 3)),
+        encode_batch(records(3, 200), codec=codecs.ZSTD),
+        encode_batch(records(203, 2), codec=codecs.GZIP),
+        encode_batch(records(205, 1)),
+    ]
     found = figures(write(tmp_path, "t-0", *batches)).batches
     used = {each.codec: (each.n_batches, each.n_bytes) for each in found.codecs}
 
@@ -116,14 +118,22 @@ def test_keys_values_and_the_heaviest_keys(tmp_path: Path) -> None:
     found = figures(path)
 
     assert (1, 4, 0.0, 1_000_000) == (
-        found.keys.n_null, found.keys.distinct, found.keys.distinct_error, found.keys.largest,
-    )  # fmt: skip
+        found.keys.n_null,
+        found.keys.distinct,
+        found.keys.distinct_error,
+        found.keys.largest,
+    )
     assert (2, 1, 13) == (found.values.n_null, found.values.n_tombstones, found.values.n_bytes)
     (heaviest,) = found.keys.heaviest
     assert (6, 6, 6 / 9, 3, 0, 4, None) == (
-        heaviest.n_records, heaviest.most_records, heaviest.share, heaviest.n_bytes,
-        heaviest.partition, heaviest.offset, heaviest.key,
-    )  # fmt: skip
+        heaviest.n_records,
+        heaviest.most_records,
+        heaviest.share,
+        heaviest.n_bytes,
+        heaviest.partition,
+        heaviest.offset,
+        heaviest.key,
+    )
     assert "hot" not in json.dumps(segmentlog.analyze(path).to_json())
     (shown,) = figures(path, show_keys=True).keys.heaviest
     assert (heaviest.id, b"hot") == (shown.id, shown.key)
@@ -132,9 +142,17 @@ def test_keys_values_and_the_heaviest_keys(tmp_path: Path) -> None:
 def test_formats_schema_ids_and_headers(tmp_path: Path) -> None:
     """A value has the first format that fits; a schema's id counts in each value."""
     values = [
-        b'{"a": 1}', b"[1, 2]", b"plain text", b"\0\1\2", b"\x1f\x8b\x08\0", b"\xff\xff",
-        b"\0\0\0\0\7avro", b"\0\0\0\0\7more", b"\0\0\0\0\3x", None,
-    ]  # fmt: skip
+        b'{"a": 1}',
+        b"[1, 2]",
+        b"plain text",
+        b"\0\1\2",
+        b"\x1f\x8b\x08\0",
+        b"\xff\xff",
+        b"\0\0\0\0\7avro",
+        b"\0\0\0\0\7more",
+        b"\0\0\0\0\3x",
+        None,
+    ]
     headers = [((b"trace", b"1"), (b"trace", b"2"), (b"\xff<b>", b"")), *[()] * 9]
     batch = encode_batch(records(0, 10, value=values.__getitem__, headers=headers.__getitem__))
     found = figures(write(tmp_path, "t-0", batch))
@@ -176,8 +194,11 @@ def test_clocks(tmp_path: Path) -> None:
     found = figures(path).clocks
 
     assert (0, far, 3, far - NOW) == (
-        found.least_ms, found.largest_ms, found.n_back, found.most_back_ms,
-    )  # fmt: skip
+        found.least_ms,
+        found.largest_ms,
+        found.n_back,
+        found.most_back_ms,
+    )
     assert (1, 1, 0) == (found.n_before_2000, found.n_in_future, found.n_without)
     assert {FindingCode.FUTURE_TIMES, FindingCode.OLD_TIMES} <= codes(path)
 
@@ -188,20 +209,25 @@ def test_transactions_that_reach_over_batches(tmp_path: Path) -> None:
         encode_batch(records(0, 4), attributes=0x10, producer=(1, 0, 0)),
         encode_batch(records(4, 3), attributes=0x10, producer=(2, 0, 0)),
         encode_batch(records(7, 5), attributes=0x10, producer=(1, 0, 4)),
-        marker(12, 1, ABORT), marker(13, 2, COMMIT),
+        marker(12, 1, ABORT),
+        marker(13, 2, COMMIT),
         encode_batch(records(14, 2), attributes=0x10, producer=(2, 0, 3)),
         encode_batch(records(16, 1), producer=(9, 0, 0)),
-    ]  # fmt: skip
+    ]
     path = write(tmp_path, "t-0", *batches)
     found = figures(path)
     producers = found.producers
 
     assert (3, 5, 4) == (
-        producers.n_producers, producers.n_idempotent_batches, producers.n_transactional_batches,
-    )  # fmt: skip
+        producers.n_producers,
+        producers.n_idempotent_batches,
+        producers.n_transactional_batches,
+    )
     assert (1, 1, 9) == (
-        producers.n_committed, producers.n_aborted, producers.n_aborted_records,
-    )  # fmt: skip
+        producers.n_committed,
+        producers.n_aborted,
+        producers.n_aborted_records,
+    )
     assert (1, 2) == (producers.n_open, producers.n_open_records)
     assert (15, 2) == (found.offsets.n_records, found.offsets.n_markers)
     assert {FindingCode.ABORTED, FindingCode.OPEN_TRANSACTIONS} <= codes(path)
@@ -219,9 +245,13 @@ def test_every_offset_has_become_something(tmp_path: Path) -> None:
     offsets = found.offsets
 
     assert (6, 1, 14, 10, 0, 0) == (
-        offsets.n_records, offsets.n_markers, offsets.n_removed, offsets.n_deleted,
-        offsets.n_lost, offsets.n_unreadable,
-    )  # fmt: skip
+        offsets.n_records,
+        offsets.n_markers,
+        offsets.n_removed,
+        offsets.n_deleted,
+        offsets.n_lost,
+        offsets.n_unreadable,
+    )
     assert 1 == found.batches.n_empty
     assert 31 == sum((offsets.n_records, offsets.n_markers, offsets.n_removed, offsets.n_deleted))
 
@@ -245,8 +275,10 @@ def test_a_topic_of_control_batches_alone(tmp_path: Path) -> None:
     found = figures(path)
 
     assert (0, 2, 2) == (
-        found.n_records, found.batches.n_control_batches, found.offsets.n_markers,
-    )  # fmt: skip
+        found.n_records,
+        found.batches.n_control_batches,
+        found.offsets.n_markers,
+    )
     assert found.clocks.least_ms is None
     assert found.zstd.saved is None
 
@@ -314,8 +346,10 @@ def test_damage_is_named_and_all_else_is_analyzed(
     assert f"byte {len(batches[0] + batches[1])} " in damaged.problems[0]
     assert damaged.figures.formats.sampled_records <= 50  # the second read samples them again
     assert (Urgency.PROBLEM, FindingCode.PROBLEM, 1) == (
-        found.findings[0].urgency, found.findings[0].code, found.findings[0].partition,
-    )  # fmt: skip
+        found.findings[0].urgency,
+        found.findings[0].code,
+        found.findings[0].partition,
+    )
     assert 170 == report.figures.n_records
 
 
@@ -416,9 +450,10 @@ def test_what_one_would_change(tmp_path: Path) -> None:
         tmp_path, settings=compact
     )
     small = next(
-        each for each in segmentlog.analyze(tmp_path).findings
+        each
+        for each in segmentlog.analyze(tmp_path).findings
         if each.code == FindingCode.SMALL_BATCHES
-    )  # fmt: skip
+    )
     assert 0 < small.saved_bytes < sum(map(len, hot))
 
 
@@ -427,10 +462,12 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A topic that several slices hold."""
     path = tmp_path_factory.mktemp("large")
     n = 120_000
-    rows = pa.table({
-        "key": pa.array([b"key-%d" % (i % 7_919) for i in range(n)], pa.binary()),
-        "value": pa.array([b"%0300d" % i for i in range(n)], pa.binary()),
-    })  # fmt: skip
+    rows = pa.table(
+        {
+            "key": pa.array([b"key-%d" % (i % 7_919) for i in range(n)], pa.binary()),
+            "value": pa.array([b"%0300d" % i for i in range(n)], pa.binary()),
+        }
+    )
     with segmentlog.open_writer(path, "t", num_partitions=2) as writer:
         writer.append(rows)
     return path

@@ -129,9 +129,14 @@ def test_batches_are_put_together_up_to_a_size(
 
 @pytest.mark.parametrize(
     ("counts", "bars"),
-    [((), []), ((0, 0), []), ((3,), [(0, 0, 3)]), ((0, 2), [(1, 1, 2)]),
-     ((0, 0, 5, 0, 1, 0), [(2, 3, 5), (4, 7, 0), (8, 15, 1)])],
-)  # fmt: skip
+    [
+        ((), []),
+        ((0, 0), []),
+        ((3,), [(0, 0, 3)]),
+        ((0, 2), [(1, 1, 2)]),
+        ((0, 0, 5, 0, 1, 0), [(2, 3, 5), (4, 7, 0), (8, 15, 1)]),
+    ],
+)
 def test_bars_are_those_of_powers_of_two(
     counts: tuple[int, ...], bars: list[tuple[int, int, int]]
 ) -> None:
@@ -141,9 +146,15 @@ def test_bars_are_those_of_powers_of_two(
 
 def forecast(**given: Any) -> RetentionForecast:
     fields: dict[str, Any] = {
-        "policy": "delete", "retention_ms": 5, "retention_bytes": 7, "source": "s",
-        "n_due_segments": 0, "due_bytes": 0, "next_ms": None, "next_bytes": 0,
-    }  # fmt: skip
+        "policy": "delete",
+        "retention_ms": 5,
+        "retention_bytes": 7,
+        "source": "s",
+        "n_due_segments": 0,
+        "due_bytes": 0,
+        "next_ms": None,
+        "next_bytes": 0,
+    }
     return RetentionForecast(**fields | given)
 
 
@@ -163,9 +174,11 @@ def test_figures_of_nothing() -> None:
     """What was not measured is none, and not zero."""
     found = figures.figures(Part(NOW), forecast(), {})
     assert (0, 0, None, None) == (
-        found.zstd.sampled_batches, found.zstd.sampled_bytes, found.zstd.saved,
+        found.zstd.sampled_batches,
+        found.zstd.sampled_bytes,
+        found.zstd.saved,
         found.zstd.saved_joined,
-    )  # fmt: skip
+    )
     assert (None, None) == (found.clocks.least_ms, found.clocks.largest_ms)
 
 
@@ -193,10 +206,14 @@ def test_the_heaviest_keys_have_a_part_of_the_records(tmp_path: Path) -> None:
 
 def _sketched(key: bytes, n: int) -> RecordSketch:
     sketch = RecordSketch(NOW)
-    batch = pa.record_batch({
-        "key": pa.array([key] * n, pa.binary()), "value": pa.nulls(n, pa.binary()),
-        "offset": pa.array(range(n), pa.int64()), "timestamp": pa.array([NOW] * n, pa.int64()),
-    })  # fmt: skip
+    batch = pa.record_batch(
+        {
+            "key": pa.array([key] * n, pa.binary()),
+            "value": pa.nulls(n, pa.binary()),
+            "offset": pa.array(range(n), pa.int64()),
+            "timestamp": pa.array([NOW] * n, pa.int64()),
+        }
+    )
     sketch.add(batch, 0)
     return sketch
 

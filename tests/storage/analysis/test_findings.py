@@ -49,20 +49,27 @@ def heavy(share: float) -> tuple[HeavyKey, ...]:
 
 
 SMALL = {
-    "n_records": 300, "batches.n_batches": 100, "batches.n_bytes": 100 * 4095,
+    "n_records": 300,
+    "batches.n_batches": 100,
+    "batches.n_bytes": 100 * 4095,
     "batches.header_bytes": 6100,
-}  # fmt: skip
+}
 LARGE = {
-    "n_records": 300, "batches.n_batches": 100, "batches.n_bytes": 16 * MIB, "zstd.saved": 0.2,
+    "n_records": 300,
+    "batches.n_batches": 100,
+    "batches.n_bytes": 16 * MIB,
+    "zstd.saved": 0.2,
     "batches.codecs": (CodecUse("none", 9, 5), CodecUse("gzip", 9, 7)),
-}  # fmt: skip
+}
 HOT = {"n_records": 1500, "keys.n_null": 500, "keys.distinct": 2, "keys.heaviest": heavy(0.1)}
 KEYS = {"n_records": 15, "keys.n_bytes": 3000, "keys.largest": 900, "values.n_bytes": 3000}
 BACK = {"clocks.n_back": 1, "clocks.most_back_ms": 3_600_000}
 ABORTED = {"n_records": 100, "producers.n_aborted_records": 5}
 REPEATED = {
-    "n_records": 1000, "keys.distinct": 500, "retention.policy": "delete,compact",
-}  # fmt: skip
+    "n_records": 1000,
+    "keys.distinct": 500,
+    "retention.policy": "delete,compact",
+}
 TOMBSTONES = {"n_records": 500, "values.n_tombstones": 100}
 
 #: Figures at a bound, the finding, what is changed to get below the bound, and words of the text.
@@ -101,8 +108,14 @@ CASES: list[tuple[dict[str, Any], FindingCode, list[dict[str, Any]], str]] = [
     ({"offsets.n_lost": 1000}, CODE.LOST_OFFSETS, [{"offsets.n_lost": 0}],
      "segments are gone that had 1,000 offsets"),
 ]  # fmt: skip
-NOTES = {CODE.OUT_OF_ORDER, CODE.OPEN_TRANSACTIONS, CODE.COMPACTION, CODE.TOMBSTONES, CODE.LEGACY,
-         CODE.LARGE_KEYS}  # fmt: skip
+NOTES = {
+    CODE.OUT_OF_ORDER,
+    CODE.OPEN_TRANSACTIONS,
+    CODE.COMPACTION,
+    CODE.TOMBSTONES,
+    CODE.LEGACY,
+    CODE.LARGE_KEYS,
+}
 
 
 @pytest.mark.parametrize(
@@ -140,9 +153,16 @@ def test_savings_are_those_of_all_bytes() -> None:
 
 @pytest.mark.parametrize(
     ("sizes", "is_found"),
-    [((8, 12, 4), False), ((4, 16, 4), True), ((4, 15, 5), False), ((24,), False),
-     ((1, 14), False), ((12, 12), False), ((24, 0), True)],
-)  # fmt: skip
+    [
+        ((8, 12, 4), False),
+        ((4, 16, 4), True),
+        ((4, 15, 5), False),
+        ((24,), False),
+        ((1, 14), False),
+        ((12, 12), False),
+        ((24, 0), True),
+    ],
+)
 def test_skew_is_twice_the_mean_of_a_large_topic(sizes: tuple[int, ...], is_found: bool) -> None:
     """The partition is named, and its share; a small topic, or one partition, has none."""
     total = sum(sizes) * MIB
@@ -172,6 +192,9 @@ def test_problems_come_first_with_their_partition() -> None:
     partition = PartitionReport(3, 0, 9, 0, of({}), ("damaged", "gone"))
     first, second = findings_of("t", of({"n_bytes": 1}), [partition])
     assert (CODE.PROBLEM, Urgency.PROBLEM, 3, "damaged") == (
-        first.code, first.urgency, first.partition, first.text
-    )  # fmt: skip
+        first.code,
+        first.urgency,
+        first.partition,
+        first.text,
+    )
     assert "gone" == second.text

@@ -20,10 +20,11 @@ def rows(
 ) -> pa.RecordBatch:
     """Records at the offsets from 0 on."""
     columns = {
-        "key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary()),
+        "key": pa.array(keys, pa.binary()),
+        "value": pa.array(values, pa.binary()),
         "offset": pa.array(range(len(keys)), pa.int64()),
         "timestamp": pa.array(times or [NOW] * len(keys), pa.int64()),
-    }  # fmt: skip
+    }
     return pa.record_batch([columns[name] for name in COLUMNS], names=[*COLUMNS])
 
 
@@ -119,11 +120,15 @@ def test_counters_are_those_of_a_plain_count() -> None:
     } == {
         counter: found[counter]
         for counter in range(sketches.N_COUNTERS)
-        if counter not in (
-            sketches.OTHER_IDS, sketches.N_IDS, sketches.N_HEAVY, sketches.HEAVY_ERROR,
+        if counter
+        not in (
+            sketches.OTHER_IDS,
+            sketches.N_IDS,
+            sketches.N_HEAVY,
+            sketches.HEAVY_ERROR,
             sketches.N_SEEN,
         )
-    }  # fmt: skip
+    }
     ids = Counter(int.from_bytes(each[1:5], "big") for each in framed)
     assert {1: ids[1], 0x10203: ids[0x10203]} == dict(found.schema_ids()[:2])
     assert sum(ids.values()) == sum(n for _, n in found.schema_ids()) + found[sketches.OTHER_IDS]
@@ -143,8 +148,12 @@ def test_parts_give_what_the_whole_gives(n_parts: int) -> None:
         last = parts.pop()
         parts[-1].merge(last)
     depends = {
-        sketches.N_HEAVY, sketches.HEAVY_ERROR, sketches.N_SEEN, sketches.N_IDS, sketches.OTHER_IDS
-    }  # fmt: skip
+        sketches.N_HEAVY,
+        sketches.HEAVY_ERROR,
+        sketches.N_SEEN,
+        sketches.N_IDS,
+        sketches.OTHER_IDS,
+    }
     for found in (left, parts[0]):
         for counter in range(sketches.N_COUNTERS):
             assert counter in depends or whole[counter] == found[counter], counter

@@ -36,10 +36,14 @@ def by_rows(dataset: pads.Dataset, unit: timedelta = MINUTE) -> dict:
     rows = dataset.to_table(["topic", "partition", "timestamp"])
     times = rows["timestamp"].cast(pa.int64()).to_pylist()
     unit_us = unit // timedelta(microseconds=1)
-    return Counter(zip(
-        rows["topic"].to_pylist(), rows["partition"].to_pylist(),
-        (time // unit_us for time in times), strict=True,
-    ))  # fmt: skip
+    return Counter(
+        zip(
+            rows["topic"].to_pylist(),
+            rows["partition"].to_pylist(),
+            (time // unit_us for time in times),
+            strict=True,
+        )
+    )
 
 
 @pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])

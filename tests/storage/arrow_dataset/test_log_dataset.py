@@ -157,9 +157,9 @@ def test_rows_are_the_same_on_any_number_of_threads(
         for n_threads in (2, 5):
             pa.set_cpu_count(n_threads)
             assert expected.equals(dataset.to_table())
-            assert expected.equals(pa.concat_tables(
-                each.to_table() for each in dataset.get_fragments()
-            ))  # fmt: skip
+            assert expected.equals(
+                pa.concat_tables(each.to_table() for each in dataset.get_fragments())
+            )
     finally:
         pa.set_cpu_count(cpus)
 
@@ -254,13 +254,19 @@ def test_options_are_those_of_a_scan(example_data: str) -> None:
 
     at = datetime(2025, 10, 11, tzinfo=UTC)
     bounded = segmentlog.dataset(
-        example_data, topics="orders", since=at, starting_offsets={("orders", 0): 3},
-    )  # fmt: skip
+        example_data,
+        topics="orders",
+        since=at,
+        starting_offsets={("orders", 0): 3},
+    )
     by_time = directory.log("orders", 0).bounds(since=at).start_offset
     assert 332 == bounded.count_rows(pc.field("partition") == 0)
     bounded = segmentlog.dataset(
-        example_data, topics="orders", until=at, ending_offsets={("orders", 1): 3},
-    )  # fmt: skip
+        example_data,
+        topics="orders",
+        until=at,
+        ending_offsets={("orders", 1): 3},
+    )
     assert [by_time, 3] == [bounded.count_rows(pc.field("partition") == each) for each in (0, 1)]
     ended = segmentlog.dataset(example_data, topics="orders", since=at)
     assert 335 - by_time == ended.count_rows(pc.field("partition") == 0)
@@ -268,13 +274,16 @@ def test_options_are_those_of_a_scan(example_data: str) -> None:
 
 REFUSED = [
     ({"topics": "order"}, segmentlog.UnknownTopicOrPartitionError, "did you mean 'orders'"),
-    ({"topics": "orders", "ending_offsets": {("payments", 0): 1}}, segmentlog.OptionError,
-     "topics are orders"),
+    (
+        {"topics": "orders", "ending_offsets": {("payments", 0): 1}},
+        segmentlog.OptionError,
+        "topics are orders",
+    ),
     ({"starting_offsets": {("orders", 7): 1}}, segmentlog.UnknownTopicOrPartitionError, "0, 1, 2"),
     ({"starting_offsets": {("orders", 0): 999}}, segmentlog.OffsetOutOfRangeError, "999"),
     ({"since": datetime(2025, 1, 1)}, segmentlog.OptionError, "zone"),
     ({"isolation_level": "dirty"}, ValueError, "dirty"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("options", "error", "match"), REFUSED, ids=lambda each: str(each)[:40])
@@ -386,8 +395,9 @@ def test_other_methods_of_pyarrow_work_too(example_data: str) -> None:
         dataset.take([900])
     assert max(each.num_rows for each in dataset.to_batches(batch_size=50)) == 50
     assert dataset.sort_by([("offset", "descending")]).head(1)["offset"].to_pylist() == [334]
-    both = offsets.join(offsets.filter(pc.field("offset") < 9), "offset", join_type="inner",
-                        right_suffix="_r")  # fmt: skip
+    both = offsets.join(
+        offsets.filter(pc.field("offset") < 9), "offset", join_type="inner", right_suffix="_r"
+    )
     assert 9 == both.count_rows()
     doubled = dataset.to_table({"twice": pc.field("offset") * 2}, pc.field("offset") == 7)
     assert {"twice": [14, 14, 14]} == doubled.to_pydict()

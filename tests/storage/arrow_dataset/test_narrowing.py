@@ -58,9 +58,12 @@ OPENED = [
 
 @pytest.mark.parametrize(("condition", "n_rows", "logs"), OPENED, ids=str)
 def test_only_segments_in_range_are_opened(
-    dataset: pads.Dataset, opening: Callable, condition: pc.Expression, n_rows: int,
+    dataset: pads.Dataset,
+    opening: Callable,
+    condition: pc.Expression,
+    n_rows: int,
     logs: list[str],
-) -> None:  # fmt: skip
+) -> None:
     """The second query opens only the segments that its filter needs.
 
     The first query cuts the slices and looks up times, so it opens more files.

@@ -21,11 +21,13 @@ def tables(partition: int, times: list[int], n_rows: int) -> Iterator[pa.Table]:
     """Rows of one partition, in tables of `n_rows` rows."""
     for begin in range(0, len(times), n_rows):
         part = times[begin : begin + n_rows]
-        yield pa.table({
-            "timestamp": pa.array(part, pa.timestamp("us", "UTC")),
-            "partition": [partition] * len(part),
-            "offset": range(begin, begin + len(part)),
-        })  # fmt: skip
+        yield pa.table(
+            {
+                "timestamp": pa.array(part, pa.timestamp("us", "UTC")),
+                "partition": [partition] * len(part),
+                "offset": range(begin, begin + len(part)),
+            }
+        )
 
 
 def expected_order(partitions: list[list[int]]) -> list[tuple[int, int]]:
@@ -63,8 +65,11 @@ def test_rows_have_the_order_of_the_rule(seed: int, monkeypatch: pytest.MonkeyPa
             draw.choice([0, 500, 10**6]),
         )
     )
-    found = [pair for each in merged for pair in zip(
-        each["partition"].to_pylist(), each["offset"].to_pylist(), strict=True)]  # fmt: skip
+    found = [
+        pair
+        for each in merged
+        for pair in zip(each["partition"].to_pylist(), each["offset"].to_pylist(), strict=True)
+    ]
 
     assert expected_order(partitions) == found
 
@@ -76,8 +81,12 @@ def test_a_dataset_is_scanned_as_a_timeline(example_data: str) -> None:
     """
     dataset = segmentlog.dataset(example_data, topics="orders")
     rows = dataset.to_table(order="timestamp")
-    by_place = [("timestamp", "ascending"), ("topic", "ascending"),
-                ("partition", "ascending"), ("offset", "ascending")]  # fmt: skip
+    by_place = [
+        ("timestamp", "ascending"),
+        ("topic", "ascending"),
+        ("partition", "ascending"),
+        ("offset", "ascending"),
+    ]
 
     assert dataset.to_table().sort_by(by_place).equals(rows.combine_chunks())
     late = pc.field("offset") > 100

@@ -29,10 +29,12 @@ from segmentlog.testing.reference import Record, encode_batch
 
 def rows_of(offsets: Sequence[int], partition: int = 0) -> pa.Table:
     """A table with rows of one partition."""
-    return pa.table({
-        "partition": pa.array([partition] * len(offsets), pa.int32()),
-        "offset": pa.array(offsets, pa.int64()),
-    })  # fmt: skip
+    return pa.table(
+        {
+            "partition": pa.array([partition] * len(offsets), pa.int32()),
+            "offset": pa.array(offsets, pa.int64()),
+        }
+    )
 
 
 def found(audit: segmentlog.Audit, partition: int = 0) -> dict[str, list[int]]:
@@ -66,14 +68,22 @@ def test_each_kind_of_row_is_found(log: KafkaLog) -> None:
     audit = segmentlog.audit(log, "t", table)
 
     assert found(audit) == {
-        "missing": [4], "duplicates": [3], "aborted": [11], "markers": [13],
-        "nonexistent": [-4, 17, 99], "removed": [15], "possibly_missing": [14],
+        "missing": [4],
+        "duplicates": [3],
+        "aborted": [11],
+        "markers": [13],
+        "nonexistent": [-4, 17, 99],
+        "removed": [15],
+        "possibly_missing": [14],
         "below_log_start": [0],
-    }  # fmt: skip
+    }
     (partition,) = audit.partitions
     assert (2, 17, 9, 17) == (
-        partition.start_offset, partition.end_offset, partition.n_records, partition.n_rows,
-    )  # fmt: skip
+        partition.start_offset,
+        partition.end_offset,
+        partition.n_records,
+        partition.n_rows,
+    )
     assert 2 == partition.duplicates.n_rows
     assert not audit.is_complete
     assert [4] == audit.missing(["offset"]).read_all()["offset"].to_pylist()
@@ -155,8 +165,11 @@ def test_bounds_by_offsets_and_times(log: KafkaLog) -> None:
 
     assert {"missing": [6, 8], "not_audited": [0], "nonexistent": [20]} == found(by_offset)
     expected = {
-        "missing": [1, 2, 3, 4], "duplicates": [0], "not_audited": [7], "nonexistent": [20],
-    }  # fmt: skip
+        "missing": [1, 2, 3, 4],
+        "duplicates": [0],
+        "not_audited": [7],
+        "nonexistent": [20],
+    }
     assert expected == found(by_time)
 
 
@@ -166,11 +179,13 @@ def test_partitions_topics_and_nulls(log: KafkaLog) -> None:
     for partition in range(3):
         log.write("t", [b"v"] * 2, partition=partition)
     log.write("u", [b"v"])
-    table = pa.table({
-        "TOPIC": ["t", "t", "u", "t", "t", None, "t", "z"],
-        "partition": [0, 0, 0, 1, 9, 0, None, 0],
-        "offset": [0, 1, 0, 1, 5, 0, 0, 0],
-    })  # fmt: skip
+    table = pa.table(
+        {
+            "TOPIC": ["t", "t", "u", "t", "t", None, "t", "z"],
+            "partition": [0, 0, 0, 1, 9, 0, None, 0],
+            "offset": [0, 1, 0, 1, 5, 0, 0, 0],
+        }
+    )
 
     audit = segmentlog.audit(log, "t", table, topic_column="topic", partitions=[0, 1])
 
@@ -182,8 +197,10 @@ def test_partitions_topics_and_nulls(log: KafkaLog) -> None:
     of_another = pa.concat_tables([rows_of([0, 1]), rows_of([0], 2)])
     assert segmentlog.audit(log, "t", of_another, partitions=[0]).is_complete
     assert (8, 2, 2) == (
-        audit.n_rows, audit.n_rows_of_other_topics, audit.n_rows_without_offset,
-    )  # fmt: skip
+        audit.n_rows,
+        audit.n_rows_of_other_topics,
+        audit.n_rows_without_offset,
+    )
     both = segmentlog.audit(log, ["t", "u"], table, topic_column="topic")
     assert 4 == len(both.partitions)
     assert 3 == both.count("missing")
@@ -193,10 +210,18 @@ def test_partitions_topics_and_nulls(log: KafkaLog) -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    [pa.uint64(), pa.decimal128(20), pa.string(), pa.large_string(), pa.string_view(),
-     pa.float64(), pa.dictionary(pa.int32(), pa.int64()), pa.int16()],
+    [
+        pa.uint64(),
+        pa.decimal128(20),
+        pa.string(),
+        pa.large_string(),
+        pa.string_view(),
+        pa.float64(),
+        pa.dictionary(pa.int32(), pa.int64()),
+        pa.int16(),
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_types_of_columns(log: KafkaLog, kind: pa.DataType) -> None:
     """Whole numbers are found in columns of any type that can hold them."""
     log.write("t", [b"v"] * 3)
@@ -211,23 +236,46 @@ def test_types_of_columns(log: KafkaLog, kind: pa.DataType) -> None:
 @pytest.mark.parametrize(
     ("table", "error", "said"),
     [
-        pytest.param(pa.table({"part": [0], "offset": [0]}), ColumnError,
-                     "column 'partition' is missing; the table has 'part', 'offset'", id="name"),
-        pytest.param(pa.table({"partition": [0], "offset": [True]}), ColumnError,
-                     "'offset' is bool", id="type"),
-        pytest.param(pa.table({"partition": [0], "offset": ["x"]}), ColumnError,
-                     "whole numbers of 64 bits", id="text"),
-        pytest.param(pa.table({"partition": [0], "offset": [0.5]}), ColumnError,
-                     "whole numbers of 64 bits", id="fraction"),
-        pytest.param(pa.table({"partition": [0], "offset": pa.array([2**63], pa.uint64())}),
-                     ColumnError,
-                     "whole numbers of 64 bits", id="too large"),
-        pytest.param(pa.table({"partition": [0], "offset": [0], "topic": [1]}), ColumnError,
-                     "names of topics", id="topic"),
+        pytest.param(
+            pa.table({"part": [0], "offset": [0]}),
+            ColumnError,
+            "column 'partition' is missing; the table has 'part', 'offset'",
+            id="name",
+        ),
+        pytest.param(
+            pa.table({"partition": [0], "offset": [True]}),
+            ColumnError,
+            "'offset' is bool",
+            id="type",
+        ),
+        pytest.param(
+            pa.table({"partition": [0], "offset": ["x"]}),
+            ColumnError,
+            "whole numbers of 64 bits",
+            id="text",
+        ),
+        pytest.param(
+            pa.table({"partition": [0], "offset": [0.5]}),
+            ColumnError,
+            "whole numbers of 64 bits",
+            id="fraction",
+        ),
+        pytest.param(
+            pa.table({"partition": [0], "offset": pa.array([2**63], pa.uint64())}),
+            ColumnError,
+            "whole numbers of 64 bits",
+            id="too large",
+        ),
+        pytest.param(
+            pa.table({"partition": [0], "offset": [0], "topic": [1]}),
+            ColumnError,
+            "names of topics",
+            id="topic",
+        ),
         pytest.param("/nowhere", OptionError, "no such file or directory.*Iceberg", id="path"),
         pytest.param(7, OptionError, "Iceberg", id="object"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_table_is_refused(
     log: KafkaLog, table: Any, error: type[Exception], said: str
 ) -> None:
@@ -243,8 +291,9 @@ def test_columns_inside_of_others(log: KafkaLog, tmp_path: Path) -> None:
     log.write("t", [b"v"] * 3)
     kind = pa.struct([("Topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
     places = [("t", 0, 0), ("t", 0, 1), ("u", 0, 2), None, ("t", 0, None)]
-    rows = [each and dict(zip(("Topic", "partition", "offset"), each, strict=True))
-            for each in places]  # fmt: skip
+    rows = [
+        each and dict(zip(("Topic", "partition", "offset"), each, strict=True)) for each in places
+    ]
     table = pa.table({"topic": ["sports"] * 5, "kafka": pa.array(rows, kind), "x.y": [1] * 5})
     pq.write_table(table, tmp_path / "a.parquet")
     names: Any = {"partition_column": "kafka.partition", "offset_column": "KAFKA.offset"}
@@ -261,9 +310,13 @@ def test_columns_inside_of_others(log: KafkaLog, tmp_path: Path) -> None:
     with pytest.raises(ColumnError, match=r"'kafka.part' is missing.*'kafka.partition'"):
         segmentlog.audit(log.path, "t", dotted, **{**names, "partition_column": "kafka.part"})
     audit = segmentlog.audit(
-        log.path, "t", dotted, topic_column="", partition_column="kafka.partition",
+        log.path,
+        "t",
+        dotted,
+        topic_column="",
+        partition_column="kafka.partition",
         offset_column="kafka.offset",
-    )  # fmt: skip
+    )
     assert (2, 1) == (audit.count("missing"), audit.n_rows_without_offset)
 
 
@@ -596,8 +649,9 @@ def test_an_end_at_a_checkpoint_is_that_of_its_query(log: KafkaLog, tmp_path: Pa
         assert 0 == segmentlog.read(log, "t", ending_offsets=none).num_rows
         audit = segmentlog.audit(log, "t", rows_of([]), ending_offsets=none)
         assert ([0, 0], ("t",)) == (
-            [each.end_offset for each in audit.partitions], audit.topics_not_audited,
-        )  # fmt: skip
+            [each.end_offset for each in audit.partitions],
+            audit.topics_not_audited,
+        )
 
 
 @pytest.mark.parametrize("seed", range(12))

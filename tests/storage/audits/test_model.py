@@ -33,9 +33,17 @@ _SECONDS = float(os.environ.get("AUDIT_SECONDS", "3600"))
 _TOPIC, _OTHER = "orders", "other"
 _STEPS = ("write", "write", "commit", "abort", "abort", "gap", "compact", "erase")
 _FINDINGS = (
-    "missing", "different", "duplicates", "aborted", "markers", "nonexistent", "removed",
-    "possibly_missing", "below_log_start", "not_audited",
-)  # fmt: skip
+    "missing",
+    "different",
+    "duplicates",
+    "aborted",
+    "markers",
+    "nonexistent",
+    "removed",
+    "possibly_missing",
+    "below_log_start",
+    "not_audited",
+)
 
 _CONTENTS = ("timestamp", "key", "value")
 Contents = tuple[int, bytes | None, bytes | None]  # microseconds, key, value
@@ -121,9 +129,13 @@ def written(log: KafkaLog, partition: int) -> Written:
     others = records("read_uncommitted").keys() - committed.keys()
     aborted = frozenset(each for each in others if each < stable)
     return Written(
-        opened.log_start_offset, stable, opened.log_end_offset, committed, aborted,
+        opened.log_start_offset,
+        stable,
+        opened.log_end_offset,
+        committed,
+        aborted,
         frozenset(markers),
-    )  # fmt: skip
+    )
 
 
 def rows_of(draw: random.Random, partitions: list[Written]) -> list[Row]:
@@ -209,11 +221,15 @@ class Shape(NamedTuple):
 def arrow(rows: list[Row], *, is_junk: bool = False) -> pa.Table:
     """Rows with a column that tells whether they are part of the table."""
     topics, partitions, offsets, contents = zip(*rows, strict=True) if rows else ((), (), (), ())
-    return pa.table({
-        "topic": pa.array(topics, pa.string()), "partition": pa.array(partitions, pa.int32()),
-        "offset": pa.array(offsets, pa.int64()), **columns(contents),
-        "junk": pa.array([is_junk] * len(rows), pa.bool_()),
-    })  # fmt: skip
+    return pa.table(
+        {
+            "topic": pa.array(topics, pa.string()),
+            "partition": pa.array(partitions, pa.int32()),
+            "offset": pa.array(offsets, pa.int64()),
+            **columns(contents),
+            "junk": pa.array([is_junk] * len(rows), pa.bool_()),
+        }
+    )
 
 
 def columns(contents: Sequence[Contents]) -> dict[str, pa.Array]:
@@ -221,8 +237,9 @@ def columns(contents: Sequence[Contents]) -> dict[str, pa.Array]:
     times, keys, values = zip(*contents, strict=True) if contents else ((), (), ())
     return {
         "timestamp": pa.array(times, pa.timestamp("us", "UTC")),
-        "key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary()),
-    }  # fmt: skip
+        "key": pa.array(keys, pa.binary()),
+        "value": pa.array(values, pa.binary()),
+    }
 
 
 def other_types(draw: random.Random, table: pa.Table) -> pa.Table:
@@ -267,9 +284,10 @@ def parquet(draw: random.Random, path: Path, rows: list[Row], junk: list[Row]) -
             table = table.drop_columns("topic")
         if draw.random() < 0.4:
             table = table.set_column(
-                table.schema.get_field_index("offset"), "Offset",
+                table.schema.get_field_index("offset"),
+                "Offset",
                 table["offset"].cast(draw.choice([pa.int32(), pa.string(), pa.float64()])),
-            )  # fmt: skip
+            )
         if draw.random() < 0.3:
             column = table["partition"].combine_chunks().dictionary_encode()
             table = table.drop_columns("partition").append_column("PARTITION", column)
@@ -284,20 +302,25 @@ def parquet(draw: random.Random, path: Path, rows: list[Row], junk: list[Row]) -
 
 def nested(draw: random.Random, path: Path, rows: list[Row], junk: list[Row]) -> Shape:
     """The place of a record in a struct, beside a topic of another meaning."""
-    kind = pa.struct([
-        ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()),
-        ("key", pa.binary()),
-    ])  # fmt: skip
+    kind = pa.struct(
+        [
+            ("topic", pa.string()),
+            ("partition", pa.int32()),
+            ("offset", pa.int64()),
+            ("key", pa.binary()),
+        ]
+    )
     places = [
-        None if row[2] is None and draw.random() < 0.5
+        None
+        if row[2] is None and draw.random() < 0.5
         else dict(zip(("topic", "partition", "offset", "key"), (*row[:3], row[3][1]), strict=True))
         for row in rows
-    ]  # fmt: skip
+    ]
     contents = columns([row[3] for row in rows])
     contents["key"] = pa.array([b"another"] * len(rows), pa.binary())
-    table = pa.table({
-        "topic": ["sports"] * len(rows), "kafka": pa.array(places, kind), **contents
-    })  # fmt: skip
+    table = pa.table(
+        {"topic": ["sports"] * len(rows), "kafka": pa.array(places, kind), **contents}
+    )
     pq.write_table(table, path)
     names = {"partition_column": "kafka.partition", "offset_column": "kafka.offset"}
     return Shape(path, names)
@@ -451,8 +474,10 @@ def play(seed: int, path: Path, shape: str | None = None) -> None:
     assert audit.compared == ("partition", "offset", *options["columns"])
     assert audit.is_complete == (is_right and (is_audited or not has_any))
     assert (len(rows), n_others, n_null) == (
-        audit.n_rows, audit.n_rows_of_other_topics, audit.n_rows_without_offset,
-    )  # fmt: skip
+        audit.n_rows,
+        audit.n_rows_of_other_topics,
+        audit.n_rows_without_offset,
+    )
     missing = audit.missing(["partition", "offset"]).read_all().to_pylist()
     assert sorted((each["partition"], each["offset"]) for each in missing) == sorted(
         (number, offset)
@@ -492,9 +517,11 @@ def play_damage(seed: int, path: Path) -> None:
     if partition.error:
         assert before.start > partition.log_end_offset or at == batches[-1][0]
         return  # the last batch has ended the log before its log start
-    rows = segmentlog.open_log_dir(log).log(_TOPIC, 0).scan(
-        columns=["offset"], isolation_level="read_committed", **options
-    )  # fmt: skip
+    rows = (
+        segmentlog.open_log_dir(log)
+        .log(_TOPIC, 0)
+        .scan(columns=["offset"], isolation_level="read_committed", **options)
+    )
     there = {*rows.read_all()["offset"].to_pylist()}
     found = found_in(audit, 0)
     assert there == found["missing"]

@@ -56,11 +56,13 @@ def table_of(draw: random.Random, ends: dict[int, int]) -> pa.Table:
         rows += [(partition, offset) for offset in range(draw.choice([0, end]), end)]
     rows += [(7, 1)] * draw.randint(0, 2) + [(None, 1)] * draw.randint(0, 2)
     draw.shuffle(rows)
-    return pa.table({
-        "partition": pa.array([each[0] for each in rows], pa.int32()),
-        "offset": pa.array([each[1] for each in rows], pa.int64()),
-        "key": pa.array([str(draw.randint(0, 6)) for _ in rows]),
-    })  # fmt: skip
+    return pa.table(
+        {
+            "partition": pa.array([each[0] for each in rows], pa.int32()),
+            "offset": pa.array([each[1] for each in rows], pa.int64()),
+            "key": pa.array([str(draw.randint(0, 6)) for _ in rows]),
+        }
+    )
 
 
 def compared(
@@ -126,8 +128,9 @@ def test_it_is_the_audit_of_one_process(
     assert here.partitions == merged.partitions
     assert here.unknown_partitions == merged.counts.of_unknown_partitions
     assert (here.n_rows, here.n_rows_without_offset) == (
-        merged.counts.n_rows, merged.counts.n_without_offset
-    )  # fmt: skip
+        merged.counts.n_rows,
+        merged.counts.n_without_offset,
+    )
     order = [(name, "ascending") for name in ("partition", "finding", "start_offset")]
     wanted = here.ranges().read_all().sort_by(order)
     assert wanted.to_pylist() == ranges_of(merged, work, found).sort_by(order).to_pylist()

@@ -23,8 +23,10 @@ def rows_of(*offsets: int) -> pa.Table:
 
 
 def ranges(audit: segmentlog.Audit, finding: str) -> list[tuple[int, int]]:
-    return [(each["start_offset"], each["end_offset"])
-            for each in audit.ranges(finding).read_all().to_pylist()]  # fmt: skip
+    return [
+        (each["start_offset"], each["end_offset"])
+        for each in audit.ranges(finding).read_all().to_pylist()
+    ]
 
 
 def test_a_log_that_begins_in_a_tier(tmp_path: Path) -> None:
@@ -75,9 +77,11 @@ def test_replicas_of_a_cluster() -> None:
     brokers = Path(__file__).parents[3] / "examples" / "brokers"
     opened = segmentlog.open_replicas(*sorted(brokers.glob("b*")))
     every = pa.concat_tables(
-        [segmentlog.read(opened, topic, columns=["topic", "partition", "offset"])
-         for topic in opened.topics()]
-    )  # fmt: skip
+        [
+            segmentlog.read(opened, topic, columns=["topic", "partition", "offset"])
+            for topic in opened.topics()
+        ]
+    )
 
     audit = segmentlog.audit(opened, list(opened.topics()), every.slice(1))
 

@@ -49,9 +49,12 @@ def test_the_same_contents_in_other_types() -> None:
     pairs: Any = [("a", b"1"), ("b", None)]
     lists = [pairs, pairs[::-1], pairs[:1], [], None, [pairs[0], pairs[0]]]
     column = pa.array(
-        [each and [dict(zip(("key", "value"), pair, strict=True)) for pair in each]
-         for each in lists], HEADERS,
-    )  # fmt: skip
+        [
+            each and [dict(zip(("key", "value"), pair, strict=True)) for pair in each]
+            for each in lists
+        ],
+        HEADERS,
+    )
     found = sums("headers", column)
     assert found[3] == found[4] == sums("headers", pa.nulls(1))[0]
     assert len({*found}) == 5

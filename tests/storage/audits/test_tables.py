@@ -34,9 +34,13 @@ def read(table: Any, names: Sequence[str] = NAMES) -> Iterator[pa.RecordBatch]:
 def rows(n: int, start: int = 0) -> pa.Table:
     """Rows of one partition, with another column."""
     offsets = np.arange(start, start + n)
-    return pa.table({
-        "partition": pa.array(offsets % 3, pa.int32()), "offset": offsets, "value": ["v"] * n,
-    })  # fmt: skip
+    return pa.table(
+        {
+            "partition": pa.array(offsets % 3, pa.int32()),
+            "offset": offsets,
+            "value": ["v"] * n,
+        }
+    )
 
 
 def of_one_file(path: Path) -> ds.Dataset:
@@ -100,9 +104,15 @@ def of_both(path: Path) -> ds.Dataset:
 
 
 MAKERS = (
-    of_one_file, of_partitions, of_two_schemas, of_a_filter, of_some_row_groups, of_memory, of_ipc,
+    of_one_file,
+    of_partitions,
+    of_two_schemas,
+    of_a_filter,
+    of_some_row_groups,
+    of_memory,
+    of_ipc,
     of_both,
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -298,9 +308,10 @@ def write_deletion_vector(table: Path, *deleted: int) -> None:
     roaring = pytest.importorskip("pyroaring")
     log = table / "_delta_log"
     (add,) = (
-        found["add"] for line in (log / f"{0:020d}.json").read_text().splitlines()
+        found["add"]
+        for line in (log / f"{0:020d}.json").read_text().splitlines()
         if "add" in (found := json.loads(line))
-    )  # fmt: skip
+    )
     payload = struct.pack("<IQI", 1681511377, 1, 0) + roaring.BitMap(deleted).serialize()
     payload += bytes(-len(payload) % 4)
     digits = (
@@ -311,14 +322,18 @@ def write_deletion_vector(table: Path, *deleted: int) -> None:
         number = int.from_bytes(payload[at : at + 4], "big")
         text += "".join(digits[number // 85**each % 85] for each in (4, 3, 2, 1, 0))
     vector = {
-        "storageType": "i", "pathOrInlineDv": text, "sizeInBytes": len(payload),
+        "storageType": "i",
+        "pathOrInlineDv": text,
+        "sizeInBytes": len(payload),
         "cardinality": len(deleted),
-    }  # fmt: skip
+    }
     features = ["deletionVectors"]
     protocol = {
-        "minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features,
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": features,
         "writerFeatures": features,
-    }  # fmt: skip
+    }
     removed = {"path": add["path"], "deletionTimestamp": 1, "dataChange": True}
     actions = [
         {"protocol": protocol},
@@ -347,11 +362,15 @@ def test_rows_that_a_deletion_vector_of_delta_removes(tmp_path: Path) -> None:
     "protocol",
     [
         {"minReaderVersion": 2, "minWriterVersion": 5},
-        {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["columnMapping"],
-         "writerFeatures": ["columnMapping"]},
+        {
+            "minReaderVersion": 3,
+            "minWriterVersion": 7,
+            "readerFeatures": ["columnMapping"],
+            "writerFeatures": ["columnMapping"],
+        },
     ],
     ids=["version", "feature"],
-)  # fmt: skip
+)
 def test_columns_that_a_delta_table_has_renamed(tmp_path: Path, protocol: dict[str, Any]) -> None:
     """The column ``offset`` of its files is another one, which has this name no more."""
     deltalake = pytest.importorskip("deltalake")
@@ -370,10 +389,17 @@ def test_columns_that_a_delta_table_has_renamed(tmp_path: Path, protocol: dict[s
             if "metaData" in action:
                 action["metaData"]["configuration"] = {"delta.columnMapping.mode": mode}
                 fields = [
-                    {"name": name, "type": "long", "nullable": True, "metadata": {
-                        "delta.columnMapping.id": i, "delta.columnMapping.physicalName": inside}}
+                    {
+                        "name": name,
+                        "type": "long",
+                        "nullable": True,
+                        "metadata": {
+                            "delta.columnMapping.id": i,
+                            "delta.columnMapping.physicalName": inside,
+                        },
+                    }
                     for i, (name, inside) in enumerate(names.items(), 1)
-                ]  # fmt: skip
+                ]
                 schema = {"type": "struct", "fields": fields}
                 action["metaData"]["schemaString"] = json.dumps(schema)
             action.get("add", {}).pop("stats", None)
@@ -402,19 +428,25 @@ def test_a_delta_table_that_deltalake_takes_for_another(tmp_path: Path) -> None:
     [
         pytest.param(["t/.hoodie/hoodie.properties"], "a table of Hudi", id="hudi"),
         pytest.param(["t/_versions/1.manifest"], "a table of Lance", id="lance"),
-        pytest.param(["t/snapshot/LATEST", "t/manifest/m", "t/schema/schema-0"],
-                     "a table of Paimon", id="paimon"),
+        pytest.param(
+            ["t/snapshot/LATEST", "t/manifest/m", "t/schema/schema-0"],
+            "a table of Paimon",
+            id="paimon",
+        ),
         pytest.param(["t/delta_0000001_0000001/bucket_0"], "Hive's transactions", id="hive"),
         pytest.param(["t/base_0000002/bucket_0"], "Hive's transactions", id="hive base"),
-        pytest.param(["t/_delta_log/0.json", "t/metadata/v1.metadata.json"],
-                     "logs of Delta and Iceberg", id="two logs"),
+        pytest.param(
+            ["t/_delta_log/0.json", "t/metadata/v1.metadata.json"],
+            "logs of Delta and Iceberg",
+            id="two logs",
+        ),
         pytest.param(["t/a/_spark_metadata/0"], "the table .*/t/a is inside of it", id="around"),
         pytest.param(["t/a/metadata/v1.metadata.json"], "the table .*/t/a is inside", id="above"),
         pytest.param(["t/a.csv", "t/b.parquet"], "of several formats", id="formats"),
         pytest.param(["t/_SUCCESS"], "no files with rows", id="empty"),
         pytest.param(["t/a.parquet"], "a.parquet'; it cannot be read", id="no parquet"),
     ],
-)  # fmt: skip
+)
 def test_tables_of_other_shapes_are_refused(tmp_path: Path, made: list[str], said: str) -> None:
     """In words: nothing is guessed."""
     for each in made:

@@ -265,11 +265,16 @@ def _certificate(
 
     day, now = datetime.timedelta(1), datetime.datetime.now(datetime.UTC)
     made = (
-        x509.CertificateBuilder().subject_name(named(name)).issuer_name(named("a company"))
-        .public_key(key.public_key()).serial_number(x509.random_serial_number())
-        .not_valid_before(now - day).not_valid_after(now + day)
-        .add_extension(extension, critical=False).sign(maker, hashes.SHA256())
-    )  # fmt: skip
+        x509.CertificateBuilder()
+        .subject_name(named(name))
+        .issuer_name(named("a company"))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - day)
+        .not_valid_after(now + day)
+        .add_extension(extension, critical=False)
+        .sign(maker, hashes.SHA256())
+    )
     return made.public_bytes(serialization.Encoding.PEM)
 
 

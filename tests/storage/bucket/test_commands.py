@@ -24,9 +24,11 @@ _WORK = {
 }  # fmt: skip
 
 _REFUSED = {
-    "recover": "URL", "reindex": "URL",
-    "preflight": "URL", "undelete": "URL other --to TMP/und",
-}  # fmt: skip
+    "recover": "URL",
+    "reindex": "URL",
+    "preflight": "URL",
+    "undelete": "URL other --to TMP/und",
+}
 
 
 def _run(command: str, rest: str, url: str, tmp_path: Path, *more: str) -> Result:

@@ -129,9 +129,11 @@ def _joined(root: str) -> None:
     [(_appended, {0, 1}), (_deleted, {1}), (_remade, set()), (_joined, set())],
 )
 def test_a_partition_that_has_changed_meanwhile_drops_out(
-    meanwhile: Callable[[str], None], done: set[int], by_key: bool,
+    meanwhile: Callable[[str], None],
+    done: set[int],
+    by_key: bool,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     store = MemoryStore()
     mine, other = _process(store), _process(store)
     _write(mine.root, 6)

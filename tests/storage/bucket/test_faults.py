@@ -70,9 +70,10 @@ class _World:
                     sizes, n = sizes // 3, sizes % 3 + 1
                     line = f"{name}/{topic}-{partition}/{task}\n".encode() * n
                     extents.append(
-                        StagedExtent(topic, partition, key, len(data), len(line), n, RELATIVE,
-                                     RELATIVE, 0)
-                    )  # fmt: skip
+                        StagedExtent(
+                            topic, partition, key, len(data), len(line), n, RELATIVE, RELATIVE, 0
+                        )
+                    )
                     data += line
             client.put(key, [data])
             found.append(StagedObjects(tuple(extents)))

@@ -350,11 +350,15 @@ def test_a_data_object_that_was_removed_is_named_with_its_offsets(
 _ERRORS: dict[str, tuple[Callable[[str], object], str]] = {
     "topic": (lambda url: segmentlog.read(url, "other"), "{} holds no topic"),
     "partition": (
-        lambda url: segmentlog.open_log_dir(url).log("orders", 7), "{} holds no partition"),
+        lambda url: segmentlog.open_log_dir(url).log("orders", 7),
+        "{} holds no partition",
+    ),
     "checksum": (
-        lambda url: segmentlog.read(url, "orders"), "{}/orders-0/00000000000000000000.log: batch"),
+        lambda url: segmentlog.read(url, "orders"),
+        "{}/orders-0/00000000000000000000.log: batch",
+    ),
     "path": (lambda url: segmentlog.open_log_dir(f"{url}/orders-9"), "{}/orders-9: there is no"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("act", "said"), _ERRORS.values(), ids=_ERRORS)

@@ -409,9 +409,14 @@ def test_a_mirror_refuses_a_destination_that_was_made_again_meanwhile(tmp_path: 
     chosen = [*source.topic_partitions()]
     with pytest.raises(LogChangedError):
         mirror_up(
-            location, source, chosen, dry_run=False, on_bytes=lambda _: None,
-            on_phase=on_progress, failures=Failures(None),
-        )  # fmt: skip
+            location,
+            source,
+            chosen,
+            dry_run=False,
+            on_bytes=lambda _: None,
+            on_phase=on_progress,
+            failures=Failures(None),
+        )
     assert segmentlog.read(url, "other").num_rows == 1
 
 

@@ -373,10 +373,14 @@ def test_a_sweep_takes_only_what_it_has_made(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "inner", outer / "segmentlog/clock")
     left_by_job = "abababababababab/0-cdcdcdcd.batches"
     foreign = (
-        "reports/2026.csv", f"{left_by_job}.bak", "abababababababab/notes",
+        "reports/2026.csv",
+        f"{left_by_job}.bak",
+        "abababababababab/notes",
         "abababababababab/cd/0-cdcdcdcd.batches",
-        "archive/0-copy.batches", left_by_job.upper(), left_by_job.replace("0-", "x-"),
-    )  # fmt: skip
+        "archive/0-copy.batches",
+        left_by_job.upper(),
+        left_by_job.replace("0-", "x-"),
+    )
     for name in (*foreign, "../segmentlog/clock/now-and-then"):
         (others / name).parent.mkdir(parents=True, exist_ok=True)
         (others / name).write_bytes(b"others'")
@@ -583,12 +587,15 @@ def test_a_wrong_index_costs_time_only(tmp_path: Path) -> None:
     elsewhere = entries + np.array([[0, 8]], ">i4")
     times = data[begin + sizes[0] : extent.end]
     for damaged in (
-        elsewhere.astype(">i4").tobytes() + times, (entries + 7).astype(">i4").tobytes() + times,
-        bytes(sum(sizes)), b"\x7f" * sum(sizes), b"\xff" * sum(sizes),
+        elsewhere.astype(">i4").tobytes() + times,
+        (entries + 7).astype(">i4").tobytes() + times,
+        bytes(sum(sizes)),
+        b"\x7f" * sum(sizes),
+        b"\xff" * sum(sizes),
         data[begin + 8 : extent.end] + data[begin:][:8],
         b"".join(reversed([data[i : i + 8] for i in range(begin, extent.end, 8)])),
         bytes(each ^ 1 for each in data[begin : extent.end]),
-    ):  # fmt: skip
+    ):
         path.write_bytes(data[:begin] + damaged + data[extent.end :])
         with bucket_disk(segment).open(segment) as file:  # which has seen nothing before
             for begun in (extent.size - 40_000, extent.size // 2):

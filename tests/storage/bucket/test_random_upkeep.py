@@ -153,10 +153,11 @@ class _World:
             newer = [
                 other
                 for other, at in self.places.items()
-                if self.rows[other].key == row.key and at[0] == row.partition
+                if self.rows[other].key == row.key
+                and at[0] == row.partition
                 and at[1] > self.places.get(value, at)[1] - (value not in self.places)
                 and other != value
-            ]  # fmt: skip
+            ]
             assert newer, value
             assert max(self.compacted, default=0) > row.begun, value
 

@@ -52,8 +52,9 @@ def test_retention_and_writers_follow_them() -> None:
         segmentlog.alter_settings(root, "orders", {"retention.ms": "soon"})
     segmentlog.alter_settings(root, "orders", {"retention.bytes": str(log.segments[0].size)})
     assert {(each.topic, each.base_offset) for each in segmentlog.retain(root)} == {
-        ("orders", 0), ("orders", 1),
-    }  # fmt: skip
+        ("orders", 0),
+        ("orders", 1),
+    }
 
 
 def test_a_clone_brings_its_settings(tmp_path: Path) -> None:

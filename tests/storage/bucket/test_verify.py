@@ -116,8 +116,11 @@ def log(made: Path, tmp_path: Path) -> Path:
 def test_sound_logs_have_no_findings(made: Path) -> None:
     for name in ("log", "mirrored"):
         url = f"bucket+file://{made}/{name}"
-        assert [each for each in segmentlog.verify(url, records=True)
-                if each.kind in ("commit", "data-object", "checkpoint")] == []  # fmt: skip
+        assert [
+            each
+            for each in segmentlog.verify(url, records=True)
+            if each.kind in ("commit", "data-object", "checkpoint")
+        ] == []
         assert segmentlog.verify(url, shallow=True) == []
 
 

@@ -68,14 +68,24 @@ def test_the_last_record_counts(tmp_path: Path) -> None:
     path = written(
         tmp_path,
         [
-            topic("a", 1), config(2, "a", "retention.ms", "1"), UNKNOWN, topic("b", 2),
-            config(2, "b", "retention.ms", "2"), config(2, "a", "retention.ms", "3"),
-            config(2, "b", "segment.ms", "4"), config(2, "b", "segment.ms", None),
-            config(4, "", "log.retention.ms", "5"), config(4, "7", "log.retention.ms", "6"),
-            config(16, "a", "interval.ms", "7"), topic("c", 3),
-            config(2, "c", "retention.ms", "8"), removal(3), topic("c", 4), removal(9),
+            topic("a", 1),
+            config(2, "a", "retention.ms", "1"),
+            UNKNOWN,
+            topic("b", 2),
+            config(2, "b", "retention.ms", "2"),
+            config(2, "a", "retention.ms", "3"),
+            config(2, "b", "segment.ms", "4"),
+            config(2, "b", "segment.ms", None),
+            config(4, "", "log.retention.ms", "5"),
+            config(4, "7", "log.retention.ms", "6"),
+            config(16, "a", "interval.ms", "7"),
+            topic("c", 3),
+            config(2, "c", "retention.ms", "8"),
+            removal(3),
+            topic("c", 4),
+            removal(9),
         ],
-    )  # fmt: skip
+    )
     found = settings_in(path)
 
     assert {"a": {"retention.ms": "3"}, "b": {"retention.ms": "2"}, "c": {}} == found.topics
@@ -111,8 +121,12 @@ def test_transactions(tmp_path: Path, ending: bytes, expected: str) -> None:
 
     An aborted or unfinished one does not count.
     """
-    values = [topic("a", 1), config(2, "a", "retention.ms", "1"), BEGIN,
-              config(2, "a", "retention.ms", "2")]  # fmt: skip
+    values = [
+        topic("a", 1),
+        config(2, "a", "retention.ms", "1"),
+        BEGIN,
+        config(2, "a", "retention.ms", "2"),
+    ]
     path = written(
         tmp_path, [*values, ending, config(2, "b", "segment.ms", "9")] if ending else values
     )

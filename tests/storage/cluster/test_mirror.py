@@ -303,9 +303,10 @@ def test_a_path_that_cannot_be_a_directory_is_refused(tmp_path: Path, dry_run: b
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path / "absent")
     for name, message in (
-        ("file", "is a file"), ("link", "is a link to a directory that does not exist"),
+        ("file", "is a file"),
+        ("link", "is a link to a directory that does not exist"),
         ("absent/to", "lies in a directory that does not exist"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(LogDirectoryError, match=message):
             segmentlog.mirror(source, to=tmp_path / name, dry_run=dry_run)
 

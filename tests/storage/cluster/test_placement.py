@@ -63,9 +63,12 @@ def formatted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Formatted:
         image = Image()
         for i, replicas in enumerate(([1, 2], [2], [1])):
             row = {
-                "topic": "t", "topic_id": TOPIC, "partition": i, "replicas": replicas,
+                "topic": "t",
+                "topic_id": TOPIC,
+                "partition": i,
+                "replicas": replicas,
                 "directories": [disks[i]] * len(replicas) if disks[i] else None,
-            }  # fmt: skip
+            }
             image.tables["partitions"][TOPIC, i] = row
         image.tables["brokers"][1] = {"broker_id": 1, "log_dirs": DISKS[:2]}
         monkeypatch.setattr(placement, "ClusterMetadata", lambda _: image_here(image))
@@ -87,9 +90,13 @@ def formatted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Formatted:
     ids=["broker 2", "a broker without partitions", "one of two disks"],
 )
 def test_a_broker_gets_its_own_partitions(
-    source: Path, formatted: Formatted, node: int, disk: uuid.UUID,
-    disks: Sequence[uuid.UUID | None], expected: list[int],
-) -> None:  # fmt: skip
+    source: Path,
+    formatted: Formatted,
+    node: int,
+    disk: uuid.UUID,
+    disks: Sequence[uuid.UUID | None],
+    expected: list[int],
+) -> None:
     """The metadata names brokers, and may name disks."""
     to = formatted(node, disk, disks)
     shown = segmentlog.mirror(source, to=to, assigned=True, dry_run=True)

@@ -72,15 +72,22 @@ def test_where_the_others_differ(killed: list[Path]) -> None:
     assert (IDS[0], None) == (found.topic_id, found.warning)
     assert "last leader epoch is 2" in found.reason
     shown = [
-        (each.node_id, each.is_log, each.leader_epoch, each.log_end_offset, each.diverges_at,
-         each.n_diverging, each.was_acknowledged)
+        (
+            each.node_id,
+            each.is_log,
+            each.leader_epoch,
+            each.log_end_offset,
+            each.diverges_at,
+            each.n_diverging,
+            each.was_acknowledged,
+        )
         for each in found.replicas
-    ]  # fmt: skip
+    ]
     assert shown == [
         (1, False, 0, 6, 3, 3, True),
         (2, False, 1, 5, 4, 1, False),
         (3, True, 2, 5, None, 0, False),
-    ]  # fmt: skip
+    ]
     tail = found.replicas[0]
     assert tail.first_timestamp_ms is not None
     assert tail.first_timestamp_ms <= tail.last_timestamp_ms
@@ -165,8 +172,13 @@ def metadata(directory: Path, *records: tuple[int, dict[str, Any]]) -> None:
 def made(topic_id: str, name: str = "t") -> list[tuple[int, dict[str, Any]]]:
     """The records of a new topic with one partition."""
     number = uuid.UUID(bytes=base64.urlsafe_b64decode(topic_id + "=="))
-    partition = {"partition_id": 0, "topic_id": number, "replicas": [1, 2, 3], "isr": [1, 2, 3],
-                 "leader": 1}  # fmt: skip
+    partition = {
+        "partition_id": 0,
+        "topic_id": number,
+        "replicas": [1, 2, 3],
+        "isr": [1, 2, 3],
+        "leader": 1,
+    }
     return [(2, {"name": name, "topic_id": number}), (3, partition)]
 
 
@@ -276,10 +288,18 @@ def test_metadata_names_the_leader(
     """The leader's copy is the log, and a missing one leads to a warning."""
     paths = [broker(tmp_path, 1, [(0, "abc")]), broker(tmp_path, 2, [(0, "ab")])]
     row = {
-        "topic": "t", "topic_id": IDS[0], "partition": 0, "leader": 2, "leader_epoch": 0,
-        "isr": [2], "replicas": [1, 2], "adding_replicas": [], "removing_replicas": [],
-        "eligible_leader_replicas": [], "last_known_elr": [],
-    }  # fmt: skip
+        "topic": "t",
+        "topic_id": IDS[0],
+        "partition": 0,
+        "leader": 2,
+        "leader_epoch": 0,
+        "isr": [2],
+        "replicas": [1, 2],
+        "adding_replicas": [],
+        "removing_replicas": [],
+        "eligible_leader_replicas": [],
+        "last_known_elr": [],
+    }
 
     def opened() -> ReplicatedDirectory:
         have_metadata(monkeypatch, row)
@@ -312,9 +332,17 @@ def test_metadata_that_is_older_than_the_logs_decides_nothing(
     """A later leader has written its epoch, and the metadata at hand does not know it."""
     paths = [broker(tmp_path, 1, [(0, "abc")]), broker(tmp_path, 2, [(0, "a"), (3, "z")])]
     row = {
-        "topic": "t", "topic_id": IDS[0], "partition": 0, "leader": 1, "leader_epoch": 0,
-        "isr": [1, 2], "replicas": [1, 2], "adding_replicas": [], "removing_replicas": [],
-        "eligible_leader_replicas": [], "last_known_elr": [],
-    }  # fmt: skip
+        "topic": "t",
+        "topic_id": IDS[0],
+        "partition": 0,
+        "leader": 1,
+        "leader_epoch": 0,
+        "isr": [1, 2],
+        "replicas": [1, 2],
+        "adding_replicas": [],
+        "removing_replicas": [],
+        "eligible_leader_replicas": [],
+        "last_known_elr": [],
+    }
     have_metadata(monkeypatch, row)
     assert [b"a", b"z"] == values(segmentlog.open_replicas(*paths))

@@ -37,9 +37,13 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_headers_have_the_number_and_the_times(tmp_path: Path) -> None:
     """End markers are no records, and batches before the offset do not count."""
     log = opened(
-        tmp_path, of(0, 5, 6), of(2, 300, 200, 400), batch(7, 0, 0, 2, base_offset=5),
-        marker(7, 0, base_offset=7), of(8, 100),
-    )  # fmt: skip
+        tmp_path,
+        of(0, 5, 6),
+        of(2, 300, 200, 400),
+        batch(7, 0, 0, 2, base_offset=5),
+        marker(7, 0, base_offset=7),
+        of(8, 100),
+    )
     assert (6, 100, 1_700_000_000_001) == tail_of(log, 2)
     assert (1, 100, 100) == tail_of(log, 8)
     assert (8, 5, 1_700_000_000_001) == tail_of(log, 0)
@@ -57,9 +61,12 @@ def test_messages_of_old_formats_are_read(tmp_path: Path) -> None:
     """Headers do not show how many records a compressed message has; magic 0 has no time."""
     records = [Record(2 + i, 70 + i, None, b"v") for i in range(3)]
     log = opened(
-        tmp_path, encode_message(Record(0, 5, None, b"v"), magic=0),
-        encode_message(Record(1, 60, None, b"v")), encode_wrapper(records, codec=1), of(5, 500),
-    )  # fmt: skip
+        tmp_path,
+        encode_message(Record(0, 5, None, b"v"), magic=0),
+        encode_message(Record(1, 60, None, b"v")),
+        encode_wrapper(records, codec=1),
+        of(5, 500),
+    )
     assert (6, 60, 500) == tail_of(log, 0)
 
 

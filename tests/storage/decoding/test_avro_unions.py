@@ -48,14 +48,19 @@ def test_members_of_every_kind() -> None:
     kinds = ["null", "boolean", "int", "double", "string", "bytes", LINE, PLACE, STATE, PRICE,
              {"type": "array", "items": "shop.Line"}, {"type": "map", "values": ["null", "Line"]},
              {"type": "fixed", "name": "Id", "size": 2}]  # fmt: skip
-    schema = record("A", u=kinds, one=["null", "Line"], number=["null", "int", "long"],
-                    e=["null", "State"])  # fmt: skip
+    schema = record(
+        "A", u=kinds, one=["null", "Line"], number=["null", "int", "long"], e=["null", "State"]
+    )
     given = [True, 7, 0.5, "OPEN", b"raw", ("shop.Line", {"n": 1}),
              ("shop.Place", {"n": 2, "more": {"n": 3}}), ("shop.State", "SHUT"), Decimal("1.20"),
              [{"n": 4}], {"k": {"n": 5}, "z": None}, ("shop.Id", b"ab")]  # fmt: skip
     others = {"one": {"n": 9}, "number": 2**40, "e": "OPEN"}
-    found, causes = decoded(schema, schema, {"u": None, "one": None, "number": None, "e": None},
-                            *({"u": each} | others for each in given))  # fmt: skip
+    found, causes = decoded(
+        schema,
+        schema,
+        {"u": None, "one": None, "number": None, "e": None},
+        *({"u": each} | others for each in given),
+    )
     assert {} == causes
     assert {"u": None, "one": None, "number": None, "e": None} == found[0]
     for number, (value, row) in enumerate(zip(given, found[1:], strict=True)):

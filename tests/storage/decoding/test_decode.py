@@ -38,11 +38,15 @@ def field(name: str, kind: Any, **others: Any) -> dict[str, Any]:
 
 
 FLAT = record(
-    field("id", "long"), field("customer", "string"), field("cents", "int"),
-    field("paid", "boolean"), field("rate", "double"), field("note", ["null", "string"]),
+    field("id", "long"),
+    field("customer", "string"),
+    field("cents", "int"),
+    field("paid", "boolean"),
+    field("rate", "double"),
+    field("note", ["null", "string"]),
     field("day", {"type": "int", "logicalType": "date"}),
     field("at", ["null", {"type": "long", "logicalType": "timestamp-millis"}]),
-)  # fmt: skip
+)
 NESTED = record(
     field("id", {"type": "fixed", "name": "Id", "size": 2}),
     field("raw", "bytes"),
@@ -58,21 +62,32 @@ NESTED = record(
 def schemas(*given: tuple[Any, ...]) -> pa.Table:
     """Rows of the table: subject, version, id, schema, and perhaps other columns."""
     rows = [
-        {"subject": subject, "version": version, "id": number, "schema_type": "AVRO",
-         "schema": json.dumps(schema), "references": [], "deleted": False} | (more or {})
+        {
+            "subject": subject,
+            "version": version,
+            "id": number,
+            "schema_type": "AVRO",
+            "schema": json.dumps(schema),
+            "references": [],
+            "deleted": False,
+        }
+        | (more or {})
         for subject, version, number, schema, *rest in given
         for more in [rest[0] if rest else {}]
-    ]  # fmt: skip
+    ]
     return pa.Table.from_pylist(rows, SCHEMAS)
 
 
 def rows_of(*values: bytes | None) -> pa.Table:
     n = len(values)
     return pa.table(
-        {"topic": ["orders"] * n, "partition": pa.array([3] * n, pa.int32()),
-         "offset": pa.array([70 + i for i in range(n)], pa.int64()),
-         "value": pa.array(values, pa.binary())}
-    )  # fmt: skip
+        {
+            "topic": ["orders"] * n,
+            "partition": pa.array([3] * n, pa.int32()),
+            "offset": pa.array([70 + i for i in range(n)], pa.int64()),
+            "value": pa.array(values, pa.binary()),
+        }
+    )
 
 
 def serialized(
@@ -100,11 +115,18 @@ def serialized(
 @pytest.mark.parametrize("in_header", [False, True])
 def test_flat_values_of_the_serializer(in_header: bool) -> None:
     given = [
-        {"id": 2**40 + n, "customer": f"é{n}", "cents": -n, "paid": n % 2 == 0, "rate": n / 2,
-         "note": None if n else "first", "day": date(2026, 1, 1 + n),
-         "at": datetime(2026, 1, 2, 3, 4, 5, 6000, UTC) if n else None}
+        {
+            "id": 2**40 + n,
+            "customer": f"é{n}",
+            "cents": -n,
+            "paid": n % 2 == 0,
+            "rate": n / 2,
+            "note": None if n else "first",
+            "day": date(2026, 1, 1 + n),
+            "at": datetime(2026, 1, 2, 3, 4, 5, 6000, UTC) if n else None,
+        }
         for n in range(3)
-    ]  # fmt: skip
+    ]
     rows, known = serialized(FLAT, given, in_header=in_header)
     decoded = segmentlog.decode(rows, known, SUBJECT)
     assert given == decoded["value"].to_pylist()
@@ -114,10 +136,15 @@ def test_flat_values_of_the_serializer(in_header: bool) -> None:
 
 def test_values_of_every_kind_of_type_of_the_serializer() -> None:
     given = {
-        "id": b"ab", "raw": b"\xff", "price": Decimal("-12.30"), "lines": [{"n": 0.5}, {"n": 2.0}],
-        "tags": {"a": 1, "b": None}, "state": "SHUT", "other": {"n": 1.0},
+        "id": b"ab",
+        "raw": b"\xff",
+        "price": Decimal("-12.30"),
+        "lines": [{"n": 0.5}, {"n": 2.0}],
+        "tags": {"a": 1, "b": None},
+        "state": "SHUT",
+        "other": {"n": 1.0},
         "at": datetime(2026, 1, 2, 3, 4, 5, 6, UTC),
-    }  # fmt: skip
+    }
     rows, known = serialized(NESTED, [given, given])
     found = segmentlog.decode(rows, known, SUBJECT)["value"].to_pylist()
     assert [given | {"tags": [("a", 1), ("b", None)]}] * 2 == found
@@ -134,9 +161,10 @@ def test_older_values_are_resolved_to_the_newest_schema_that_is_not_deleted() ->
     )
     third = record(field("never", "int"))
     known = schemas(
-        (SUBJECT, 1, 1, first, {"deleted": True}), (SUBJECT, 2, 2, second),
+        (SUBJECT, 1, 1, first, {"deleted": True}),
+        (SUBJECT, 2, 2, second),
         (SUBJECT, 3, 3, third, {"deleted": True}),
-    )  # fmt: skip
+    )
     rows = rows_of(framed(1, b"\x06\x02x"), framed(2, b"\x08\x02y"), None)
     newest = segmentlog.decode(rows, known, SUBJECT)["value"].to_pylist()
     assert [{"amount": 3, "note": "none"}, {"amount": 4, "note": "y"}, None] == newest
@@ -187,12 +215,18 @@ def hostile() -> pa.Table:
     itself = record(field("next", ["null", "shop.Order"]))
     empty = record(field("n", {"type": "array", "items": record(name="Empty")}))
     return schemas(
-        (SUBJECT, 1, 1, N), ("b", 1, 2, N), ("c", 1, 2, TEXT),
+        (SUBJECT, 1, 1, N),
+        ("b", 1, 2, N),
+        ("c", 1, 2, TEXT),
         ("d", 1, 3, N, {"schema_type": "JSON"}),
-        ("e", 1, 4, TEXT), ("f", 1, 5, {"type": "nothing"}), ("g", 1, 6, several),
-        ("h", 1, 7, N, {"references": refers}), ("i", 1, 8, itself), ("j", 1, 10, empty),
+        ("e", 1, 4, TEXT),
+        ("f", 1, 5, {"type": "nothing"}),
+        ("g", 1, 6, several),
+        ("h", 1, 7, N, {"references": refers}),
+        ("i", 1, 8, itself),
+        ("j", 1, 10, empty),
         ("k", 1, 11, deep),
-    )  # fmt: skip
+    )
 
 
 def test_each_cause_is_told_and_ends_nothing_else(
@@ -271,18 +305,29 @@ def test_columns_of_flat_records_are_those_of_records_one_by_one() -> None:
     fastavro = pytest.importorskip("fastavro")
     random = Random(7)
     kinds: list[Any] = [
-        "int", "long", "string", "float", "double", "boolean", ["null", "long"],
-        ["string", "null"], ["null", "boolean"], {"type": "int", "logicalType": "date"},
+        "int",
+        "long",
+        "string",
+        "float",
+        "double",
+        "boolean",
+        ["null", "long"],
+        ["string", "null"],
+        ["null", "boolean"],
+        {"type": "int", "logicalType": "date"},
         {"type": "int", "logicalType": "time-millis"},
         ["null", {"type": "long", "logicalType": "timestamp-micros"}],
         {"type": "string", "logicalType": "uuid"},
-    ]  # fmt: skip
+    ]
     values: dict[str, Callable[[], Any]] = {
-        "null": lambda: None, "int": lambda: random.randrange(-(2**31), 2**31),
-        "long": lambda: random.randrange(-(2**63), 2**63), "float": random.random,
-        "string": lambda: random.choice(["", "é", "abc" * 9]), "double": random.random,
+        "null": lambda: None,
+        "int": lambda: random.randrange(-(2**31), 2**31),
+        "long": lambda: random.randrange(-(2**63), 2**63),
+        "float": random.random,
+        "string": lambda: random.choice(["", "é", "abc" * 9]),
+        "double": random.random,
         "boolean": lambda: random.random() < 0.5,
-    }  # fmt: skip
+    }
     n_quick = 0
     for _ in range(1_500):
         chosen = [random.choice(kinds) for _ in range(random.randrange(1, 6))]
@@ -319,13 +364,16 @@ def test_columns_of_flat_records_are_those_of_records_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ({"subject": "nothing"}, "subjects are"), ({"version": 2}, "are 1"),
-        ({"subject": "d"}, "its types are"), ({"column": "headers"}, "'key' or 'value'"),
-        ({"column": "key"}, "the column key is missing"), ({"rows": 7}, "a stream of Arrow"),
+        ({"subject": "nothing"}, "subjects are"),
+        ({"version": 2}, "are 1"),
+        ({"subject": "d"}, "its types are"),
+        ({"column": "headers"}, "'key' or 'value'"),
+        ({"column": "key"}, "the column key is missing"),
+        ({"rows": 7}, "a stream of Arrow"),
         ({"schemas": pa.table({"a": [1]})}, "the table 'schemas'"),
         ({"on_undecodable": "replace"}, "'fail' or 'null' or 'skip'"),
     ],
-)  # fmt: skip
+)
 def test_arguments_that_mean_nothing(
     hostile: pa.Table, arguments: dict[str, Any], expected: str
 ) -> None:

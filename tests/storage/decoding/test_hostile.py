@@ -67,12 +67,22 @@ OF_AVRO = [
         '{"name":"c","type":{"type":"int","logicalType":"time-millis"}}]}'
     ),
 ]
-UNION = ["null", "int", "string", {"type": "enum", "name": "E", "symbols": ["X"]},
-         {"type": "map", "values": {"type": "record", "name": "B", "fields": []}}]  # fmt: skip
+UNION = [
+    "null",
+    "int",
+    "string",
+    {"type": "enum", "name": "E", "symbols": ["X"]},
+    {"type": "map", "values": {"type": "record", "name": "B", "fields": []}},
+]
 A_RECORD = {"type": "record", "name": "C", "fields": [{"name": "b", "type": ["double", "B"]}]}
-OF_UNIONS = {"type": "record", "name": "A", "fields": [
-    {"name": "u", "type": UNION}, {"name": "v", "type": [A_RECORD, "B"]},
-]}  # fmt: skip
+OF_UNIONS = {
+    "type": "record",
+    "name": "A",
+    "fields": [
+        {"name": "u", "type": UNION},
+        {"name": "v", "type": [A_RECORD, "B"]},
+    ],
+}
 OF_AVRO.append(json.dumps(OF_UNIONS))
 OF_JSON = [
     (
@@ -137,11 +147,18 @@ FORMATS: dict[str, tuple[Any, Callable[[Random], str], int]] = {
 
 
 def a_value(random: Random) -> bytes:
-    data = random.choice([
-        random.randbytes(random.randrange(40)), b"\x02" * random.randrange(30),
-        b"\xff" * random.randrange(20) + b"\x0f", b"\x00" * random.randrange(9),
-        b'{"a": 1, "b": ["x", null]}', b"[" * 9_000, b'{"a":' * 9_000, b"\x0a\x02\x08\x01",
-    ])  # fmt: skip
+    data = random.choice(
+        [
+            random.randbytes(random.randrange(40)),
+            b"\x02" * random.randrange(30),
+            b"\xff" * random.randrange(20) + b"\x0f",
+            b"\x00" * random.randrange(9),
+            b'{"a": 1, "b": ["x", null]}',
+            b"[" * 9_000,
+            b'{"a":' * 9_000,
+            b"\x0a\x02\x08\x01",
+        ]
+    )
     return data[: random.randrange(len(data) + 1)] if random.random() < 0.3 else data
 
 

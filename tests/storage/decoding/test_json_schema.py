@@ -18,39 +18,55 @@ registry = pytest.importorskip("confluent_kafka.schema_registry")
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 SUBJECT = "orders-value"
-LINE = {"$id": "https://shop/line.json", "title": "Line", "type": "object",
-        "properties": {"item": {"type": "string"}, "n": {"type": ["null", "integer"]}},
-        }  # fmt: skip
+LINE = {
+    "$id": "https://shop/line.json",
+    "title": "Line",
+    "type": "object",
+    "properties": {"item": {"type": "string"}, "n": {"type": ["null", "integer"]}},
+}
 ORDER = {
-    "$schema": "http://json-schema.org/draft-07/schema#", "title": "Order", "type": "object",
+    "$schema": "http://json-schema.org/draft-07/schema#",
+    "title": "Order",
+    "type": "object",
     "properties": {
-        "id": {"type": "integer"}, "rate": {"type": "number"}, "paid": {"type": "boolean"},
-        "note": {"oneOf": [{"type": "null"}, {"type": "string"}]}, "state": {"enum": ["a", "b"]},
+        "id": {"type": "integer"},
+        "rate": {"type": "number"},
+        "paid": {"type": "boolean"},
+        "note": {"oneOf": [{"type": "null"}, {"type": "string"}]},
+        "state": {"enum": ["a", "b"]},
         "lines": {"type": "array", "items": {"$ref": "https://shop/line.json"}},
-        "first": {"$ref": "#/definitions/Place"}, "next": {"$ref": "#/definitions/Place"},
+        "first": {"$ref": "#/definitions/Place"},
+        "next": {"$ref": "#/definitions/Place"},
         "tags": {"type": "object", "additionalProperties": {"type": "integer"}},
-        "open": {"type": "object"}, "any": {}, "either": {"type": ["string", "integer"]},
+        "open": {"type": "object"},
+        "any": {},
+        "either": {"type": ["string", "integer"]},
         "tree": {"$ref": "#/definitions/Tree"},
     },
     "definitions": {
         "Place": {"type": "object", "properties": {"x": {"type": "integer"}}},
         "Tree": {"type": "object", "properties": {"of": {"$ref": "#/definitions/Tree"}}},
     },
-}  # fmt: skip
+}
 
 
 def known_as(*rows: tuple[Any, ...]) -> pa.Table:
     """The table ``schemas``: subject, version, id, schema; names and subjects it refers to."""
-    return pa.table({
-        "subject": [each[0] for each in rows], "version": [each[1] for each in rows],
-        "id": [each[2] for each in rows], "guid": pa.nulls(len(rows), pa.string()),
-        "schema_type": ["JSON"] * len(rows), "schema": [json.dumps(each[3]) for each in rows],
-        "references": [
-            [{"name": name, "subject": subject, "version": 1} for name, subject in each[4:]]
-            for each in rows
-        ],
-        "deleted": [False] * len(rows),
-    })  # fmt: skip
+    return pa.table(
+        {
+            "subject": [each[0] for each in rows],
+            "version": [each[1] for each in rows],
+            "id": [each[2] for each in rows],
+            "guid": pa.nulls(len(rows), pa.string()),
+            "schema_type": ["JSON"] * len(rows),
+            "schema": [json.dumps(each[3]) for each in rows],
+            "references": [
+                [{"name": name, "subject": subject, "version": 1} for name, subject in each[4:]]
+                for each in rows
+            ],
+            "deleted": [False] * len(rows),
+        }
+    )
 
 
 def rows_of(*values: bytes | None) -> pa.Table:
@@ -76,11 +92,19 @@ def test_values_of_the_serializer(in_header: bool) -> None:
     schema = registry.Schema(json.dumps(ORDER), "JSON", [refers])
     write = JSONSerializer(schema, client, conf=settings)
     given = {
-        "id": 2**60, "rate": 0.1, "paid": True, "note": None, "state": "b",
-        "lines": [{"item": "é", "n": 1}, {"item": "", "n": None}], "first": {"x": 1},
-        "tags": {"k": 1}, "open": {"a": [1, "é"]}, "any": [1.5], "either": 7,
+        "id": 2**60,
+        "rate": 0.1,
+        "paid": True,
+        "note": None,
+        "state": "b",
+        "lines": [{"item": "é", "n": 1}, {"item": "", "n": None}],
+        "first": {"x": 1},
+        "tags": {"k": 1},
+        "open": {"a": [1, "é"]},
+        "any": [1.5],
+        "either": 7,
         "tree": {"of": {"of": {}}},
-    }  # fmt: skip
+    }
     found: list[tuple[str, Any]] = []
     value = write(given, SerializationContext("orders", MessageField.VALUE, found))
     of_order = client.get_latest_version(SUBJECT)
@@ -91,13 +115,23 @@ def test_values_of_the_serializer(in_header: bool) -> None:
     known = known.set_column(3, "guid", pa.array([None, of_order.guid], pa.string()))
     headers = pa.array([[{"key": name, "value": each} for name, each in found]], HEADERS)
     decoded = segmentlog.decode(rows_of(value).append_column("headers", headers), known, SUBJECT)
-    expected = given | {"next": None, "tags": [("k", 1)], "open": '{"a":[1,"é"]}', "any": "[1.5]",
-                        "either": "7", "tree": {"of": '{"of":{}}'}}  # fmt: skip
+    expected = given | {
+        "next": None,
+        "tags": [("k", 1)],
+        "open": '{"a":[1,"é"]}',
+        "any": "[1.5]",
+        "either": "7",
+        "tree": {"of": '{"of":{}}'},
+    }
     assert [expected] == decoded["value"].to_pylist()
 
 
-OF_FLAT = {"a": {"type": "integer"}, "s": {"type": "string"}, "f": {"type": "number"},
-           "b": {"type": "boolean"}}  # fmt: skip
+OF_FLAT = {
+    "a": {"type": "integer"},
+    "s": {"type": "string"},
+    "f": {"type": "number"},
+    "b": {"type": "boolean"},
+}
 FLAT: dict[str, Any] = {"type": "object", "properties": OF_FLAT}
 
 
@@ -105,19 +139,30 @@ def test_values_of_other_versions_and_those_that_do_not_fit() -> None:
     """By names; and a value of the wrong type is not made one of the right type."""
     first = {"type": "object", "properties": {"a": {"type": "integer"}, "gone": {"type": "null"}}}
     known = known_as((SUBJECT, 1, 1, first), (SUBJECT, 2, 2, FLAT))
-    good = [framed(1, {"a": 1, "gone": None}), framed(2, {"s": "x", "f": 1, "b": None, "new": []}),
-            framed(2, None), None]  # fmt: skip
+    good = [
+        framed(1, {"a": 1, "gone": None}),
+        framed(2, {"s": "x", "f": 1, "b": None, "new": []}),
+        framed(2, None),
+        None,
+    ]
     decoded = segmentlog.decode(rows_of(*good), known, SUBJECT)["value"].to_pylist()
     none = {"a": None, "s": None, "f": None, "b": None}
     assert [none | {"a": 1}, none | {"s": "x", "f": 1.0}, None, None] == decoded
     bad = {
-        b'{"a": "1"}': "a is a string, and not an integer", b'{"a": 1.5}': "not an integer",
-        b'{"a": true}': "a is a boolean", b'{"s": 1}': "s is a number, and not a string",
-        b'{"f": NaN}': "f does not fit a double", b'{"f": 1e999}': "f does not fit",
-        b'{"a": 9223372036854775808}': "a does not fit int64", b"[]": "it is an array, and not an",
-        b"": "it is not JSON", b'{"a": 1} 2': "it is not JSON", b'{"s": "\xff"}': "s is not Uni",
-        b'{"s": "\\ud800"}': "s is not Unicode", b"[" * 100_000: "recursion",
-    }  # fmt: skip
+        b'{"a": "1"}': "a is a string, and not an integer",
+        b'{"a": 1.5}': "not an integer",
+        b'{"a": true}': "a is a boolean",
+        b'{"s": 1}': "s is a number, and not a string",
+        b'{"f": NaN}': "f does not fit a double",
+        b'{"f": 1e999}': "f does not fit",
+        b'{"a": 9223372036854775808}': "a does not fit int64",
+        b"[]": "it is an array, and not an",
+        b"": "it is not JSON",
+        b'{"a": 1} 2': "it is not JSON",
+        b'{"s": "\xff"}': "s is not Uni",
+        b'{"s": "\\ud800"}': "s is not Unicode",
+        b"[" * 100_000: "recursion",
+    }
     for quick in (good, []):
         rows = rows_of(*quick, *(framed(2, each) for each in bad), framed(2, {"a": 1.0}))
         found = segmentlog.decode(rows, known, SUBJECT, on_undecodable="null")
@@ -132,8 +177,14 @@ def test_values_of_other_versions_and_those_that_do_not_fit() -> None:
 def test_a_value_cannot_be_several() -> None:
     """The first would end its own row and begin the next, and the second would be in the first."""
     schema = JsonSchema(json.dumps(FLAT))
-    values = [b'{"a":1}}\n{"n":1,"value":{"a":2}', b"", b'{"a":3}', b'{"a":4}}\n{"n":5,"value":"',
-              b'"', b'{"a":6}']  # fmt: skip
+    values = [
+        b'{"a":1}}\n{"n":1,"value":{"a":2}',
+        b"",
+        b'{"a":3}',
+        b'{"a":4}}\n{"n":5,"value":"',
+        b'"',
+        b'{"a":6}',
+    ]
     causes: dict[int, str] = {}
     found = schema.decode(values, schema, causes)
     assert {0, 1, 3} == causes.keys() - {4}
@@ -145,17 +196,22 @@ def test_a_value_cannot_be_several() -> None:
     [
         ({"type": "integer", "connect.type": "int16"}, pa.int16()),
         ({"type": "number", "connect.type": "float32"}, pa.float32()),
-        ({"type": "integer", "title": "org.apache.kafka.connect.data.Timestamp"},
-         pa.timestamp("ms", "UTC")),
+        (
+            {"type": "integer", "title": "org.apache.kafka.connect.data.Timestamp"},
+            pa.timestamp("ms", "UTC"),
+        ),
         ({"type": "integer", "title": "org.apache.kafka.connect.data.Date"}, pa.date32()),
-        ({"type": ["integer", "number"]}, pa.float64()), ({"enum": [1, None]}, pa.int64()),
-        ({"const": "x"}, pa.string()), ({"type": "null"}, pa.null()), (True, pa.string()),
+        ({"type": ["integer", "number"]}, pa.float64()),
+        ({"enum": [1, None]}, pa.int64()),
+        ({"const": "x"}, pa.string()),
+        ({"type": "null"}, pa.null()),
+        (True, pa.string()),
         ({"allOf": [{"$ref": "#/$defs/A"}], "$defs": {"A": {"type": "boolean"}}}, pa.bool_()),
         ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, pa.string()),
         ({"type": "array", "items": [{"type": "integer"}]}, pa.string()),
         ({"properties": {"a": {"type": "null"}}}, pa.struct([("a", pa.null())])),
     ],
-)  # fmt: skip
+)
 def test_the_type_of_a_schema(schema: Any, expected: pa.DataType) -> None:
     assert expected == JsonSchema(json.dumps(schema)).type
 
@@ -167,12 +223,16 @@ def nested(n_levels: int) -> dict[str, Any]:
 
 
 REFUSED = {
-    "{": "it is not a JSON Schema", "[]": "is not a JSON Schema", '{"type": "text"}': "its types",
+    "{": "it is not a JSON Schema",
+    "[]": "is not a JSON Schema",
+    '{"type": "text"}': "its types",
     '{"$ref": "other.json"}': "other.json that it refers to is not here",
-    '{"$ref": "#/a"}': "#/a is not in its schema", '{"$ref": "#/$ref"}': "is not a JSON Schema",
-    json.dumps(nested(14)): "more than 10000 fields", '{"properties": 1}': "not a JSON Schema",
+    '{"$ref": "#/a"}': "#/a is not in its schema",
+    '{"$ref": "#/$ref"}': "is not a JSON Schema",
+    json.dumps(nested(14)): "more than 10000 fields",
+    '{"properties": 1}': "not a JSON Schema",
     json.dumps(nested(40)): "more than 32 types",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("text", REFUSED)
@@ -196,8 +256,10 @@ def any_json(random: Random, depth: int = 0) -> str:
     if kind == 6:
         return f"[{','.join(any_json(random, depth + 1) for _ in range(random.randrange(4)))}]"
     comma = random.choice([",", " ,", ",\n"])
-    members = (f'"{random.choice("asfbox")}":{any_json(random, depth + 1)}'
-               for _ in range(random.randrange(5)))  # fmt: skip
+    members = (
+        f'"{random.choice("asfbox")}":{any_json(random, depth + 1)}'
+        for _ in range(random.randrange(5))
+    )
     return f"{{{comma.join(members)}}}"
 
 
@@ -218,8 +280,9 @@ def test_columns_are_those_of_values_one_by_one(seconds: float) -> None:
         values = []
         for _ in range(random.choice([1, 1, 2, 5])):
             good = {"a": random.choice([1, None]), "s": "x", "x": [{"a": 2, "f": random.random()}]}
-            data = bytearray((any_json(random) if random.random() < 0.5
-                              else json.dumps(good)).encode())  # fmt: skip
+            data = bytearray(
+                (any_json(random) if random.random() < 0.5 else json.dumps(good)).encode()
+            )
             if random.random() < 0.2 and data:
                 data[random.randrange(len(data))] ^= 1 << random.randrange(8)
             values.append(bytes(data))

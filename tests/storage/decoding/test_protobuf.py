@@ -52,16 +52,21 @@ def message_class(text: str, name: str, references: list[tuple[str, str]] = []) 
 
 def known_as(*rows: tuple[Any, ...]) -> pa.Table:
     """The table ``schemas``: subject, version, id, guid, text; names and subjects it refers to."""
-    return pa.table({
-        "subject": [each[0] for each in rows], "version": [each[1] for each in rows],
-        "id": [each[2] for each in rows], "guid": [each[3] for each in rows],
-        "schema_type": ["PROTOBUF"] * len(rows), "schema": [each[4] for each in rows],
-        "references": [
-            [{"name": name, "subject": subject, "version": 1} for name, subject in each[5:]]
-            for each in rows
-        ],
-        "deleted": [False] * len(rows),
-    })  # fmt: skip
+    return pa.table(
+        {
+            "subject": [each[0] for each in rows],
+            "version": [each[1] for each in rows],
+            "id": [each[2] for each in rows],
+            "guid": [each[3] for each in rows],
+            "schema_type": ["PROTOBUF"] * len(rows),
+            "schema": [each[4] for each in rows],
+            "references": [
+                [{"name": name, "subject": subject, "version": 1} for name, subject in each[5:]]
+                for each in rows
+            ],
+            "deleted": [False] * len(rows),
+        }
+    )
 
 
 def rows_of(values: list[bytes | None], headers: list[Any] | None = None) -> pa.Table:
@@ -85,13 +90,23 @@ def an_order(kind: Any) -> tuple[Any, dict[str, Any]]:
     order.took.FromTimedelta(timedelta(seconds=-3, microseconds=4))
     order.label.value = "l"
     return order, {
-        "id": 7, "customer": "é", "note": "", "cents": 2**32 - 1, "total": Decimal(2**64 - 1),
+        "id": 7,
+        "customer": "é",
+        "note": "",
+        "cents": 2**32 - 1,
+        "total": Decimal(2**64 - 1),
         "lines": [{"item": "a", "n": 0}, {"item": "b", "n": None}],
-        "named": [("x", {"item": "c", "n": None})], "state": "SHUT",
-        "inside": {"deep": False, "next": {"n": [-1, 2]}}, "post": None, "box": b"\xff",
-        "at": datetime(2026, 1, 2, 3, 4, 5, 6, UTC), "took": timedelta(seconds=-3, microseconds=4),
-        "label": "l", "rate": 0.5, "states": ["OPEN", "SHUT"],
-    }  # fmt: skip
+        "named": [("x", {"item": "c", "n": None})],
+        "state": "SHUT",
+        "inside": {"deep": False, "next": {"n": [-1, 2]}},
+        "post": None,
+        "box": b"\xff",
+        "at": datetime(2026, 1, 2, 3, 4, 5, 6, UTC),
+        "took": timedelta(seconds=-3, microseconds=4),
+        "label": "l",
+        "rate": 0.5,
+        "states": ["OPEN", "SHUT"],
+    }
 
 
 @pytest.mark.parametrize("in_header", [False, True])
@@ -131,20 +146,33 @@ def test_values_of_other_versions_and_other_messages() -> None:
     known = known_as(
         (SUBJECT, 1, 1, None, first), (SUBJECT, 2, 2, None, second), (SUBJECT, 3, 3, None, third)
     )
-    values = [framed(1, b"\0\x08\5\x12\1x"), framed(2, b"\2\2\x08\6"), framed(3, b"\0\x18\7"),
-              framed(2, b"\4\0\0"), framed(2, b"\2\x12"), framed(1, b""), framed(1, b"\0\x08"),
-              framed(9, b"\0")]  # fmt: skip
+    values = [
+        framed(1, b"\0\x08\5\x12\1x"),
+        framed(2, b"\2\2\x08\6"),
+        framed(3, b"\0\x18\7"),
+        framed(2, b"\4\0\0"),
+        framed(2, b"\2\x12"),
+        framed(1, b""),
+        framed(1, b"\0\x08"),
+        framed(9, b"\0"),
+    ]
     found = segmentlog.decode(rows_of(values), known, SUBJECT, on_undecodable="null")
-    expected: list[Any] = [{"renamed": n, "added": more} for n, more in [(5, None), (6, None),
-                                                                          (0, 7)]]  # fmt: skip
+    expected: list[Any] = [
+        {"renamed": n, "added": more} for n, more in [(5, None), (6, None), (0, 7)]
+    ]
     assert expected + [None] * 5 == found["value"].to_pylist()
     causes = found["undecodable"].to_pylist()
     for cause, part in zip(
         causes[3:],
-        ["it is a message p.Other.A, and not p.A", "no message with the indexes [9]",
-         "it has no indexes", "not those of a message p.A, with the schema 1", "no schema has"],
+        [
+            "it is a message p.Other.A, and not p.A",
+            "no message with the indexes [9]",
+            "it has no indexes",
+            "not those of a message p.A, with the schema 1",
+            "no schema has",
+        ],
         strict=True,
-    ):  # fmt: skip
+    ):
         assert part in cause
     assert [None] * 3 == causes[:3]
 
@@ -157,17 +185,22 @@ def nested(n_levels: int) -> str:
 
 A = 'syntax = "proto3"; message A { int32 n = 1; }'
 REFUSED = [
-    ("message", "Expected message name"), ("", "no message with the indexes"),
+    ("message", "Expected message name"),
+    ("", "no message with the indexes"),
     ('syntax = "proto3"; message A { A next = 1; }', "the message A contains itself"),
     ('syntax = "proto3"; import "/etc/passwd"; message A {}', "/etc/passwd: File not found"),
     ('syntax = "proto3"; import "../known"; message A {}', "not allowed in the virtual path"),
-    ("""syntax = "proto3"; import "google/protobuf/struct.proto";
-     message A { google.protobuf.Value v = 1; }""", "google.protobuf.Value contains itself"),
+    (
+        """syntax = "proto3"; import "google/protobuf/struct.proto";
+     message A { google.protobuf.Value v = 1; }""",
+        "google.protobuf.Value contains itself",
+    ),
     ('syntax = "proto2"; message A { repeated group G = 1 { required int32 n = 2; } }', "a group"),
     ('edition = "2023"; message A { int32 n = 1; }', "an edition"),
-    (nested(20), "more than 10000 fields"), ("\ud800", "cannot be written"),
+    (nested(20), "more than 10000 fields"),
+    ("\ud800", "cannot be written"),
     (A + " " * (9 << 20), "characters"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "expected"), REFUSED)
@@ -316,8 +349,9 @@ def test_any_bytes_are_columns_as_protobuf_reads_them_or_a_cause(seconds: float)
                 n_bad += 1
                 continue
             assert number not in causes
-            assert json.dumps(expected, default=str) == json.dumps(as_plain(found[number]),
-                                                                   default=str)  # fmt: skip
+            assert json.dumps(expected, default=str) == json.dumps(
+                as_plain(found[number]), default=str
+            )
     assert n_bad > 2
 
 

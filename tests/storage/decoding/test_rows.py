@@ -20,9 +20,10 @@ pytest.importorskip("pyruhvro")
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 FOUND = [
-    {"city": "Oslo", "degrees": None}, {"city": "Rome", "degrees": 30},
+    {"city": "Oslo", "degrees": None},
+    {"city": "Rome", "degrees": 30},
     {"city": "Bern", "degrees": None},
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +45,9 @@ def test_values_are_columns_and_the_others_stay(logs: Path) -> None:
     assert [None, None, None, "it names no schema", None] == found["undecodable"].to_pylist()
     assert plain.drop_columns("value").equals(found.drop_columns(["value", "undecodable"]))
     assert decoded(logs, on_undecodable="null").schema == found.schema
-    first = segmentlog.read(logs, "readings", decode=["value"], decode_version=1, ending_offsets={
-        ("readings", 0): 2})  # fmt: skip
+    first = segmentlog.read(
+        logs, "readings", decode=["value"], decode_version=1, ending_offsets={("readings", 0): 2}
+    )
     assert [{"city": "Oslo"}, {"city": "Rome"}] == first["value"].to_pylist()
     with pytest.raises(segmentlog.UndecodableValueError, match=r"offset 3 .* names no schema"):
         segmentlog.read(logs, "readings", decode="value")
@@ -67,8 +69,9 @@ def test_every_way_to_ask_leaves_out_the_same_rows(
     assert rows.num_rows == sum(counted)
     assert rows.equals(pickle.loads(pickle.dumps(found)).to_table())
     assert rows.equals(pa.Table.from_batches(b for f in found.get_fragments() for b in f.scan()))
-    assert [(30,)] == duckdb.sql("select value.degrees from found where value.city = 'Rome'") \
-        .fetchall()  # fmt: skip
+    assert [(30,)] == duckdb.sql(
+        "select value.degrees from found where value.city = 'Rome'"
+    ).fetchall()
     lazy = scan_log(logs, topics="readings", decode="value", on_undecodable="skip")
     assert lazy.collect()["value"].to_list() == [*FOUND, None]
     assert lazy.select("offset").collect().height == rows.num_rows
@@ -186,7 +189,7 @@ def test_a_registry_that_is_gone_ends_nothing_that_is_known(
         ({"decode": "key,value", "decode_version": 1}, "decode_version", "decode one of the two"),
         ({"decode": None, "decode_subject": "a"}, "decode_subject", "it belongs to decode"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_lead_to_one_schema(
     logs: Path, options: dict[str, Any], option: str, expected: str
 ) -> None:
@@ -218,13 +221,18 @@ def _value(random: Random) -> tuple[bytes | None, object, bool]:
     name = b"\x08" + city.encode()
     return random.choice(
         [
-            (None, None, True), (b"junk", None, False), (framed(9, name), None, False),
+            (None, None, True),
+            (b"junk", None, False),
+            (framed(9, name), None, False),
             (framed(2, b"\x08Os"), None, False),
             (framed(1, name), {"city": city, "degrees": None}, True),
-            (framed(2, name + b"\2" + bytes([2 * degrees])), {"city": city, "degrees": degrees},
-             True),
+            (
+                framed(2, name + b"\2" + bytes([2 * degrees])),
+                {"city": city, "degrees": degrees},
+                True,
+            ),
         ]
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.slow

@@ -32,11 +32,16 @@ def record(*fields: tuple[str, Any], name: str = "Order") -> str:
 SCHEMAS: list[dict[str, Any]] = [
     {"subject": "line", "version": 1, "id": 1, "schema": record(("n", "long"), name="Line")},
     {"subject": SUBJECT, "version": 1, "id": 2, "schema": record(("a", "int"))},
-    {"subject": SUBJECT, "version": 2, "id": 3, "schema": record(("a", "long"),
-                                                                 ("line", ["null", "Line"])),
-     "references": [{"name": "Line", "subject": "line", "version": 1}], "schemaType": "AVRO"},
+    {
+        "subject": SUBJECT,
+        "version": 2,
+        "id": 3,
+        "schema": record(("a", "long"), ("line", ["null", "Line"])),
+        "references": [{"name": "Line", "subject": "line", "version": 1}],
+        "schemaType": "AVRO",
+    },
     {"subject": SUBJECT, "version": 3, "id": 4, "schema": record(("never", "int"))},
-]  # fmt: skip
+]
 DELETED = (SUBJECT, 3)
 ROWS = pa.table({"value": pa.array([b"\0\0\0\0\3\2\2\4", b"\0\0\0\0\3\6\0"], pa.binary())})
 DECODED = [{"a": 1, "line": {"n": 2}}, {"a": 3, "line": None}]
@@ -64,8 +69,11 @@ class Registry(BaseHTTPRequestHandler):
         self._answer(status, body)
 
     def _found(self, path: str, query: dict[str, str]) -> tuple[int, Any]:
-        counts = [each for each in SCHEMAS if query.get("deleted") == "true"
-                  or (each["subject"], each["version"]) != DELETED]  # fmt: skip
+        counts = [
+            each
+            for each in SCHEMAS
+            if query.get("deleted") == "true" or (each["subject"], each["version"]) != DELETED
+        ]
         if path == "/at/schemas" and self.lists:
             if query.get("latestOnly"):
                 return 200, [*{each["subject"]: each for each in counts}.values()]
@@ -123,11 +131,13 @@ def test_the_schemas_of_a_registry(settings: dict[str, Any]) -> None:
         ("http://{}", {"other": b"HTTP/1.0 200 OK\r\n\r\n[7]"}, "not that of a schema registry"),
         ("http://{}", {"other": b"HTTP/1.0 200 OK\r\n\r\n" + b"[" * 9_000}, "more than 4096"),
         ("http://me:wr0ng@{}", {"other": b"HTTP/1.0 302 A\r\nLocation: http://a/\r\n\r\n"}, "302"),
-        ("https://me:wr0ng@{}", {}, "it cannot be read"), ("http://{}?a=1", {}, "give an address"),
-        ("http://me:wr0ng@{}x", {}, "give an addr"), ("http://me:wr0ng@", {}, "give an address"),
+        ("https://me:wr0ng@{}", {}, "it cannot be read"),
+        ("http://{}?a=1", {}, "give an address"),
+        ("http://me:wr0ng@{}x", {}, "give an addr"),
+        ("http://me:wr0ng@", {}, "give an address"),
         ("http://[me:wr0ng", {}, "give an address"),
     ],
-)  # fmt: skip
+)
 def test_a_registry_that_gives_no_schemas(
     url: str, settings: dict[str, Any], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,16 +162,23 @@ def test_a_registry_with_a_certificate_of_its_own(
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
     now = datetime.now(UTC)
     made = (
-        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-        .serial_number(1).not_valid_before(now - timedelta(1)).not_valid_after(now + timedelta(1))
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(1))
+        .not_valid_after(now + timedelta(1))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
         .sign(key, hashes.SHA256())
-    )  # fmt: skip
+    )
     encoding = serialization.Encoding.PEM
     (tmp_path / "ca").write_bytes(made.public_bytes(encoding))
-    (tmp_path / "key").write_bytes(key.private_bytes(
-        encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    ))  # fmt: skip
+    (tmp_path / "key").write_bytes(
+        key.private_bytes(
+            encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "ca", tmp_path / "key")
     with serving(context) as host:
@@ -178,9 +195,10 @@ def test_a_file_is_the_schema_of_all_values(tmp_path: Path, frame: str) -> None:
     proto = 'syntax = "proto3"; message A { int64 a = 1; }'
     shape = json.dumps({"properties": {"a": {"type": "integer"}}})
     for name, text, data in [
-        ("order.avsc", record(("a", "long")), b"\2"), ("order.json", shape, b'{"a": 1}'),
+        ("order.avsc", record(("a", "long")), b"\2"),
+        ("order.json", shape, b'{"a": 1}'),
         ("order.proto", proto, b"\x08\1"),
-    ]:  # fmt: skip
+    ]:
         path = tmp_path / name
         path.write_text(text)
         framed = b"\0\0\0\0\x09" + (b"\0" if name == "order.proto" else b"") + data

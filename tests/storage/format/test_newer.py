@@ -68,7 +68,7 @@ def newer(tmp_path: Path) -> Path:
         (None, b"\1\x63\0new"),
         metadata(12, name="metadata.version", feature_level=34),
         later(metadata(12, name="share.version", feature_level=2), 1),
-    ).write(tmp_path, 0, METADATA)  # fmt: skip
+    ).write(tmp_path, 0, METADATA)
     Coordinator().add(
         (commit_key("g"), commit_value(5, 4)),
         later_value((commit_key("h"), commit_value(6, 4)), 5),
@@ -77,7 +77,7 @@ def newer(tmp_path: Path) -> Path:
         (commit_key("k"), struct.pack(">h", 9) + b"no commit"),
         later_value(message(GROUPS, 3, {"group_id": "c"}, {"epoch": 4}), 1, STRING),
         (struct.pack(">h", 99) + b"key", b"value"),
-    ).write(tmp_path, 0)  # fmt: skip
+    ).write(tmp_path, 0)
     state = {"group_id": "s", "topic_id": TOPIC_ID, "partition": 0}
     snapshot = message(SHARES, 0, state, {"snapshot_epoch": 1, "start_offset": 3})
     Coordinator().add(later_value(snapshot, 1, STRING)).write(tmp_path, 0, SHARES)
@@ -85,7 +85,7 @@ def newer(tmp_path: Path) -> Path:
         segment(1, 0, start_offset=5),
         later(segment(1, 1, kind=1), 1, STRING),
         (None, b"\1\x63\0new"),
-    ).write(tmp_path, 0, REMOTE)  # fmt: skip
+    ).write(tmp_path, 0, REMOTE)
     Coordinator().add((None, b"v"), (None, b"w")).write(tmp_path, 0, "orders")
     (tmp_path / "meta.properties").write_text("version=2\nnode.id=1\ncluster.id=x\nregion=eu\n")
     (tmp_path / "replication-offset-checkpoint").write_text("1\n1\norders 0 1 extra\n")
@@ -103,27 +103,62 @@ def warnings(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixt
 @pytest.mark.parametrize(
     ("table", "columns", "expected", "said"),
     [
-        ("topics", ("topic",), {("orders",), ("others",)},
-         ["TopicRecord of version 1, read by the fields of version 0 (1)",
-          "TopicRecord of version 9, left as bytes (1)", "type 99 of __cluster_metadata (1)"]),
-        ("partitions", ("topic", "leader"), {("orders", 1)},
-         ["PartitionRecord of version 3, read by the fields of version 2 (1)",
-          "tagged fields 100 of PartitionRecord (1)"]),
-        ("features", ("name", "feature_level"), {("metadata.version", 34), ("share.version", 2)},
-         ["FeatureLevelRecord of version 1", "the feature metadata.version at level 34 (1)"]),
-        ("group_offsets", ("group", "offset"), {("g", 5), ("h", 6), ("i", 7), ("j", 8)},
-         ["OffsetCommitValue of version 5", "OffsetCommitValue of version 6",
-          "tagged fields 9 of OffsetCommitValue (1)",
-          "OffsetCommitValue of version 9, left as bytes (1)"]),
-        ("groups", ("group", "epoch"), {("c", 4), *((each, None) for each in "ghijk")},
-         ["ConsumerGroupMetadataValue of version 1", "type 99 of __consumer_offsets"]),
-        ("share_state", ("group", "topic", "start_offset"), {("s", "orders", 3)},
-         ["ShareSnapshotValue of version 1, read by the fields of version 0 (1)"]),
-        ("remote_segments", ("start_offset", "remote_log_segment_state"),
-         {(5, "COPY_SEGMENT_FINISHED")},
-         ["RemoteLogSegmentMetadataUpdateRecord of version 1", "type 99 of __remote_log_metad"]),
+        (
+            "topics",
+            ("topic",),
+            {("orders",), ("others",)},
+            [
+                "TopicRecord of version 1, read by the fields of version 0 (1)",
+                "TopicRecord of version 9, left as bytes (1)",
+                "type 99 of __cluster_metadata (1)",
+            ],
+        ),
+        (
+            "partitions",
+            ("topic", "leader"),
+            {("orders", 1)},
+            [
+                "PartitionRecord of version 3, read by the fields of version 2 (1)",
+                "tagged fields 100 of PartitionRecord (1)",
+            ],
+        ),
+        (
+            "features",
+            ("name", "feature_level"),
+            {("metadata.version", 34), ("share.version", 2)},
+            ["FeatureLevelRecord of version 1", "the feature metadata.version at level 34 (1)"],
+        ),
+        (
+            "group_offsets",
+            ("group", "offset"),
+            {("g", 5), ("h", 6), ("i", 7), ("j", 8)},
+            [
+                "OffsetCommitValue of version 5",
+                "OffsetCommitValue of version 6",
+                "tagged fields 9 of OffsetCommitValue (1)",
+                "OffsetCommitValue of version 9, left as bytes (1)",
+            ],
+        ),
+        (
+            "groups",
+            ("group", "epoch"),
+            {("c", 4), *((each, None) for each in "ghijk")},
+            ["ConsumerGroupMetadataValue of version 1", "type 99 of __consumer_offsets"],
+        ),
+        (
+            "share_state",
+            ("group", "topic", "start_offset"),
+            {("s", "orders", 3)},
+            ["ShareSnapshotValue of version 1, read by the fields of version 0 (1)"],
+        ),
+        (
+            "remote_segments",
+            ("start_offset", "remote_log_segment_state"),
+            {(5, "COPY_SEGMENT_FINISHED")},
+            ["RemoteLogSegmentMetadataUpdateRecord of version 1", "type 99 of __remote_log_metad"],
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_table_has_what_is_known_and_names_the_rest(
     newer: Path,
     warnings: pytest.LogCaptureFixture,
@@ -151,11 +186,17 @@ def test_unknown_records_has_each_of_them(newer: Path) -> None:
     assert [1, 2, 3, 4, 5 + 1] == [offset for topic, offset, *_ in found if topic == METADATA]
     assert [1, 2, 3, 4, 5, 6] == sorted(offset for topic, offset, *_ in found if topic == GROUPS)
     assert [1, 2] == [offset for topic, offset, *_ in found if topic == REMOTE]
-    some = {(SHARES, 0, "ShareSnapshot",
-             "ShareSnapshotValue of version 1, read by the fields of version 0"),
-            (METADATA, 4, None, "type 99"),
-            (METADATA, 3, "TopicRecord", "TopicRecord of version 9, left as bytes"),
-            (GROUPS, 3, "OffsetCommit", "tagged fields 9 of OffsetCommitValue")}  # fmt: skip
+    some = {
+        (
+            SHARES,
+            0,
+            "ShareSnapshot",
+            "ShareSnapshotValue of version 1, read by the fields of version 0",
+        ),
+        (METADATA, 4, None, "type 99"),
+        (METADATA, 3, "TopicRecord", "TopicRecord of version 9, left as bytes"),
+        (GROUPS, 3, "OffsetCommit", "tagged fields 9 of OffsetCommitValue"),
+    }
     assert some <= {*found}
 
 

@@ -29,17 +29,30 @@ def record(key: object, value: object) -> Pair:
 def test_offset_syncs_and_checkpoints(tmp_path: Path) -> None:
     """The last record of each key counts."""
     later = struct.pack(">hqq", 0, 55, 50) + text("m")
-    (Coordinator().add((SYNC, OFFSETS), (SYNC, struct.pack(">qq", 41, 35)))
-     .write(tmp_path, 0, "mm2-offset-syncs.b.internal"))  # fmt: skip
-    (Coordinator().add((CHECKPOINT, b"\0\0" + OFFSETS + text("")), (CHECKPOINT, later))
-     .write(tmp_path, 0, "a.checkpoints.internal"))  # fmt: skip
+    (
+        Coordinator()
+        .add((SYNC, OFFSETS), (SYNC, struct.pack(">qq", 41, 35)))
+        .write(tmp_path, 0, "mm2-offset-syncs.b.internal")
+    )
+    (
+        Coordinator()
+        .add((CHECKPOINT, b"\0\0" + OFFSETS + text("")), (CHECKPOINT, later))
+        .write(tmp_path, 0, "a.checkpoints.internal")
+    )
     (sync,) = segmentlog.table(tmp_path, "mm2_offset_syncs").to_pylist()
     (checkpoint,) = segmentlog.table(tmp_path, "mm2_checkpoints").to_pylist()
 
     assert ("orders", 0, 41, 35, "mm2-offset-syncs.b.internal", 1) == tuple(
-        sync[each] for each in ("topic", "partition", "upstream_offset", "offset",
-                                "record_topic", "record_offset")
-    )  # fmt: skip
+        sync[each]
+        for each in (
+            "topic",
+            "partition",
+            "upstream_offset",
+            "offset",
+            "record_topic",
+            "record_offset",
+        )
+    )
     assert ("g1", "a.orders", 0, 55, 50, "m") == tuple([*checkpoint.values()][:6])
     history = segmentlog.table(tmp_path, "mm2_checkpoints", history=True)
     assert [(40, "set"), (55, "set")] == [
@@ -69,11 +82,14 @@ def test_configs_without_their_secrets(tmp_path: Path) -> None:
     log = Coordinator().add(
         record("connector-a-b", {"properties": {"topics": "t", "db.password": "c2VjcmV0"}}),
         record("task-a-b-3", {"schema": None, "payload": {"properties": {"x": "y"}}}),
-        record("commit-a-b", {"tasks": 4}), record("session-key", session),
+        record("commit-a-b", {"tasks": 4}),
+        record("session-key", session),
         record("target-state-a-b", {"state": "PAUSED", "state.v2": "STOPPED"}),
-        record("tasks-fencing-a-b", {"task-count": 2}), record("future-a", {"k": "c2VjcmV0"}),
-        record("connector-gone", {"properties": {}}), record("connector-gone", None),
-    )  # fmt: skip
+        record("tasks-fencing-a-b", {"task-count": 2}),
+        record("future-a", {"k": "c2VjcmV0"}),
+        record("connector-gone", {"properties": {}}),
+        record("connector-gone", None),
+    )
     directory = log.write(tmp_path, 0, "connect-configs")
     found = segmentlog.table(directory, "connect_configs")
     rows = {row["key"]: row for row in found.to_pylist()}
@@ -95,11 +111,17 @@ def test_secrets_of_other_names_and_within_values(tmp_path: Path) -> None:
     """No table and no dump of records shows them, in settings, offsets and traces."""
     uri = "mongodb://u:c2VjcmV0@h/db"
     properties = {
-        "http.headers.authorization": "Basic c2VjcmV0", "datadog.api_key": "c2VjcmV0",
-        "azure.storage.connection.string": "AccountKey=c2VjcmV0;", "connection.uri": uri,
-    }  # fmt: skip
-    status = {"state": "FAILED", "trace": f"IOException: {uri}\n\tat a.B(C.java:1)",
-              "worker_id": "w:1", "generation": 3}  # fmt: skip
+        "http.headers.authorization": "Basic c2VjcmV0",
+        "datadog.api_key": "c2VjcmV0",
+        "azure.storage.connection.string": "AccountKey=c2VjcmV0;",
+        "connection.uri": uri,
+    }
+    status = {
+        "state": "FAILED",
+        "trace": f"IOException: {uri}\n\tat a.B(C.java:1)",
+        "worker_id": "w:1",
+        "generation": 3,
+    }
     for topic, pair in {
         "connect-configs": record("connector-a", {"properties": properties}),
         "connect-offsets": record(["a", {"ns": uri}], {"password": "c2VjcmV0", "at": [7]}),
@@ -112,39 +134,58 @@ def test_secrets_of_other_names_and_within_values(tmp_path: Path) -> None:
     )
 
     assert {
-        **dict.fromkeys(properties, "[hidden]"), "connection.uri": "mongodb://[hidden]@h/db"
-    } == dict(settings["properties"])  # fmt: skip
+        **dict.fromkeys(properties, "[hidden]"),
+        "connection.uri": "mongodb://[hidden]@h/db",
+    } == dict(settings["properties"])
     assert {"ns": "mongodb://[hidden]@h/db"} == json.loads(offset["source_partition"])
     assert {"password": "[hidden]", "at": [7]} == json.loads(offset["source_offset"])
     assert "IOException: mongodb://[hidden]@h/db\n\tat a.B(C.java:1)" == state["trace"]
-    assert MASK in str(hide_connect_secrets(pa.record_batch(
-        {"key": [b"connector-a"], "value": [json.dumps({"properties": {"x": uri}}).encode()]}
-    ))["value"][0].as_py())  # fmt: skip
+    assert MASK in str(
+        hide_connect_secrets(
+            pa.record_batch(
+                {
+                    "key": [b"connector-a"],
+                    "value": [json.dumps({"properties": {"x": uri}}).encode()],
+                }
+            )
+        )["value"][0].as_py()
+    )
 
 
 def test_offsets_and_states_in_topics_of_any_name(tmp_path: Path) -> None:
     """A topic is found by its name, or given."""
     key = ["files", {"filename": "f"}]
-    status = {"state": "RUNNING", "trace": None, "worker_id": "w:1", "generation": 3,
-              "version": "4.3.1"}  # fmt: skip
+    status = {
+        "state": "RUNNING",
+        "trace": None,
+        "worker_id": "w:1",
+        "generation": 3,
+        "version": "4.3.1",
+    }
     used = {"topic": {"name": "t", "connector": "files", "task": 0, "discoverTimestamp": 9}}
     Coordinator().add(record(key, {"position": 7})).write(tmp_path, 0, "places")
-    (Coordinator().add(
-        record("status-connector-files", status), record("status-task-files-0", status),
-        record("status-topic-t:connector-files", used),
-        record("status-topic-u:connector-files", used),
-        record("status-topic-u:connector-files", None),
-    ).write(tmp_path, 2, "my-connect-status"))  # fmt: skip
+    (
+        Coordinator()
+        .add(
+            record("status-connector-files", status),
+            record("status-task-files-0", status),
+            record("status-topic-t:connector-files", used),
+            record("status-topic-u:connector-files", used),
+            record("status-topic-u:connector-files", None),
+        )
+        .write(tmp_path, 2, "my-connect-status")
+    )
     (row,) = segmentlog.table(tmp_path, "connect_offsets", topic="places").to_pylist()
     states = segmentlog.table(tmp_path, "connect_status").to_pylist()
 
     assert ("files", '{"filename": "f"}', '{"position": 7}') == tuple([*row.values()][:3])
     assert [
-        ("connector", "files", None, "RUNNING", None), ("task", "files", 0, "RUNNING", None),
+        ("connector", "files", None, "RUNNING", None),
+        ("task", "files", 0, "RUNNING", None),
         ("topic", "files", 0, None, "t"),
     ] == [
         tuple(each[n] for n in ("kind", "connector", "task", "state", "topic")) for each in states
-    ]  # fmt: skip
+    ]
     with pytest.raises(segmentlog.LogDirectoryError, match="connect-offsets"):
         segmentlog.table(tmp_path, "connect_offsets")
     with pytest.raises(segmentlog.OptionError, match="Kafka fixes the topic"):
@@ -153,13 +194,18 @@ def test_offsets_and_states_in_topics_of_any_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("table", "bad"),
-    [("configs", (b"connector-a", b"secret")), ("configs", record("connector-a", [])),
-     ("configs", record("commit-a", {"tasks": 2**31})),
-     ("configs", record("session-key", {"creation-timestamp": 1e400})),
-     ("offsets", record("no JSON", {})), ("offsets", record([1], {})),
-     ("offsets", record(["\ud800", {}], {})), ("status", record("else", {})),
-     ("status", record("status-connector-a", {"state": "RUNNING"}))],
-)  # fmt: skip
+    [
+        ("configs", (b"connector-a", b"secret")),
+        ("configs", record("connector-a", [])),
+        ("configs", record("commit-a", {"tasks": 2**31})),
+        ("configs", record("session-key", {"creation-timestamp": 1e400})),
+        ("offsets", record("no JSON", {})),
+        ("offsets", record([1], {})),
+        ("offsets", record(["\ud800", {}], {})),
+        ("status", record("else", {})),
+        ("status", record("status-connector-a", {"state": "RUNNING"})),
+    ],
+)
 def test_other_records_are_an_error_without_their_bytes(
     tmp_path: Path, table: str, bad: Pair
 ) -> None:
@@ -201,16 +247,26 @@ def checkpoint(name: str, number: int) -> Pair:
 @pytest.mark.parametrize(
     ("table", "topic", "make", "name", "number"),
     [
-        ("connect_configs", "connect-configs",
-         lambda name, n: record(f"commit-{name}", {"tasks": n}), "connector", "tasks"),
-        ("connect_offsets", "connect-offsets",
-         lambda name, n: record([name, {}], {"n": n}), "connector", "source_offset"),
+        (
+            "connect_configs",
+            "connect-configs",
+            lambda name, n: record(f"commit-{name}", {"tasks": n}),
+            "connector",
+            "tasks",
+        ),
+        (
+            "connect_offsets",
+            "connect-offsets",
+            lambda name, n: record([name, {}], {"n": n}),
+            "connector",
+            "source_offset",
+        ),
         ("connect_status", "connect-status", status, "connector", "generation"),
         ("schemas", "_schemas", schema, "subject", "id"),
         ("mm2_offset_syncs", "mm2-offset-syncs.b.internal", sync, "topic", "offset"),
         ("mm2_checkpoints", "a.checkpoints.internal", checkpoint, "group", "offset"),
     ],
-)  # fmt: skip
+)
 def test_records_of_aborted_transactions_never_counted(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,

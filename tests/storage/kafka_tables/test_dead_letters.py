@@ -5,8 +5,14 @@ from pathlib import Path
 import segmentlog
 from segmentlog.testing.reference import Record, encode_batch
 
-HEADERS = {"topic": b"orders", "partition": b"2", "offset": b"41", "group": b"shipping",
-           "delivery.count": b"3", "message": b"Offset rejected by client."}  # fmt: skip
+HEADERS = {
+    "topic": b"orders",
+    "partition": b"2",
+    "offset": b"41",
+    "group": b"shipping",
+    "delivery.count": b"3",
+    "message": b"Offset rejected by client.",
+}
 
 
 def headers(**changed: bytes) -> tuple[tuple[bytes, bytes], ...]:

@@ -33,9 +33,11 @@ def test_all_versions_of_a_commit(tmp_path: Path) -> None:
     unknown = bytes([2, 0, 16]) + TOPIC_ID.bytes + bytes([9, 1, 1])
     groups = Coordinator().add(
         *((key(f"v{v}"), value(v, v, "a ü")) for v in range(4)),
-        (key("v4"), value(4, 4)), (key("id", "t" * 200, 3), value(5, 4, "m", id_tail)),
-        (key("old", kind=0), value(6, 1)), (key("tags"), value(7, 4, "m", unknown)),
-    )  # fmt: skip
+        (key("v4"), value(4, 4)),
+        (key("id", "t" * 200, 3), value(5, 4, "m", id_tail)),
+        (key("old", kind=0), value(6, 1)),
+        (key("tags"), value(7, 4, "m", unknown)),
+    )
     table = segmentlog.table(groups.write(tmp_path), "group_offsets")
     rows = {row["group"]: row for row in table.to_pylist()}
 
@@ -57,11 +59,20 @@ def test_all_versions_of_a_commit(tmp_path: Path) -> None:
 
 def test_the_last_commit_counts_and_a_tombstone_removes(tmp_path: Path) -> None:
     """Keys of types 0 and 1 are one key. Other records do not matter."""
-    groups = Coordinator().add(
-        (key("a"), value(1)), (key("b"), value(2)), (key("a", partition=1), value(3)),
-        (b"\0\2" + text("a"), None), (b"\0\x63x", b"y"), (key("a", kind=0), value(4)),
-        (key("b"), None), (key("c"), None),
-    ).add((key("a", partition=1), value(1)))  # fmt: skip
+    groups = (
+        Coordinator()
+        .add(
+            (key("a"), value(1)),
+            (key("b"), value(2)),
+            (key("a", partition=1), value(3)),
+            (b"\0\2" + text("a"), None),
+            (b"\0\x63x", b"y"),
+            (key("a", kind=0), value(4)),
+            (key("b"), None),
+            (key("c"), None),
+        )
+        .add((key("a", partition=1), value(1)))
+    )
 
     assert [("a", "t", 0, 4, None), ("a", "t", 1, 1, None)] == offsets(groups.write(tmp_path))
 
@@ -111,9 +122,13 @@ def test_a_history_has_every_change(tmp_path: Path) -> None:
     names = ["offset", "producer_id", "transaction", "record_offset", "change"]
 
     assert [
-        (1, None, None, 0, "set"), (2, 7, "committed", 1, "set"), (3, 8, "aborted", 2, "set"),
-        (None, None, None, 5, "removed"), (4, None, None, 6, "set"), (5, 7, "open", 7, "set"),
-    ] == [tuple(row[n] for n in names) for row in table.to_pylist()]  # fmt: skip
+        (1, None, None, 0, "set"),
+        (2, 7, "committed", 1, "set"),
+        (3, 8, "aborted", 2, "set"),
+        (None, None, None, 5, "removed"),
+        (4, None, None, 6, "set"),
+        (5, 7, "open", 7, "set"),
+    ] == [tuple(row[n] for n in names) for row in table.to_pylist()]
     assert {3} == set(table["record_partition"].to_pylist())
 
 
@@ -193,14 +208,15 @@ def replayed(events: list[tuple[str, int, int]]) -> list[tuple[object, ...]]:
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["commit", "transactional", "transactional", "tombstone", "end",
-                             "abort"]),
+            st.sampled_from(
+                ["commit", "transactional", "transactional", "tombstone", "end", "abort"]
+            ),
             st.integers(0, 2),
             st.integers(1, 3),
         ),
         min_size=1,
     )
-)  # fmt: skip
+)
 @settings(max_examples=60, deadline=None)
 def test_any_events_are_folded_as_a_coordinator_replays_them(
     tmp_path_factory: pytest.TempPathFactory, events: list[tuple[str, int, int]]

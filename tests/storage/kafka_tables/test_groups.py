@@ -39,28 +39,42 @@ def classic(*members: str, **fields: Any) -> dict[str, Any]:
 def test_classic_groups(tmp_path: Path) -> None:
     """A group with members is stable, and a group with offsets alone is empty."""
     log = Coordinator().add(
-        record(CLASSIC, "a", classic("m", "n", generation=4)), record(CLASSIC, "b", classic("m")),
-        record(CLASSIC, "b", classic(generation=2)), record(CLASSIC, "c", classic("m")),
-        record(CLASSIC, "c", None), (commit_key("simple"), commit_value(1)),
-        (commit_key("a"), commit_value(1)), (commit_key("no offset"), commit_value(1)),
-        (commit_key("no offset"), None), (commit_key("gone"), commit_value(1)),
-        (commit_key("gone"), None), record(CLASSIC, "gone", None),
-    )  # fmt: skip
+        record(CLASSIC, "a", classic("m", "n", generation=4)),
+        record(CLASSIC, "b", classic("m")),
+        record(CLASSIC, "b", classic(generation=2)),
+        record(CLASSIC, "c", classic("m")),
+        record(CLASSIC, "c", None),
+        (commit_key("simple"), commit_value(1)),
+        (commit_key("a"), commit_value(1)),
+        (commit_key("no offset"), commit_value(1)),
+        (commit_key("no offset"), None),
+        (commit_key("gone"), commit_value(1)),
+        (commit_key("gone"), None),
+        record(CLASSIC, "gone", None),
+    )
     log.add((commit_key("aborted"), commit_value(1)), producer=7).end(7, 0)
 
     assert {
-        "a": ("classic", "Stable", 2, 4), "b": ("classic", "Empty", 0, 2),
-        "simple": ("classic", "Empty", 0, None), "no offset": ("classic", "Empty", 0, None),
+        "a": ("classic", "Stable", 2, 4),
+        "b": ("classic", "Empty", 0, 2),
+        "simple": ("classic", "Empty", 0, None),
+        "no offset": ("classic", "Empty", 0, None),
         "aborted": ("classic", "Empty", 0, None),
-    } == groups(log.write(tmp_path))  # fmt: skip
+    } == groups(log.write(tmp_path))
 
 
 @pytest.mark.parametrize("kind", [CONSUMER, SHARE, STREAMS])
 @pytest.mark.parametrize(
     ("epoch", "target", "member", "expected"),
-    [(5, 5, (5, 0), "Stable"), (5, 4, (4, 0), "Assigning"), (5, 5, (4, 0), "Reconciling"),
-     (5, 5, (5, 1), "Reconciling"), (5, 5, None, "Empty"), (5, 5, (), "Reconciling")],
-)  # fmt: skip
+    [
+        (5, 5, (5, 0), "Stable"),
+        (5, 4, (4, 0), "Assigning"),
+        (5, 5, (4, 0), "Reconciling"),
+        (5, 5, (5, 1), "Reconciling"),
+        (5, 5, None, "Empty"),
+        (5, 5, (), "Reconciling"),
+    ],
+)
 def test_groups_of_new_protocols(
     tmp_path: Path,
     kind: int,
@@ -109,18 +123,22 @@ def test_a_streams_group_without_a_validated_topology(
     log.add(record(MEMBERS[STREAMS], "g", {}, member_id="m"))
 
     assert {
-        "g": ("streams", expected, 1, 5), "empty": ("streams", "Empty", 0, 5),
-    } == groups(log.write(tmp_path))  # fmt: skip
+        "g": ("streams", expected, 1, 5),
+        "empty": ("streams", "Empty", 0, 5),
+    } == groups(log.write(tmp_path))
 
 
 def test_a_group_changes_its_kind(tmp_path: Path) -> None:
     """Tombstones of the old kind and records of the new kind stand in one batch."""
     log = Coordinator().add(record(CLASSIC, "up", classic("m")), record(CONSUMER, "down", {}))
     log.add(
-        record(CLASSIC, "up", None), record(MEMBERS[CONSUMER], "up", {}, member_id="m"),
-        record(CONSUMER, "up", {"epoch": 1}), record(CONSUMER, "down", None),
-        record(TARGETS[CONSUMER], "down", None), record(CLASSIC, "down", classic("m")),
-    )  # fmt: skip
+        record(CLASSIC, "up", None),
+        record(MEMBERS[CONSUMER], "up", {}, member_id="m"),
+        record(CONSUMER, "up", {"epoch": 1}),
+        record(CONSUMER, "down", None),
+        record(TARGETS[CONSUMER], "down", None),
+        record(CLASSIC, "down", classic("m")),
+    )
 
     assert {"up": ("consumer", "Assigning", 1, 1), "down": ("classic", "Stable", 1, 0)} == groups(
         log.write(tmp_path)
@@ -130,9 +148,11 @@ def test_a_group_changes_its_kind(tmp_path: Path) -> None:
 def test_a_member_leaves(tmp_path: Path) -> None:
     """Tombstones of a member remove it."""
     log = Coordinator().add(
-        record(CONSUMER, "g", {"epoch": 1}), record(5, "g", {}, member_id="m"),
-        record(5, "g", {"client_id": "c"}, member_id="n"), record(5, "g", None, member_id="m"),
-    )  # fmt: skip
+        record(CONSUMER, "g", {"epoch": 1}),
+        record(5, "g", {}, member_id="m"),
+        record(5, "g", {"client_id": "c"}, member_id="n"),
+        record(5, "g", None, member_id="m"),
+    )
     (row,) = segmentlog.table(log.write(tmp_path), "group_members").to_pylist()
 
     assert ("n", "c", None) == (row["member_id"], row["client_id"], row["state"])
@@ -146,9 +166,15 @@ def test_members_of_a_classic_group(tmp_path: Path) -> None:
     log = Coordinator().add(
         record(CLASSIC, "a", {"protocol_type": "consumer", "members": [member]}),
         record(CLASSIC, "b", {"protocol_type": "connect", "members": [member]}),
-        record(CLASSIC, "c", {"protocol_type": "consumer", "members": [
-            member | {"subscription": b"\0", "assignment": b"\0\1\x7f"}]}),
-    )  # fmt: skip
+        record(
+            CLASSIC,
+            "c",
+            {
+                "protocol_type": "consumer",
+                "members": [member | {"subscription": b"\0", "assignment": b"\0\1\x7f"}],
+            },
+        ),
+    )
     rows = segmentlog.table(log.write(tmp_path), "group_members").to_pylist()
     assigned = [{"topic": "t", "topic_id": None, "partitions": [3]}]
 
@@ -160,9 +186,11 @@ def test_members_of_a_classic_group(tmp_path: Path) -> None:
 def test_a_history_of_groups(tmp_path: Path) -> None:
     """Each record of a group itself is a row."""
     log = Coordinator().add(
-        record(CLASSIC, "a", classic("m", generation=1)), record(5, "b", {}, member_id="m"),
-        record(CONSUMER, "b", {"epoch": 1}), record(CLASSIC, "a", None),
-    )  # fmt: skip
+        record(CLASSIC, "a", classic("m", generation=1)),
+        record(5, "b", {}, member_id="m"),
+        record(CONSUMER, "b", {"epoch": 1}),
+        record(CLASSIC, "a", None),
+    )
     rows = segmentlog.table(log.write(tmp_path), "groups", history=True).to_pylist()
 
     assert [("a", "set", 1, 0), ("b", "set", 1, 2), ("a", "removed", None, 3)] == [
@@ -206,11 +234,18 @@ def test_a_pattern_and_tasks_of_members(tmp_path: Path) -> None:
     log = Coordinator().add(
         record(CONSUMER, "g", {"epoch": 1}),
         record(5, "g", {"subscribed_topic_regex": "^orders-.*"}, member_id="m"),
-        record(STREAMS, "s", {"epoch": 1}), record(19, "s", {"client_id": "c"}, member_id="n"),
-        record(22, "s", {"active_tasks": [{"subtopology_id": "0", "partitions": [1, 2]}],
-                         "warmup_tasks": [{"subtopology_id": "1", "partitions": [0]}]},
-               member_id="n"),
-    )  # fmt: skip
+        record(STREAMS, "s", {"epoch": 1}),
+        record(19, "s", {"client_id": "c"}, member_id="n"),
+        record(
+            22,
+            "s",
+            {
+                "active_tasks": [{"subtopology_id": "0", "partitions": [1, 2]}],
+                "warmup_tasks": [{"subtopology_id": "1", "partitions": [0]}],
+            },
+            member_id="n",
+        ),
+    )
     of_g, of_s = segmentlog.table(log.write(tmp_path), "group_members").to_pylist()
     assert (of_g["subscribed_topic_regex"], of_g["active_tasks"]) == ("^orders-.*", None)
     assert of_s["active_tasks"] == [{"subtopology_id": "0", "partitions": [1, 2]}]

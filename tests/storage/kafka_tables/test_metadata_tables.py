@@ -133,8 +133,9 @@ def test_what_is_not_known_does_no_harm(copy: Path) -> None:
     unknown, acl = segmentlog.table(copy, "unknown_records").to_pylist()
     assert bytes([1, 99, 0]) + b"new" == unknown["value"]
     assert (bytes([1, 18, 7]) + b"a later ACL", "AccessControlEntryRecord") == (
-        acl["value"], acl["record"]
-    )  # fmt: skip
+        acl["value"],
+        acl["record"],
+    )
 
 
 def test_the_newest_copy_is_chosen(copy: Path, tmp_path: Path) -> None:

@@ -26,9 +26,13 @@ def alone(key: bytes, value: bytes | None) -> dict[str, Any] | None:
         return None
     assert record is not None
     fields: dict[str, Any] = {
-        "offset": None, "leader_epoch": None, "metadata": None, "commit_timestamp": None,
-        "expire_timestamp": None, "topic_id": None,
-    } | dict(record.key)  # fmt: skip
+        "offset": None,
+        "leader_epoch": None,
+        "metadata": None,
+        "commit_timestamp": None,
+        "expire_timestamp": None,
+        "topic_id": None,
+    } | dict(record.key)
     if record.value is not None:
         fields |= record.value
         fields.pop("unknown_tagged_fields", None)

@@ -38,15 +38,26 @@ def section(name: str) -> str:
     table = TABLES[name]
     source = f"`{table.topic}`" if table.topic else "several topics"
     head = ["| column | type | meaning |", "|---|---|---|"]
-    lines = [f"### `{name}`", "", f"{table.meaning}. From {source}.", "",
-             *head, *rows(table.columns)]  # fmt: skip
+    lines = [
+        f"### `{name}`",
+        "",
+        f"{table.meaning}. From {source}.",
+        "",
+        *head,
+        *rows(table.columns),
+    ]
     names = {each.name for each in table.columns}
     more = [each for each in table.history if each.name not in names]
     left = [f"`{n}`" for n in sorted(names - {each.name for each in table.history})]
     if more:
         lacks = f"lacks {' and '.join(left)}, and " if left else ""
-        lines += ["", f"With `history`, the table {lacks}also has these columns:", "",
-                  *head, *rows(tuple(more))]  # fmt: skip
+        lines += [
+            "",
+            f"With `history`, the table {lacks}also has these columns:",
+            "",
+            *head,
+            *rows(tuple(more)),
+        ]
     return "\n".join(lines)
 
 

@@ -64,11 +64,14 @@ def test_changes_are_batches_and_end_markers(example_cluster: str) -> None:
             if each.header.producer_id >= 0
         ]
         assert expected == [
-            (row["record_offset"], round(row["record_timestamp"].timestamp() * 1000),
-             row["record"] != "batch")
+            (
+                row["record_offset"],
+                round(row["record_timestamp"].timestamp() * 1000),
+                row["record"] != "batch",
+            )
             for row in rows
             if row["partition"] == partition
-        ]  # fmt: skip
+        ]
 
 
 def test_a_history_begins_with_the_snapshot_of_the_first_segment(

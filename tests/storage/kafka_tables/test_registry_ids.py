@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 
 import segmentlog
 
-FRAMED = [(b"\0\0\0\1\2rest", 258, b"rest"), (b"\0\0\0\0\7", 7, b""),
-          (b"\0\x7f\xff\xff\xff\0", 2**31 - 1, b"\0")]  # fmt: skip
+FRAMED = [
+    (b"\0\0\0\1\2rest", 258, b"rest"),
+    (b"\0\0\0\0\7", 7, b""),
+    (b"\0\x7f\xff\xff\xff\0", 2**31 - 1, b"\0"),
+]
 OTHERS = [None, b"", b"\0\0\0\1", b"\1\0\0\0\1x", b'{"json": 1}']
 
 
@@ -69,8 +72,14 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 #: Headers, a value, and then its id, its GUID, its path and its message.
 RECORDS: list[tuple[Any, ...]] = [
     ([(NAME, b"\0\0\0\0\7")], b"plain", 7, None, None, b"plain"),
-    ([("a", b"b"), (NAME, b"\1" + GUID.bytes + b"\0")], b"\0\0\0\0\1x", None, str(GUID), [0],
-     b"\0\0\0\0\1x"),
+    (
+        [("a", b"b"), (NAME, b"\1" + GUID.bytes + b"\0")],
+        b"\0\0\0\0\1x",
+        None,
+        str(GUID),
+        [0],
+        b"\0\0\0\0\1x",
+    ),
     ([(NAME, b"\1" + GUID.bytes), (NAME, b"\0\0\0\0\7\4\2\6")], b"", 7, None, [1, 3], b""),
     ([(NAME, b"\2other")], b"\0\0\0\0\1\0x", None, None, None, None),
     ([(NAME, None)], b"\0\0\0\0\1\0x", 1, None, [0], b"x"),
@@ -82,7 +91,7 @@ RECORDS: list[tuple[Any, ...]] = [
     (None, b"\0\0\0\0\1" + b"\x80" * 9, 1, None, None, None),
     (None, b"\0\0\0\0\1\2" + b"\x80" * 5 + b"\0", 1, None, None, None),
     ([], None, None, None, None, None),
-]  # fmt: skip
+]
 
 
 def columns() -> tuple[pa.Array, pa.Array]:
@@ -99,10 +108,11 @@ def test_ids_guids_and_paths_in_headers_and_in_values(first: int) -> None:
     chunked = pa.chunked_array([values[:2], values[2:]])
     for one in (values, chunked):
         found = [
-            segmentlog.schema_id(one, headers), segmentlog.schema_guid(headers),
+            segmentlog.schema_id(one, headers),
+            segmentlog.schema_guid(headers),
             segmentlog.message_indexes(one, headers),
             segmentlog.payload(one, headers, is_protobuf=True),
-        ]  # fmt: skip
+        ]
         expected = [[*each[2:]] for each in RECORDS[first:]]
         assert expected == [
             [*row] for row in zip(*(each.to_pylist() for each in found), strict=True)

@@ -35,23 +35,28 @@ def test_the_schemas_of_a_registry(tmp_path: Path) -> None:
     """A tombstone removes a version, and a deleted subject keeps its versions, marked."""
     reference = {"name": "a.proto", "subject": "s", "version": 1}
     log = Coordinator().add(
-        schema("a", 1, {"id": 1}), schema("a", 2, {"id": 2, "schemaType": "JSON"}),
+        schema("a", 1, {"id": 1}),
+        schema("a", 2, {"id": 2, "schemaType": "JSON"}),
         other("CONFIG", {"compatibilityLevel": "BACKWARD"}, subject=None, magic=0),
-        other("NOOP", None, magic=0), schema("b", 1, {"id": 3}),
+        other("NOOP", None, magic=0),
+        schema("b", 1, {"id": 3}),
         other("DELETE_SUBJECT", {"subject": "b", "version": 1}, subject="b", magic=0),
         schema("b", 2, {"id": 4, "schemaType": "PROTOBUF", "references": [reference]}),
-        schema("c", 1, {"id": 5, "deleted": True}), schema("a", 1, None, swapped=True),
-    )  # fmt: skip
+        schema("c", 1, {"id": 5, "deleted": True}),
+        schema("a", 1, None, swapped=True),
+    )
     directory = log.write(tmp_path, 0, "_schemas")
     rows = segmentlog.table(directory, "schemas").to_pylist()
 
     assert [
-        ("a", 2, 2, "JSON", False), ("b", 1, 3, "AVRO", True), ("b", 2, 4, "PROTOBUF", False),
+        ("a", 2, 2, "JSON", False),
+        ("b", 1, 3, "AVRO", True),
+        ("b", 2, 4, "PROTOBUF", False),
         ("c", 1, 5, "AVRO", True),
     ] == [
         tuple(row[n] for n in ("subject", "version", "id", "schema_type", "deleted"))
         for row in sorted(rows, key=lambda row: (row["subject"], row["version"]))
-    ]  # fmt: skip
+    ]
     assert [[reference]] == [row["references"] for row in rows if row["references"]]
     history = segmentlog.table(directory, "schemas", history=True).to_pylist()
     assert [("a", 1, "removed")] == [
@@ -64,12 +69,22 @@ def test_the_schemas_of_a_registry(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "bad",
-    [(b"no JSON", b"{}"), (b"[]", b"{}"), (b"{}", b"{}"), schema("a", 1, {}),
-     schema("a", 1, {"id": 2**31}), schema("a", 1, {"id": -1}), schema("a", 1, {"id": 1e400}),
-     schema("a", 1, {"id": True}), schema("a", True, {"id": 1}),
-     schema("a", 1, {"id": 1, "schema": "\ud800"}), (b"[" * 9999, b""),
-     (b'{"keytype":"SCHEMA","subject":"a","version":1}', b"[1]"), (b"\xff", b"")],
-)  # fmt: skip
+    [
+        (b"no JSON", b"{}"),
+        (b"[]", b"{}"),
+        (b"{}", b"{}"),
+        schema("a", 1, {}),
+        schema("a", 1, {"id": 2**31}),
+        schema("a", 1, {"id": -1}),
+        schema("a", 1, {"id": 1e400}),
+        schema("a", 1, {"id": True}),
+        schema("a", True, {"id": 1}),
+        schema("a", 1, {"id": 1, "schema": "\ud800"}),
+        (b"[" * 9999, b""),
+        (b'{"keytype":"SCHEMA","subject":"a","version":1}', b"[1]"),
+        (b"\xff", b""),
+    ],
+)
 def test_other_bytes_are_an_error(tmp_path: Path, bad: Pair) -> None:
     """The error names the offset. With `skip`, the record is left out."""
     directory = Coordinator().add(schema("a", 9, {"id": 1}), bad).write(tmp_path, 0, "_schemas")
@@ -88,10 +103,14 @@ def test_guids_of_schemas(tmp_path: Path) -> None:
     reference = {"name": "a.proto", "subject": "s", "version": 1}
     stored = "HSDLueXjXpdU59oXC25d2w=="
     values: list[dict[str, Any]] = [
-        {"schema": text}, {"schema": text, "references": [reference]},
-        {"schema": text, "metadata": {}}, {"schema": text, "ruleSet": {"domainRules": []}},
-        {"schema": "{}", "metadata": {}, "md5": stored}, {"md5": "no base64"}, {"md5": "AAAA"},
-    ]  # fmt: skip
+        {"schema": text},
+        {"schema": text, "references": [reference]},
+        {"schema": text, "metadata": {}},
+        {"schema": text, "ruleSet": {"domainRules": []}},
+        {"schema": "{}", "metadata": {}, "md5": stored},
+        {"md5": "no base64"},
+        {"md5": "AAAA"},
+    ]
     log = Coordinator().add(
         *(schema("a", n, {"id": n, **value}) for n, value in enumerate(values))
     )
@@ -147,10 +166,14 @@ def test_a_key_that_no_tombstone_removes_is_named(
     """Compaction compares bytes: the schema comes back once the tombstone is gone."""
     both = [schema("a", 1, None)] if is_removed_by_both else []
     log = Coordinator().add(
-        schema("a", 1, {"id": 1}), schema("b", 1, {"id": 2}), schema("b", 1, None),
-        schema("c", 1, {"id": 3}, swapped=True), schema("c", 1, {"id": 3}),
-        schema("a", 1, None, swapped=True), *both,
-    )  # fmt: skip
+        schema("a", 1, {"id": 1}),
+        schema("b", 1, {"id": 2}),
+        schema("b", 1, None),
+        schema("c", 1, {"id": 3}, swapped=True),
+        schema("c", 1, {"id": 3}),
+        schema("a", 1, None, swapped=True),
+        *both,
+    )
     rows = segmentlog.table(log.write(tmp_path, 0, "_schemas"), "schemas").to_pylist()
     assert [("c", 1)] == [(row["subject"], row["version"]) for row in rows]
     said = [each for each in caplog.messages if "which compaction keeps" in each]

@@ -15,8 +15,12 @@ TOPIC = "__remote_log_metadata"
 TIER = Path(__file__).parents[3] / "examples" / "tier"
 ANNOUNCED, UPDATED, PARTITION = 0, 1, 2
 STARTED, FINISHED, DELETING, DELETED = range(4)
-STATES = ["COPY_SEGMENT_STARTED", "COPY_SEGMENT_FINISHED", "DELETE_SEGMENT_STARTED",
-          "DELETE_SEGMENT_FINISHED"]  # fmt: skip
+STATES = [
+    "COPY_SEGMENT_STARTED",
+    "COPY_SEGMENT_FINISHED",
+    "DELETE_SEGMENT_STARTED",
+    "DELETE_SEGMENT_FINISHED",
+]
 
 Pair = tuple[None, bytes]
 
@@ -64,21 +68,37 @@ def test_states_follow_as_for_a_broker(tmp_path: Path, caplog: pytest.LogCapture
     """A state that cannot follow is left out, and a deleted segment is not in the last state."""
     log = Coordinator().add(
         record(ANNOUNCED, 1, STARTED, start_offset=5, custom_metadata=b"c"),
-        record(UPDATED, 1, FINISHED, broker_id=3), record(UPDATED, 9, FINISHED),
-        record(ANNOUNCED, 2, STARTED), record(UPDATED, 2, DELETING), record(UPDATED, 2, DELETED),
-        record(UPDATED, 2, FINISHED), record(ANNOUNCED, 2, STARTED),
-        record(ANNOUNCED, 3, STARTED, 1), record(ANNOUNCED, 4, STARTED, 2),
-        deletion(1, 1), deletion(2, 2), (None, b"\1\x63\0rest"),
-    )  # fmt: skip
+        record(UPDATED, 1, FINISHED, broker_id=3),
+        record(UPDATED, 9, FINISHED),
+        record(ANNOUNCED, 2, STARTED),
+        record(UPDATED, 2, DELETING),
+        record(UPDATED, 2, DELETED),
+        record(UPDATED, 2, FINISHED),
+        record(ANNOUNCED, 2, STARTED),
+        record(ANNOUNCED, 3, STARTED, 1),
+        record(ANNOUNCED, 4, STARTED, 2),
+        deletion(1, 1),
+        deletion(2, 2),
+        (None, b"\1\x63\0rest"),
+    )
     directory = log.write(tmp_path, 4, TOPIC)
     with caplog.at_level(logging.WARNING):
         rows = segmentlog.table(directory, "remote_segments").to_pylist()
 
     assert [(0, 5, 3, b"c", STATES[FINISHED], 1), (1, 0, 0, b"", STATES[STARTED], 8)] == [
-        tuple(row[n] for n in ("partition", "start_offset", "broker_id", "custom_metadata",
-                               "remote_log_segment_state", "record_offset"))
+        tuple(
+            row[n]
+            for n in (
+                "partition",
+                "start_offset",
+                "broker_id",
+                "custom_metadata",
+                "remote_log_segment_state",
+                "record_offset",
+            )
+        )
         for row in rows
-    ]  # fmt: skip
+    ]
     assert caplog.text.count("cannot follow") == 3
     history = segmentlog.table(directory, "remote_segments", history=True).to_pylist()
     assert [
@@ -101,12 +121,15 @@ def test_a_compacted_topic_has_the_last_records_alone(tmp_path: Path) -> None:
     """States skip those whose records are gone; a key without a value removes its segment."""
     later = record(ANNOUNCED, 6, FINISHED)[1]
     log = Coordinator().add(
-        (b"one", record(ANNOUNCED, 1, STARTED)[1]), (b"one", record(UPDATED, 1, DELETED)[1]),
+        (b"one", record(ANNOUNCED, 1, STARTED)[1]),
+        (b"one", record(UPDATED, 1, DELETED)[1]),
         (b"two", record(ANNOUNCED, 2, FINISHED, start_offset=9)[1]),
-        (b"three", record(ANNOUNCED, 3, FINISHED)[1]), (b"three", None),
-        (b"four", record(ANNOUNCED, 4, DELETED)[1]), (b"none", None),
+        (b"three", record(ANNOUNCED, 3, FINISHED)[1]),
+        (b"three", None),
+        (b"four", record(ANNOUNCED, 4, DELETED)[1]),
+        (b"none", None),
         (b"six", later[:2] + b"\1" + later[3:-1] + bytes(3) + b"\7" + later[-1:]),
-    )  # fmt: skip
+    )
     directory = log.write(tmp_path, 0, TOPIC)
     rows = segmentlog.table(directory, "remote_segments").to_pylist()
     assert [(9, STATES[FINISHED]), (0, STATES[FINISHED])] == [

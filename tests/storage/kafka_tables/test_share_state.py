@@ -35,19 +35,28 @@ def test_an_update_changes_the_snapshot(tmp_path: Path) -> None:
         state(0, [(0, 9, 0, 1), (10, 19, 2, 1)], start_offset=0, state_epoch=4, snapshot_epoch=7),
         state(1, [(4, 12, 0, 2), (20, 24, 2, 1)], start_offset=2, leader_epoch=-1),
         state(1, [(0, 30, 0, 1)], start_offset=-1, leader_epoch=6, snapshot_epoch=7),
-    )  # fmt: skip
+    )
     directory = log.write(tmp_path, 1, TOPIC)
     (row,) = segmentlog.table(directory, "share_state").to_pylist()
 
     assert [
-        (2, 3, "AVAILABLE", 1), (4, 12, "AVAILABLE", 2), (13, 24, "ACKNOWLEDGED", 1),
+        (2, 3, "AVAILABLE", 1),
+        (4, 12, "AVAILABLE", 2),
+        (13, 24, "ACKNOWLEDGED", 1),
         (25, 30, "AVAILABLE", 1),
-    ] == shown(row)  # fmt: skip
+    ] == shown(row)
     assert ("g", 3, 2, 6, 4, 7, None) == tuple(
         row[each]
-        for each in ("group", "partition", "start_offset", "leader_epoch", "state_epoch",
-                     "snapshot_epoch", "delivery_complete_count")
-    )  # fmt: skip
+        for each in (
+            "group",
+            "partition",
+            "start_offset",
+            "leader_epoch",
+            "state_epoch",
+            "snapshot_epoch",
+            "delivery_complete_count",
+        )
+    )
     history = segmentlog.table(directory, "share_state", history=True).to_pylist()
     assert ["snapshot", "update", "update"] == [each["record"] for each in history]
     assert [0, 2, None] == [each["start_offset"] for each in history]
@@ -73,9 +82,14 @@ def test_the_bytes_of_kafka_4_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert [(50, 59, "ACKNOWLEDGED", 1)] == shown(row)
     assert (7, 4, 6, 50, None) == tuple(
         row[each]
-        for each in ("snapshot_epoch", "state_epoch", "leader_epoch", "start_offset",
-                     "write_timestamp")
-    )  # fmt: skip
+        for each in (
+            "snapshot_epoch",
+            "state_epoch",
+            "leader_epoch",
+            "start_offset",
+            "write_timestamp",
+        )
+    )
     monkeypatch.setattr(ClusterMetadata, "level", 26)
     with pytest.raises(segmentlog.MalformedRecordError):
         segmentlog.table(directory, "share_state")

@@ -20,10 +20,14 @@ def test_the_last_record_of_each_id(tmp_path: Path) -> None:
     """A tombstone removes an id, and an unknown status is shown as a number."""
     partitions = [{"topic": "t", "partition_ids": [0, 2]}]
     log = Coordinator().add(
-        record("a", 1), record("b", 1), record("a", 2, transaction_partitions=partitions),
-        record("b"), record("c", 44), (b"\0\7x", b"y"),
+        record("a", 1),
+        record("b", 1),
+        record("a", 2, transaction_partitions=partitions),
+        record("b"),
+        record("c", 44),
+        (b"\0\7x", b"y"),
         record("d", 4, producer_id=9, transaction_start_timestamp_ms=-1),
-    )  # fmt: skip
+    )
     directory = log.write(tmp_path, 1, TOPIC)
     rows = segmentlog.table(directory, "transactions").to_pylist()
 
@@ -32,9 +36,14 @@ def test_the_last_record_of_each_id(tmp_path: Path) -> None:
     ]
     assert partitions == rows[0]["transaction_partitions"]
     assert (9, None, None, None) == tuple(
-        rows[2][each] for each in ("producer_id", "transaction_start_timestamp",
-                                   "previous_producer_id", "next_producer_id")
-    )  # fmt: skip
+        rows[2][each]
+        for each in (
+            "producer_id",
+            "transaction_start_timestamp",
+            "previous_producer_id",
+            "next_producer_id",
+        )
+    )
     history = segmentlog.table(directory, "transactions", history=True).to_pylist()
     assert ["set", "set", "set", "removed", "set", "set"] == [row["change"] for row in history]
     (unknown,) = segmentlog.table(directory, "unknown_records").to_pylist()

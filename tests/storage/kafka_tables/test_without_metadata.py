@@ -93,9 +93,13 @@ def test_a_damaged_file_is_an_error(copied: Path, path: str, column: str) -> Non
     ],
 )
 def test_a_metadata_log_that_has_lost_its_files_says_so(
-    example_cluster: str, tmp_path: Path, caplog: pytest.LogCaptureFixture,
-    lost: str, warning: str, n_topics: int,
-) -> None:  # fmt: skip
+    example_cluster: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    lost: str,
+    warning: str,
+    n_topics: int,
+) -> None:
     copy = shutil.copytree(example_cluster, tmp_path / "kafka")
     for path in (copy / "__cluster_metadata-0").glob(lost):
         path.unlink()

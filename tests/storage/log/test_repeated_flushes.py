@@ -248,9 +248,10 @@ def recover_without_mark(directory: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "act", [recover_without_mark, removed_by_retention, compacted_after_a_day],
+    "act",
+    [recover_without_mark, removed_by_retention, compacted_after_a_day],
     ids=lambda each: each.__name__,
-)  # fmt: skip
+)
 @cut_loop
 def test_a_crash_at_any_step_keeps_a_removed_flush_known(
     tmp_path: Path, act: Callable[[Path], None], every: int

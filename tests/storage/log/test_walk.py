@@ -31,9 +31,7 @@ def stretches(
     path.write_bytes(data)
     found: list[tuple[Verdict, int, int, int, int]] = []
     with open_file(str(path)) as file:
-        for each in walk(
-            str(path), file, 0, len(data), 0, goes_on=goes_on, is_ordered=is_ordered
-        ):  # fmt: skip
+        for each in walk(str(path), file, 0, len(data), 0, goes_on=goes_on, is_ordered=is_ordered):
             assert (each.batches is None) == (each.verdict is not Verdict.GOOD)
             assert (each.error is None) == (each.verdict is Verdict.GOOD)
             found.append(each[:5])
@@ -55,14 +53,20 @@ def changed(number: int, at: int, data: bytes) -> bytes:
 
 
 G, T, Z, N, D, M = (
-    Verdict.GOOD, Verdict.TORN, Verdict.ZEROS, Verdict.NEWER, Verdict.DAMAGED, Verdict.MISPLACED,
-)  # fmt: skip
+    Verdict.GOOD,
+    Verdict.TORN,
+    Verdict.ZEROS,
+    Verdict.NEWER,
+    Verdict.DAMAGED,
+    Verdict.MISPLACED,
+)
 ALL = 10 * SIZE
 
 CASES = {
     "sound": (b"".join(BATCHES), [(G, 0, ALL, 0, 30)]),
     "a torn tail": (
-        b"".join(BATCHES) + TAIL, [(G, 0, ALL, 0, 30), (T, ALL, ALL + len(TAIL), 30, 30)]
+        b"".join(BATCHES) + TAIL,
+        [(G, 0, ALL, 0, 30), (T, ALL, ALL + len(TAIL), 30, 30)],
     ),
     "zeros": (b"".join(BATCHES) + bytes(99), [(G, 0, ALL, 0, 30), (Z, ALL, ALL + 99, 30, 30)]),
     "a checksum": (
@@ -83,7 +87,7 @@ CASES = {
     ),
     "nothing good": (b"x" * 200, [(T, 0, 200, 0, 0)]),
     "nothing": (b"", []),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("data", "expected"), CASES.values(), ids=CASES)

@@ -38,9 +38,14 @@ def test_runs_continue_from_batch_to_batch(tmp_path: Path) -> None:
         written.end("t", {1: 23}, {1: 23})
         written.end("empty", {0: 5}, {0: 0})
     assert [
-        ("t", 0, 3, 3, 3), ("t", 0, 8, 2, 8), ("t", 0, 20, 1, 20), ("t", 0, 30, 0, 21),
-        ("t", 1, 21, 2, 21), ("t", 1, 23, 0, 23), ("empty", 0, 5, 0, 0),
-    ] == read(tmp_path / "m")  # fmt: skip
+        ("t", 0, 3, 3, 3),
+        ("t", 0, 8, 2, 8),
+        ("t", 0, 20, 1, 20),
+        ("t", 0, 30, 0, 21),
+        ("t", 1, 21, 2, 21),
+        ("t", 1, 23, 0, 23),
+        ("empty", 0, 5, 0, 0),
+    ] == read(tmp_path / "m")
 
 
 @pytest.mark.parametrize("most_rows", [1, 5, 1 << 18])

@@ -19,9 +19,11 @@ pytestmark = pytest.mark.linux
 
 LOG = f"{0:020d}.log"
 CHECKPOINTS = {
-    "recovery-point-offset-checkpoint", "log-start-offset-checkpoint",
-    "cleaner-offset-checkpoint", "replication-offset-checkpoint",
-}  # fmt: skip
+    "recovery-point-offset-checkpoint",
+    "log-start-offset-checkpoint",
+    "cleaner-offset-checkpoint",
+    "replication-offset-checkpoint",
+}
 ORDERS = TopicPartition("orders", 0)
 
 

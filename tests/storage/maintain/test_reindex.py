@@ -36,9 +36,11 @@ def test_files_that_were_missing_or_wrong_are_named(stopped: Path) -> None:
     seen: list[IndexedSegment] = []
     begun: list[str] = []
     found = segmentlog.reindex(
-        stopped / "payments-0", stopped / "orders-0" / f"{0:020d}.log",
-        on_segment=seen.append, on_log=begun.append,
-    )  # fmt: skip
+        stopped / "payments-0",
+        stopped / "orders-0" / f"{0:020d}.log",
+        on_segment=seen.append,
+        on_log=begun.append,
+    )
 
     assert seen == found
     assert ["payments-0", "orders-0"] == begun

@@ -115,11 +115,12 @@ def test_by_time(directory: Path) -> None:
     """Kafka's default is a week. The files stay for a minute under other names."""
     removed = segmentlog.retain(directory, kafka_defaults=True)
 
-    assert [("t", p, i, i + 1, Reason.TIME, "retention.ms=604800000")
-            for p in (0, 1) for i in range(3)] == [
+    assert [
+        ("t", p, i, i + 1, Reason.TIME, "retention.ms=604800000") for p in (0, 1) for i in range(3)
+    ] == [
         (each.topic, each.partition, each.base_offset, each.end_offset, each.reason, each.limit)
         for each in removed
-    ]  # fmt: skip
+    ]
     assert both(7) == days(directory)
     for partition in (0, 1):
         path = directory / f"t-{partition}"
@@ -336,9 +337,10 @@ def test_a_damaged_log_is_not_cleaned_into_silence(directory: Path) -> None:
     path.write_bytes(data[:20] + bytes([data[20] ^ 1]) + data[21:] + data)
     (directory / ".kafka_cleanshutdown").unlink()
     write_offsets(
-        str(directory), "recovery-point-offset-checkpoint",
+        str(directory),
+        "recovery-point-offset-checkpoint",
         {TopicPartition("t", 0): 10, TopicPartition("t", 1): 10},
-    )  # fmt: skip
+    )
     with pytest.raises((LogDirectoryError, CorruptLogError), match="t-0"):
         segmentlog.retain(directory, kafka_defaults=True)
 

@@ -128,15 +128,17 @@ MISPLACED = {
     "of another log, within the segment": ([(20, 2 * SIZE, batch_of(33))], {24, 25}),
     "of another log, below": ([(20, 2 * SIZE, batch_of(3))], {24, 25}),
     "of another log, in the last place": (
-        [(20, 9 * SIZE, batch_of(900)), (20, 2 * SIZE, own(30))], {24, 25, 38, 39},
+        [(20, 9 * SIZE, batch_of(900)), (20, 2 * SIZE, own(30))],
+        {24, 25, 38, 39},
     ),
     "of another log, beside a gap": (
-        [(0, 9 * SIZE, batch_of(19)), (0, 2 * SIZE, own(2))], {4, 5, 18, 19},
+        [(0, 9 * SIZE, batch_of(19)), (0, 2 * SIZE, own(2))],
+        {4, 5, 18, 19},
     ),
     "two batches": ([(0, 2 * SIZE, own(12)), (0, 3 * SIZE, own(14))], {4, 5, 6, 7}),
     "two batches exchanged": ([(0, 2 * SIZE, own(12)), (0, 6 * SIZE, own(4))], {4, 5, 12, 13}),
     "misplaced and damaged": ([(40, 2 * SIZE, own(56)), (40, 5 * SIZE, ZEROS)], {44, 45, 50, 51}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("damage", "lost"), MISPLACED.values(), ids=MISPLACED)
@@ -234,8 +236,9 @@ def test_a_damaged_segment_that_no_index_can_hold_is_salvaged_and_split(
     partition = tmp_path / "t-0"
     partition.mkdir()
     bases = [0, 2, 4, FAR, FAR + 2, FAR + 4]
-    data = [encode_batch([Record(o, 1000, b"k", b"v"), Record(o + 1, 1000, b"k", b"v")])
-            for o in bases]  # fmt: skip
+    data = [
+        encode_batch([Record(o, 1000, b"k", b"v"), Record(o + 1, 1000, b"k", b"v")]) for o in bases
+    ]
     for i in (1, 4):
         data[i] = data[i][:-3] + b"bad"
     (partition / f"{0:020d}.log").write_bytes(b"".join(data))

@@ -12,20 +12,49 @@ from segmentlog.reads.metadata_log import MetadataRecord
 
 A, B = uuid.UUID(int=1), uuid.UUID(int=2)
 PARTITION = {
-    "partition_id": 0, "topic_id": A, "replicas": [1, 2], "isr": [1, 2], "removing_replicas": [],
-    "adding_replicas": [], "leader": 1, "leader_recovery_state": 0, "leader_epoch": 4,
-    "partition_epoch": 9, "directories": [A, B], "eligible_leader_replicas": [1],
+    "partition_id": 0,
+    "topic_id": A,
+    "replicas": [1, 2],
+    "isr": [1, 2],
+    "removing_replicas": [],
+    "adding_replicas": [],
+    "leader": 1,
+    "leader_recovery_state": 0,
+    "leader_epoch": 4,
+    "partition_epoch": 9,
+    "directories": [A, B],
+    "eligible_leader_replicas": [1],
     "last_known_elr": None,
-}  # fmt: skip
+}
 NO_CHANGE = {"isr": None, "leader": -2, "replicas": None, "leader_recovery_state": -1}
 BROKER = {
-    "broker_id": 1, "incarnation_id": A, "broker_epoch": 5, "end_points": [], "features": [],
-    "rack": None, "fenced": True, "log_dirs": [A],
-}  # fmt: skip
-ACL = {"id": A, "resource_type": 2, "resource_name": "a", "pattern_type": 4, "principal": "User:u",
-       "host": "*", "operation": 3, "permission_type": 2}  # fmt: skip
-SCRAM = {"name": "u", "mechanism": 2, "salt": b"s", "stored_key": b"k", "server_key": b"k",
-         "iterations": 4096}  # fmt: skip
+    "broker_id": 1,
+    "incarnation_id": A,
+    "broker_epoch": 5,
+    "end_points": [],
+    "features": [],
+    "rack": None,
+    "fenced": True,
+    "log_dirs": [A],
+}
+ACL = {
+    "id": A,
+    "resource_type": 2,
+    "resource_name": "a",
+    "pattern_type": 4,
+    "principal": "User:u",
+    "host": "*",
+    "operation": 3,
+    "permission_type": 2,
+}
+SCRAM = {
+    "name": "u",
+    "mechanism": 2,
+    "salt": b"s",
+    "stored_key": b"k",
+    "server_key": b"k",
+    "iterations": 4096,
+}
 
 
 def record(schema: str, /, **fields: Any) -> MetadataRecord:
@@ -58,12 +87,16 @@ def config(kind: int, resource: str, name: str, value: str | None) -> MetadataRe
         ({"leader": 1}, {"leader_epoch": 5, "partition_epoch": 10}),
         ({"leader": -1}, {"leader": -1, "leader_epoch": 5, "partition_epoch": 10}),
         ({"leader_recovery_state": 1}, {"leader_recovery_state": 1, "partition_epoch": 10}),
-        ({"adding_replicas": [3], "replicas": [1, 2, 3]},
-         {"adding_replicas": [3], "replicas": [1, 2, 3], "partition_epoch": 10}),
-        ({"eligible_leader_replicas": [], "last_known_elr": [2]},
-         {"eligible_leader_replicas": [], "last_known_elr": [2], "partition_epoch": 10}),
+        (
+            {"adding_replicas": [3], "replicas": [1, 2, 3]},
+            {"adding_replicas": [3], "replicas": [1, 2, 3], "partition_epoch": 10},
+        ),
+        (
+            {"eligible_leader_replicas": [], "last_known_elr": [2]},
+            {"eligible_leader_replicas": [], "last_known_elr": [2], "partition_epoch": 10},
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_change_has_what_is_present(change: dict[str, Any], expected: dict[str, Any]) -> None:
     """A leader that is present raises the epoch, also if it is the leader that was there."""
     fields = NO_CHANGE | {"partition_id": 0, "topic_id": A} | change
@@ -98,12 +131,15 @@ def test_a_removed_topic_takes_its_partitions_and_settings() -> None:
 def test_settings_and_features_are_set_and_removed() -> None:
     """A null value removes a setting, and level 0 a feature."""
     found = folded(
-        config(2, "a", "x", "1"), config(2, "a", "x", "2"), config(4, "", "y", "3"),
-        config(4, "", "y", None), config(99, "", "z", "4"),
+        config(2, "a", "x", "1"),
+        config(2, "a", "x", "2"),
+        config(4, "", "y", "3"),
+        config(4, "", "y", None),
+        config(99, "", "z", "4"),
         record("FeatureLevelRecord", name="f", feature_level=3),
         record("FeatureLevelRecord", name="g", feature_level=1),
         record("FeatureLevelRecord", name="g", feature_level=0),
-    )  # fmt: skip
+    )
 
     assert [("topic", "x", "2"), ("99", "z", "4")] == [
         (row["resource_type"], row["name"], row["value"]) for row in found["configs"]
@@ -151,8 +187,11 @@ def test_quotas_acls_and_users() -> None:
     assert [{"entity": [user], "key": "k", "value": 1.5}] == found["quotas"]
     (acl,) = found["acls"]
     assert ("TOPIC", "PREFIXED", "UNKNOWN(99)", "DENY") == (
-        acl["resource_type"], acl["pattern_type"], acl["operation"], acl["permission_type"],
-    )  # fmt: skip
+        acl["resource_type"],
+        acl["pattern_type"],
+        acl["operation"],
+        acl["permission_type"],
+    )
     expected = [{"name": "u", "mechanism": "SCRAM-SHA-512", "iterations": 4096}]
     assert expected == found["scram_users"]
 
@@ -166,8 +205,13 @@ def test_eligible_leaders_are_cleared() -> None:
         assert expected == [row["eligible_leader_replicas"] for row in found["partitions"]]
 
 
-CONTROLLER = {"controller_id": 3, "incarnation_id": A, "zk_migration_ready": False,
-              "end_points": [], "features": []}  # fmt: skip
+CONTROLLER = {
+    "controller_id": 3,
+    "incarnation_id": A,
+    "zk_migration_ready": False,
+    "end_points": [],
+    "features": [],
+}
 
 
 def voters(*directories: uuid.UUID) -> MetadataRecord:
@@ -175,12 +219,17 @@ def voters(*directories: uuid.UUID) -> MetadataRecord:
     feature = {"min_supported_version": 0, "max_supported_version": 1}
     points = [{"name": "C", "host": "h", "port": 9}]
     return record(
-        "VotersRecord", voters=[
-            {"voter_id": i, "voter_directory_id": each, "endpoints": points,
-             "kraft_version_feature": feature}
+        "VotersRecord",
+        voters=[
+            {
+                "voter_id": i,
+                "voter_directory_id": each,
+                "endpoints": points,
+                "kraft_version_feature": feature,
+            }
             for i, each in enumerate(directories)
         ],
-    )  # fmt: skip
+    )
 
 
 def test_a_controller_is_forgotten_once_it_is_unregistered() -> None:

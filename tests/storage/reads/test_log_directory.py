@@ -221,9 +221,14 @@ def test_a_path_that_is_no_log_directory_is_refused(tmp_path: Path, name: str) -
 
 @pytest.mark.parametrize(
     "name",
-    ["meta.properties", "replication-offset-checkpoint", "log-start-offset-checkpoint",
-     ".kafka_cleanshutdown", "segmentlog.state"],
-)  # fmt: skip
+    [
+        "meta.properties",
+        "replication-offset-checkpoint",
+        "log-start-offset-checkpoint",
+        ".kafka_cleanshutdown",
+        "segmentlog.state",
+    ],
+)
 def test_a_broker_without_partitions_is_an_empty_directory(tmp_path: Path, name: str) -> None:
     """A new broker's directory is accepted, and so is one whose first job has written nothing."""
     (tmp_path / name).touch()

@@ -24,10 +24,12 @@ def test_no_record_of_a_slice_is_above_the_bound(
             path.unlink()
         elif damage == "wrong":
             entries = path.read_bytes()
-            path.write_bytes(b"".join(
-                (5).to_bytes(8, "big") + entries[i + 8 : i + 12]
-                for i in range(0, len(entries), 12)
-            ))  # fmt: skip
+            path.write_bytes(
+                b"".join(
+                    (5).to_bytes(8, "big") + entries[i + 8 : i + 12]
+                    for i in range(0, len(entries), 12)
+                )
+            )
     log = Log(TopicPartition("t", 0), str(partition))
     slices = log.slices(0, 60, 300)
 

@@ -38,9 +38,10 @@ def committed(log_file: Path, **how: Any) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("number", "bit"), [(0, 4), (3, 4), (4, 5)],
+    ("number", "bit"),
+    [(0, 4), (3, 4), (4, 5)],
     ids=["a first batch looks transactional", "a later one does", "a marker looks like data"],
-)  # fmt: skip
+)
 def test_a_header_that_looks_like_an_open_transaction_is_an_error(
     log_file: Path, number: int, bit: int
 ) -> None:

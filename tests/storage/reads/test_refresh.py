@@ -404,9 +404,12 @@ class Calls:
         self.opened: list[str] = []
         self.listed: list[str] = []
         for name, made in (
-            ("stat", self.looks), ("lstat", self.looks), ("open", self.opened),
-            ("scandir", self.listed), ("listdir", self.listed),
-        ):  # fmt: skip
+            ("stat", self.looks),
+            ("lstat", self.looks),
+            ("open", self.opened),
+            ("scandir", self.listed),
+            ("listdir", self.listed),
+        ):
             patch.setattr(os, name, self._noting(getattr(os, name), made))
 
     def _noting(self, real: Callable[..., object], made: list[str]) -> Callable[..., object]:

@@ -58,8 +58,14 @@ def rows(number: int) -> pa.Table:
 
 def append(directory: Path, choice: Choice, **options: Any) -> None:
     config = FLUSHED if choice.number % 2 else UNFLUSHED
-    write(directory, rows(choice.number), topic=choice.topic, num_partitions=2, config=config,
-          **options)  # fmt: skip
+    write(
+        directory,
+        rows(choice.number),
+        topic=choice.topic,
+        num_partitions=2,
+        config=config,
+        **options,
+    )
 
 
 def overwrite(directory: Path, choice: Choice) -> None:

@@ -63,8 +63,10 @@ def test_before_the_first_commit_a_query_stands_where_it_began(tmp_path: Path) -
         assert (-1, 0, {A0: 5}) == (found.batch, found.planned_batch, found.offsets())
     (path / "offsets" / "0").unlink()
     assert (-1, None, {A0: 5}) == (
-        (found := read_stream_checkpoint(path)).batch, found.planned_batch, found.offsets(),
-    )  # fmt: skip
+        (found := read_stream_checkpoint(path)).batch,
+        found.planned_batch,
+        found.offsets(),
+    )
 
 
 def test_a_source_without_an_offset_stands_where_it_began(tmp_path: Path) -> None:
@@ -132,10 +134,21 @@ def test_offsets_of_a_topic_that_was_created_again_are_refused(
 
 @pytest.mark.parametrize(
     "text",
-    ["3", "[]", '{"offset":3}', '{"a":[0]}', '{"a":{"x":1}}', '{"a":{"0":"1"}}',
-     '{"a":{"0":true}}', '{"a":{"0":-3}}', f'{{"a":{{"0":{2**63}}}}}', '{"a"', "[" * 100_000],
+    [
+        "3",
+        "[]",
+        '{"offset":3}',
+        '{"a":[0]}',
+        '{"a":{"x":1}}',
+        '{"a":{"0":"1"}}',
+        '{"a":{"0":true}}',
+        '{"a":{"0":-3}}',
+        f'{{"a":{{"0":{2**63}}}}}',
+        '{"a"',
+        "[" * 100_000,
+    ],
     ids=range(11),
-)  # fmt: skip
+)
 def test_other_forms_are_not_offsets_of_partitions(text: str) -> None:
     """Each partition is a number, and so is its offset."""
     assert offsets_of_json(text) is None

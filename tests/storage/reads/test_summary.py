@@ -51,8 +51,16 @@ def test_a_notebook_shows_a_table(example_data: str) -> None:
 
     assert ["topic", "partition", "start", "end", "segments", "bytes", "first", "last"] == heading
     assert ["customers", "orders", "orders", "orders", "payments"] == [row[0] for row in rows]
-    expected = ["orders", "0", "0", "335", "1", "6,381", "2025-10-09 08:58:08",
-                "2025-10-12 08:34:08"]  # fmt: skip
+    expected = [
+        "orders",
+        "0",
+        "0",
+        "335",
+        "1",
+        "6,381",
+        "2025-10-09 08:58:08",
+        "2025-10-12 08:34:08",
+    ]
     assert expected == rows[1]
     assert [expected] == Table(directory.log("orders", 0)._repr_html_()).rows[1:]
 

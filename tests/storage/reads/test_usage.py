@@ -85,8 +85,11 @@ def test_logs_of_brokers_own_topics_are_apart(copy: Path) -> None:
     logs = {path: path.stat().st_size for path in copy.glob("*/*.log")}
 
     assert sums.keys() == {
-        UsageKind.LOGS, UsageKind.INTERNAL, UsageKind.INDEXES, UsageKind.CHECKPOINTS
-    }  # fmt: skip
+        UsageKind.LOGS,
+        UsageKind.INTERNAL,
+        UsageKind.INDEXES,
+        UsageKind.CHECKPOINTS,
+    }
     assert sums[UsageKind.INTERNAL] == sum(
         size for path, size in logs.items() if path.parent.name.startswith("__")
     )

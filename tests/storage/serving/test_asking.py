@@ -25,19 +25,24 @@ def client() -> Iterator[RawClient]:
 
 def test_groups_begin_with_the_offsets_of_the_disk(client: RawClient) -> None:
     """Until they commit here."""
-    rows = [row for row in segmentlog.table(CLUSTER, "group_offsets").to_pylist()
-            if row["offset"] is not None]  # fmt: skip
+    rows = [
+        row
+        for row in segmentlog.table(CLUSTER, "group_offsets").to_pylist()
+        if row["offset"] is not None
+    ]
     group = rows[0]["group"]
     expected = {
         (row["topic"], row["partition"]): (row["offset"], row["metadata"])
-        for row in rows if row["group"] == group
-    }  # fmt: skip
+        for row in rows
+        if row["group"] == group
+    }
     # Named again and again, a group is answered once.
     (answer,) = client.ask(9, 8, groups=[{"group_id": group, "topics": None}] * 3).groups
     found = {
         (topic.name, each.partition_index): (each.committed_offset, each.metadata)
-        for topic in answer.topics for each in topic.partitions
-    }  # fmt: skip
+        for topic in answer.topics
+        for each in topic.partitions
+    }
 
     assert expected == found
     (topic, number), _ = expected.popitem()
@@ -76,8 +81,9 @@ def test_members_have_what_the_disk_gave_them(client: RawClient) -> None:
     assert member.member_id == rows["fraud"]["member_id"]
     (expected,) = rows["fraud"]["assigned"]
     assert (expected["topic"], expected["partitions"]) == (
-        assigned.topic_name, [*assigned.partitions],
-    )  # fmt: skip
+        assigned.topic_name,
+        [*assigned.partitions],
+    )
     assert assigned.topic_id == uuid_of(expected["topic_id"])
     assert 69 == classic.error_code
     found, _ = entity_reader(ConsumerProtocolAssignment)(group.members[0].member_assignment, 2)
@@ -89,10 +95,11 @@ def test_members_have_what_the_disk_gave_them(client: RawClient) -> None:
 
 def test_settings_of_topics_come_with_their_source(client: RawClient) -> None:
     expected = segmentlog.topic_settings(CLUSTER, "orders")
-    asked = [{"resource_type": 2, "resource_name": "orders", "configuration_keys": None},
-             {"resource_type": 2, "resource_name": "none", "configuration_keys": None},
-             {"resource_type": 2, "resource_name": "orders",
-              "configuration_keys": ["cleanup.policy"]}]  # fmt: skip
+    asked = [
+        {"resource_type": 2, "resource_name": "orders", "configuration_keys": None},
+        {"resource_type": 2, "resource_name": "none", "configuration_keys": None},
+        {"resource_type": 2, "resource_name": "orders", "configuration_keys": ["cleanup.policy"]},
+    ]
     found = client.ask(32, 4, resources=asked).results
 
     assert {name: each.value for name, each in expected.items()} == {
@@ -107,8 +114,11 @@ def test_settings_of_topics_come_with_their_source(client: RawClient) -> None:
 def test_bytes_of_partitions(client: RawClient) -> None:
     (found,) = client.ask(35, 4, topics=None).results
     log = segmentlog.open_log_dir(CLUSTER).log("orders", 0)
-    sizes = {(topic.name, each.partition_index): each.partition_size
-             for topic in found.topics for each in topic.partitions}  # fmt: skip
+    sizes = {
+        (topic.name, each.partition_index): each.partition_size
+        for topic in found.topics
+        for each in topic.partitions
+    }
 
     assert CLUSTER == found.log_dir
     assert log.size_bytes == sizes["orders", 0]
@@ -126,11 +136,15 @@ def test_transactions_and_producers(client: RawClient) -> None:
     }
     for row, each in zip(rows, described, strict=False):
         assert row["transaction_status"] == each.transaction_state
-        assert [(part["topic"], part["partition_ids"]) for part in row["transaction_partitions"]] \
-            == [(topic.topic, [*topic.partitions]) for topic in each.topics]  # fmt: skip
+        assert [
+            (part["topic"], part["partition_ids"]) for part in row["transaction_partitions"]
+        ] == [(topic.topic, [*topic.partitions]) for topic in each.topics]
     assert 105 == described[-1].error_code
-    producers = [row for row in segmentlog.table(CLUSTER, "producers").to_pylist()
-                 if (row["topic"], row["partition"]) == ("invoices", 0)]  # fmt: skip
+    producers = [
+        row
+        for row in segmentlog.table(CLUSTER, "producers").to_pylist()
+        if (row["topic"], row["partition"]) == ("invoices", 0)
+    ]
     asked = [{"name": "invoices", "partition_indexes": [0, 99]}]
     found = client.ask(61, 0, topics=asked).topics[0].partitions
     assert producers

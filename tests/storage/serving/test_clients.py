@@ -19,8 +19,10 @@ N_RECORDS = 120
 def log(tmp_path_factory: pytest.TempPathFactory) -> KafkaLog:
     """A topic of three partitions, with an aborted transaction in the first."""
     made = KafkaLog(tmp_path_factory.mktemp("kafka"))
-    rows = [{"key": f"k{i}", "value": f"v{i}", "headers": {"n": b"%d" % i}, "timestamp": 5000 + i}
-            for i in range(N_RECORDS)]  # fmt: skip
+    rows = [
+        {"key": f"k{i}", "value": f"v{i}", "headers": {"n": b"%d" % i}, "timestamp": 5000 + i}
+        for i in range(N_RECORDS)
+    ]
     made.write("t", rows, num_partitions=3)
     with made.transaction() as transaction:
         transaction.write("t", ["never"], partition=0)
@@ -55,11 +57,14 @@ def expected(log: KafkaLog) -> list[tuple[Any, ...]]:
 
 def test_librdkafka_subscribes_and_commits(
     server: Server, expected: list[tuple[Any, ...]]
-) -> None:  # fmt: skip
+) -> None:
     settings = {
-        "bootstrap.servers": server.bootstrap_servers, "group.id": "g", "auto.offset.reset":
-        "earliest", "enable.auto.commit": False, "fetch.wait.max.ms": 20,
-    }  # fmt: skip
+        "bootstrap.servers": server.bootstrap_servers,
+        "group.id": "g",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "fetch.wait.max.ms": 20,
+    }
     consumer = confluent_kafka.Consumer(settings)
     consumer.subscribe(["t"])
     found = []
@@ -67,8 +72,15 @@ def test_librdkafka_subscribes_and_commits(
         message = consumer.poll(10)
         assert message is not None
         assert message.error() is None
-        found.append((message.partition(), message.offset(), message.timestamp()[1],
-                      message.key(), message.value()))  # fmt: skip
+        found.append(
+            (
+                message.partition(),
+                message.offset(),
+                message.timestamp()[1],
+                message.key(),
+                message.value(),
+            )
+        )
     consumer.commit(asynchronous=False)
     places = [confluent_kafka.TopicPartition("t", each) for each in range(3)]
     committed = {each.partition: each.offset for each in consumer.committed(places)}
@@ -106,9 +118,11 @@ def test_librdkafka_gets_no_producer_id(server: Server) -> None:
 def test_kafka_python_reads(server: Server, expected: list[tuple[Any, ...]]) -> None:
     kafka = pytest.importorskip("kafka")
     consumer = kafka.KafkaConsumer(
-        bootstrap_servers=server.bootstrap_servers, isolation_level="read_committed",
-        consumer_timeout_ms=5_000, fetch_max_wait_ms=20,
-    )  # fmt: skip
+        bootstrap_servers=server.bootstrap_servers,
+        isolation_level="read_committed",
+        consumer_timeout_ms=5_000,
+        fetch_max_wait_ms=20,
+    )
     places = [kafka.TopicPartition("t", each) for each in range(3)]
     consumer.assign(places)
     consumer.seek_to_beginning(*places)
@@ -124,15 +138,19 @@ def test_kafka_python_reads(server: Server, expected: list[tuple[Any, ...]]) -> 
 
 def test_aiokafka_reads_in_a_group_and_may_not_write(
     server: Server, expected: list[tuple[Any, ...]]
-) -> None:  # fmt: skip
+) -> None:
     import aiokafka
 
     async def read() -> list[tuple[Any, ...]]:
         consumer = aiokafka.AIOKafkaConsumer(
-            "t", bootstrap_servers=server.bootstrap_servers, group_id="aio",
-            auto_offset_reset="earliest", isolation_level="read_committed",
-            fetch_max_wait_ms=20, enable_auto_commit=False,
-        )  # fmt: skip
+            "t",
+            bootstrap_servers=server.bootstrap_servers,
+            group_id="aio",
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            fetch_max_wait_ms=20,
+            enable_auto_commit=False,
+        )
         await consumer.start()
         found = []
         while len(found) < len(expected):

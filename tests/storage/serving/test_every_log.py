@@ -64,8 +64,9 @@ def test_each_record_comes_once_in_every_way(tmp_path: Path, name: str) -> None:
 
 def compare(tmp_path: Path, name: str, ways: Sequence[tuple[bool, int, str | None]]) -> None:
     for number, (has_indexes, n_bytes, on_corrupt_batch) in enumerate(ways):
-        log = plant(tmp_path / str(number), name, has_indexes=has_indexes,
-                    has_checkpoints=has_indexes)  # fmt: skip
+        log = plant(
+            tmp_path / str(number), name, has_indexes=has_indexes, has_checkpoints=has_indexes
+        )
         for level in ("read_uncommitted", "read_committed"):
             expected = expected_of(log, level)
             assert expected

@@ -35,9 +35,12 @@ def server(log: KafkaLog) -> Iterator[Server]:
 
 def join(client: RawClient, group: str, member: str = "", **more: Any) -> Any:
     values = {
-        "group_id": group, "session_timeout": 10_000, "rebalance_timeout": 200,
-        "protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b"m"}],
-    }  # fmt: skip
+        "group_id": group,
+        "session_timeout": 10_000,
+        "rebalance_timeout": 200,
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b"m"}],
+    }
     return client.ask(11, 9, member_id=member, **(values | more))
 
 
@@ -107,9 +110,13 @@ def test_members_share_a_generation_and_the_leader_assigns(server: Server) -> No
 def assigned(client: RawClient, group: str, member: Any, plan: dict[str, bytes]) -> str:
     assignments = [{"member_id": name, "assignment": part} for name, part in plan.items()]
     found = client.ask(
-        14, 5, group_id=group, generation_id=member.generation_id, member_id=member.member_id,
+        14,
+        5,
+        group_id=group,
+        generation_id=member.generation_id,
+        member_id=member.member_id,
         assignments=assignments,
-    )  # fmt: skip
+    )
     assert 0 == found.error_code
     return bytes(found.assignment).decode()
 
@@ -154,11 +161,18 @@ def test_a_member_that_goes_while_it_waits_is_missed(server: Server) -> None:
         member = joined(one, "waits")
         with RawClient(server.bootstrap_servers) as other:
             asked = join(other, "waits", session_timeout=100)
-            other.sock.sendall(other.frame(
-                11, 9, group_id="waits", session_timeout=100, rebalance_timeout=2**31 - 1,
-                member_id=asked.member_id, protocol_type="consumer",
-                protocols=[{"name": "range", "metadata": b"m"}],
-            ))  # fmt: skip
+            other.sock.sendall(
+                other.frame(
+                    11,
+                    9,
+                    group_id="waits",
+                    session_timeout=100,
+                    rebalance_timeout=2**31 - 1,
+                    member_id=asked.member_id,
+                    protocol_type="consumer",
+                    protocols=[{"name": "range", "metadata": b"m"}],
+                )
+            )
             group = server._running._coordinator.groups["waits"]
             wait_for(lambda: len(group.members) == 2, lambda: "nobody has come", pause=0.01)
         wait_for(lambda: [*group.members] == [member.member_id], lambda: "it is there", pause=0.01)
@@ -205,8 +219,17 @@ def test_a_commit_that_cannot_be_kept_is_refused(log: KafkaLog, tmp_path: Path) 
 def test_what_was_committed_survives_kills(log: KafkaLog, tmp_path: Path) -> None:
     """At any moment: the next server has the last commit that was answered, or the one after."""
     rng, file, answered = random.Random(72), tmp_path / "offsets", -1
-    command = [sys.executable, "-m", "segmentlog", "serve", str(log.path), "--offsets", str(file),
-               "--bind", "127.0.0.1:0"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "segmentlog",
+        "serve",
+        str(log.path),
+        "--offsets",
+        str(file),
+        "--bind",
+        "127.0.0.1:0",
+    ]
     for _ in range(8):
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             killer = threading.Timer(rng.uniform(0.05, 0.4), process.kill)

@@ -42,12 +42,17 @@ def is_well(server: Server) -> bool:
 @pytest.mark.parametrize(
     "data",
     [
-        b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\x08" + bytes(8),
-        b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\x0c\0\x12\0\x03\0\0\0\x01\x7f\xff\0\0",
+        b"\x7f\xff\xff\xff",
+        b"\xff\xff\xff\xff",
+        b"\0\0\0\0",
+        b"\0\0\0\x08" + bytes(8),
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\0\0\0\x0c\0\x12\0\x03\0\0\0\x01\x7f\xff\0\0",
         b"\0\0\0\x14\0\x03\0\x01\0\0\0\x01\0\0\x7f\xff\xff\xff" + bytes(6),
-        b"\0\0\0\x0a\xff\xff\xff\xff\0\0\0\x01\0\0", b"\x16\x03\x01\x02\x00\x01\x00",
+        b"\0\0\0\x0a\xff\xff\xff\xff\0\0\0\x01\0\0",
+        b"\x16\x03\x01\x02\x00\x01\x00",
     ],
-)  # fmt: skip
+)
 def test_what_is_no_request_ends_its_connection_alone(server: Server, data: bytes) -> None:
     """At once, with no memory for a length that is only claimed."""
     with RawClient(server.bootstrap_servers) as client:
@@ -98,11 +103,13 @@ def test_mutated_requests_are_answered_or_end_their_connection(server: Server) -
 def test_everything_that_writes_is_refused_at_once(server: Server) -> None:
     """In the oldest and the newest version, with an error in each place that can have one."""
     asked = {
-        "acks": 1, "topics": [{"name": "t", "partitions": [{"partition_index": 0}]}],
+        "acks": 1,
+        "topics": [{"name": "t", "partitions": [{"partition_index": 0}]}],
         "topic_data": [{"name": "t", "partition_data": [{"index": 0, "records": b"x"}]}],
-        "groups_names": ["g"], "topic_names": ["t"],
+        "groups_names": ["g"],
+        "topic_names": ["t"],
         "resources": [{"resource_type": 2, "resource_name": "t"}],
-    }  # fmt: skip
+    }
     with RawClient(server.bootstrap_servers) as client:
         for key in _WRITES:
             for version in (3 if key == 0 else APIS[key].least, APIS[key].most):
@@ -135,9 +142,7 @@ def test_a_producer_that_waits_for_no_answer_is_cut_off(server: Server, version:
             client.take(1)
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"\0", b"\0\0\0\x40\0", b"\0\0\0\x40\0\x03\0"], ids=len
-)  # fmt: skip
+@pytest.mark.parametrize("data", [b"", b"\0", b"\0\0\0\x40\0", b"\0\0\0\x40\0\x03\0"], ids=len)
 def test_a_request_that_stops_ends_its_connection(
     server: Server, monkeypatch: pytest.MonkeyPatch, data: bytes
 ) -> None:
@@ -159,9 +164,11 @@ def test_who_waits_and_vanishes_is_let_go(
     clients = [RawClient(server.bootstrap_servers) for _ in range(2)]
     hosts = [each.sock.getsockname() for each in clients]
     for each in clients:
-        each.sock.sendall(each.frame(
-            1, 12, max_wait=30_000, min_bytes=1, topics=[{"topic": "t", "partitions": [place]}]
-        ))  # fmt: skip
+        each.sock.sendall(
+            each.frame(
+                1, 12, max_wait=30_000, min_bytes=1, topics=[{"topic": "t", "partitions": [place]}]
+            )
+        )
     reset = struct.pack("ii", 1, 0)
     clients[0].sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
     for each in clients:
@@ -169,8 +176,10 @@ def test_who_waits_and_vanishes_is_let_go(
     for host, port in hosts:
         wait_for(
             lambda: f"{host}:{port} closed" in caplog.text,  # noqa: B023 - called here
-            lambda: "it is still connected", 10, 0.02,
-        )  # fmt: skip
+            lambda: "it is still connected",
+            10,
+            0.02,
+        )
 
 
 def test_what_is_named_again_and_again_is_answered_once(server: Server) -> None:
@@ -249,15 +258,22 @@ def _peak(pid: int) -> int:
 
 
 def _asked(client: RawClient, topics: range) -> bytes:
-    return client.frame(1, 12, max_wait=0, min_bytes=1, max_bytes=55 << 20, topics=[
-        {"topic": f"t{i}", "partitions": _OF_TEN} for i in topics
-    ])  # fmt: skip
+    return client.frame(
+        1,
+        12,
+        max_wait=0,
+        min_bytes=1,
+        max_bytes=55 << 20,
+        topics=[{"topic": f"t{i}", "partitions": _OF_TEN} for i in topics],
+    )
 
 
 def _read_all(clients: list[RawClient]) -> None:
     """All ask for all topics, and each for the records of one."""
-    frames = [[each.frame(3, 12, topics=None) for each in clients],
-              [_asked(each, range(i, i + 1)) for i, each in enumerate(clients)]]  # fmt: skip
+    frames = [
+        [each.frame(3, 12, topics=None) for each in clients],
+        [_asked(each, range(i, i + 1)) for i, each in enumerate(clients)],
+    ]
     for sent in frames:
         for each, frame in zip(clients, sent, strict=True):
             each.sock.sendall(frame)

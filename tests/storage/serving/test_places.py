@@ -120,10 +120,14 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     now = dt.datetime.now(dt.UTC)
     made = (
         x509.CertificateBuilder()
-        .subject_name(name).issuer_name(name).public_key(key.public_key()).serial_number(1)
-        .not_valid_before(now - dt.timedelta(1)).not_valid_after(now + dt.timedelta(1))
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - dt.timedelta(1))
+        .not_valid_after(now + dt.timedelta(1))
         .sign(key, hashes.SHA256())
-    )  # fmt: skip
+    )
     path = tmp_path_factory.mktemp("tls") / "server.pem"
     pem = serialization.Encoding.PEM
     path.write_bytes(
@@ -143,9 +147,12 @@ def test_tls_and_a_login(tmp_path: Path, certificate: Path) -> None:
     context.check_hostname = False
     context.load_verify_locations(certificate)
     with segmentlog.serve(
-        made.path, bind="0.0.0.0:0", advertise="127.0.0.1:9", tls_certificate=certificate,
+        made.path,
+        bind="0.0.0.0:0",
+        advertise="127.0.0.1:9",
+        tls_certificate=certificate,
         users=users,
-    ) as server:  # fmt: skip
+    ) as server:
         address = f"127.0.0.1:{server.address.rpartition(':')[2]}"
 
         def client() -> RawClient:
@@ -189,14 +196,20 @@ def test_readers_that_stop_do_not_hold_up_others(tmp_path: Path, certificate: Pa
         for each in clients:
             each.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
             each.sock = context.wrap_socket(each.sock)
-        asked = [{"partition": each, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
-                 for each in range(10)]  # fmt: skip
+        asked = [
+            {"partition": each, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+            for each in range(10)
+        ]
         topics = [{"topic": "large", "partitions": asked}]
         for each in clients[1:]:
             each.sock.sendall(each.frame(1, 12, max_bytes=50 << 20, max_wait=0, topics=topics))
         running = server._running
-        wait_for(lambda: running._bounds.n_by_memory == 12, lambda: "some do not wait", seconds=30,
-                 pause=0.01)  # fmt: skip
+        wait_for(
+            lambda: running._bounds.n_by_memory == 12,
+            lambda: "some do not wait",
+            seconds=30,
+            pause=0.01,
+        )
         assert [100_000] == [len(each.value or b"") for each in consume(clients[0], "t", 0)]
         assert 12 == running._bounds.n_by_memory
 

@@ -54,10 +54,16 @@ def make(path: Path, rng: random.Random) -> KafkaLog:
 def by_librdkafka(servers: str, level: str, offset: int) -> Rows:
     """All records from an offset on."""
     consumer = confluent_kafka.Consumer(
-        {"bootstrap.servers": servers, "group.id": "g", "enable.partition.eof": True,
-         "isolation.level": level, "fetch.wait.max.ms": 10, "check.crcs": True,
-         "auto.offset.reset": "error"}
-    )  # fmt: skip
+        {
+            "bootstrap.servers": servers,
+            "group.id": "g",
+            "enable.partition.eof": True,
+            "isolation.level": level,
+            "fetch.wait.max.ms": 10,
+            "check.crcs": True,
+            "auto.offset.reset": "error",
+        }
+    )
     consumer.assign([confluent_kafka.TopicPartition("t", 0, offset)])
     found: Rows = []
     try:
@@ -91,9 +97,13 @@ def test_consumers_get_what_is_read(tmp_path: Path, seed: int) -> None:
             for n_bytes in (1, rng.randint(1, 2_000), 1 << 20):
                 at = rng.randint(start, end)
                 found = consume(
-                    client, "t", 0, offset=at, is_committed=level == "read_committed",
+                    client,
+                    "t",
+                    0,
+                    offset=at,
+                    is_committed=level == "read_committed",
                     max_bytes=n_bytes,
-                )  # fmt: skip
+                )
                 assert [each for each in expected if each[0] >= at] == [
                     (each.offset, each.value) for each in found
                 ]

@@ -23,8 +23,10 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> KafkaLog:
     """Two topics: one of several batches, and one of transactions, of which one is open."""
     made = KafkaLog(tmp_path_factory.mktemp("kafka"))
     for first in range(0, 60, 20):
-        rows = [{"key": str(i), "value": f"v{i}", "timestamp": 1000 + i, "headers": {"h": b"x"}}
-                for i in range(first, first + 20)]  # fmt: skip
+        rows = [
+            {"key": str(i), "value": f"v{i}", "timestamp": 1000 + i, "headers": {"h": b"x"}}
+            for i in range(first, first + 20)
+        ]
         made.write("orders", rows, partition=first // 20 % 2, num_partitions=3)
     for i in range(3):
         with made.transaction() as transaction:
@@ -51,10 +53,14 @@ def client(server: Server) -> Iterator[RawClient]:
 def bytes_of(directory: Path) -> dict[str, tuple[str, int, int]]:
     """Contents, inode and time of every file."""
     return {
-        str(each): (hashlib.sha256(each.read_bytes()).hexdigest(), each.stat().st_ino,
-                    each.stat().st_mtime_ns)
-        for each in directory.rglob("*") if each.is_file()
-    }  # fmt: skip
+        str(each): (
+            hashlib.sha256(each.read_bytes()).hexdigest(),
+            each.stat().st_ino,
+            each.stat().st_mtime_ns,
+        )
+        for each in directory.rglob("*")
+        if each.is_file()
+    }
 
 
 def test_versions_that_are_not_known_are_answered_with_those_that_are(client: RawClient) -> None:
@@ -87,8 +93,10 @@ def test_pages_of_partitions_come_one_after_the_other(client: RawClient) -> None
         assert all(p.last_known_elr == () for t in answer.topics for p in t.partitions)
         if answer.next_cursor is None:
             break
-        cursor = {"topic_name": answer.next_cursor.topic_name,
-                  "partition_index": answer.next_cursor.partition_index}  # fmt: skip
+        cursor = {
+            "topic_name": answer.next_cursor.topic_name,
+            "partition_index": answer.next_cursor.partition_index,
+        }
 
     assert [("orders", 0), ("orders", 1), ("orders", 2), ("paid", 0)] == found
 
@@ -130,12 +138,10 @@ def test_an_answer_that_waits_holds_no_file(tmp_path: Path) -> None:
     n_before = len(os.listdir("/dev/fd"))
     (large,), (small,) = (
         tuple.__iter__(
-            StoredBatches(log)
-            .fetch(0, 1, 1 << 20, takes_first=True, is_committed=False)
-            .records
+            StoredBatches(log).fetch(0, 1, 1 << 20, takes_first=True, is_committed=False).records
         )
         for log in logs
-    )  # fmt: skip
+    )
 
     assert n_before == len(os.listdir("/dev/fd"))
     assert (made.path / "u-0" / f"{0:020d}.log").read_bytes() == small
@@ -177,14 +183,15 @@ def test_an_offset_outside_of_the_log_is_an_error(client: RawClient) -> None:
 
 def test_aborted_and_open_transactions_are_left_out_by_a_consumer(
     client: RawClient, log: KafkaLog
-) -> None:  # fmt: skip
+) -> None:
     """The engine's own read has the same records, for both levels of isolation."""
     opened = segmentlog.open_log_dir(log.path).log("paid", 0)
     for level in ("read_committed", "read_uncommitted"):
         rows = opened.scan(isolation_level=level).read_all()
         for n_bytes in (1, 200, 1 << 20):
-            found = consume(client, "paid", 0, is_committed=level == "read_committed",
-                            max_bytes=n_bytes)  # fmt: skip
+            found = consume(
+                client, "paid", 0, is_committed=level == "read_committed", max_bytes=n_bytes
+            )
 
             assert rows.column("offset").to_pylist() == [each.offset for each in found]
             assert rows.column("value").to_pylist() == [each.value for each in found]
@@ -220,11 +227,21 @@ def test_a_fetch_waits_for_records_that_come(tmp_path: Path) -> None:
     ):
         assert [b"a"] == [each.value for each in consume(client, "t", 0)]
         client.sock.sendall(
-            client.frame(1, 12, max_wait=10_000, min_bytes=1, topics=[{
-                "topic": "t",
-                "partitions": [{"partition": 0, "fetch_offset": 1, "partition_max_bytes": 100}],
-            }])
-        )  # fmt: skip
+            client.frame(
+                1,
+                12,
+                max_wait=10_000,
+                min_bytes=1,
+                topics=[
+                    {
+                        "topic": "t",
+                        "partitions": [
+                            {"partition": 0, "fetch_offset": 1, "partition_max_bytes": 100}
+                        ],
+                    }
+                ],
+            )
+        )
         made.write("t", ["b"])
         found = client.answer(1, 12).responses[0].partitions[0]
 

@@ -91,10 +91,15 @@ def test_a_broker_is_not_waited_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "function",
     [
-        segmentlog.open_writer, segmentlog.retain, segmentlog.compact, segmentlog.delete_records,
-        segmentlog.delete_topic, segmentlog.alter_settings, DirectoryLock,
+        segmentlog.open_writer,
+        segmentlog.retain,
+        segmentlog.compact,
+        segmentlog.delete_records,
+        segmentlog.delete_topic,
+        segmentlog.alter_settings,
+        DirectoryLock,
     ],
-)  # fmt: skip
+)
 def test_all_wait_for_a_writer_for_the_same_time(function: Callable[..., object]) -> None:
     """Unless the caller gives another time."""
     (default,) = (

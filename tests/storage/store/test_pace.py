@@ -147,9 +147,12 @@ def test_a_file_that_another_made_is_not_used(
 
 @pytest.mark.parametrize(("call", "number"), [("pwrite", errno.ENOSPC), ("flock", errno.ENOLCK)])
 def test_a_file_that_fails_is_done_without(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
-    call: str, number: int,
-) -> None:  # fmt: skip
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    call: str,
+    number: int,
+) -> None:
     """A full disk for temporary files is no fault of the log. One warning names the file."""
 
     def fail(*_: object) -> None:
@@ -176,10 +179,14 @@ def test_threads_and_processes_share_a_limit(tmp_path: Path) -> None:
         "for each in threads: each.join()\n"
     )
     tasks = [
-        subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, text=True,
-                         env={"TMPDIR": str(tmp_path), "PYTHONPATH": ":".join(sys.path)})
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            text=True,
+            env={"TMPDIR": str(tmp_path), "PYTHONPATH": ":".join(sys.path)},
+        )
         for _ in range(2)
-    ]  # fmt: skip
+    ]
     began = time.monotonic()
     threads = [threading.Thread(target=each.communicate, args=("\n",)) for each in tasks]
     for each in threads:

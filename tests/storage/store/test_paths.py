@@ -94,9 +94,10 @@ def test_patterns_are_refused_with_a_word_about_them(tmp_path: Path, name: str) 
     """
     (tmp_path / "kafka-logs").mkdir()
     for opens in (
-        segmentlog.open_log_dir, segmentlog.open_writer,
+        segmentlog.open_log_dir,
+        segmentlog.open_writer,
         lambda path: segmentlog.delete_topic(path, "t"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(LogDirectoryError, match="name each directory"):
             opens(tmp_path / name)
 

@@ -103,11 +103,17 @@ class Place:
     def outside(self) -> list[object]:
         """Everything about the files that lie outside."""
         return [
-            (path, found.st_uid, found.st_mode, found.st_size, found.st_mtime_ns,
-             path.is_file() and path.read_bytes())
+            (
+                path,
+                found.st_uid,
+                found.st_mode,
+                found.st_size,
+                found.st_mtime_ns,
+                path.is_file() and path.read_bytes(),
+            )
             for path in (self.secret, self.files, *sorted(self.files.rglob("*")))
             for found in [path.lstat()]
-        ]  # fmt: skip
+        ]
 
     def inside(self, path: object) -> bool:
         """Whether a path lies below the log directory."""

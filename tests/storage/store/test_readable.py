@@ -53,9 +53,10 @@ def test_names_and_types(logs: str) -> None:
     """Names, types and inodes are listed in any order."""
     assert ["data", "empty", "orders-0"] == sorted(list_names(logs))
     assert [
-        Entry("data", FileType.FILE), Entry("empty", FileType.FILE),
+        Entry("data", FileType.FILE),
+        Entry("empty", FileType.FILE),
         Entry("orders-0", FileType.DIRECTORY),
-    ] == sorted(list_entries(logs))  # fmt: skip
+    ] == sorted(list_entries(logs))
     names = ["data", "empty", "orders-0"]
     inodes = {name: 0 if "://" in logs else status_of(f"{logs}/{name}").inode for name in names}
     assert inodes == list_inodes(logs)

@@ -24,11 +24,19 @@ pytestmark = pytest.mark.linux
 
 @pytest.mark.parametrize(
     ("code", "remedy"),
-    [(errno.ENOSPC, "free space"), (errno.EDQUOT, "quota"), (errno.EACCES, "owner"),
-     (errno.EPERM, "owner"), (errno.EROFS, "read-only"), (errno.EIO, "check the disk"),
-     (errno.ESTALE, "try again"), (errno.EMFILE, "ulimit"), (errno.ENFILE, "open files"),
-     (errno.ELOOP, "exists and is readable")],
-)  # fmt: skip
+    [
+        (errno.ENOSPC, "free space"),
+        (errno.EDQUOT, "quota"),
+        (errno.EACCES, "owner"),
+        (errno.EPERM, "owner"),
+        (errno.EROFS, "read-only"),
+        (errno.EIO, "check the disk"),
+        (errno.ESTALE, "try again"),
+        (errno.EMFILE, "ulimit"),
+        (errno.ENFILE, "open files"),
+        (errno.ELOOP, "exists and is readable"),
+    ],
+)
 def test_an_error_of_the_system_says_what_to_do(code: int, remedy: str) -> None:
     """A storage error has the file, the error number and a remedy.
 
@@ -109,10 +117,13 @@ def test_a_log_that_may_not_be_looked_at(logs: Path) -> None:
     log_file(logs).chmod(0o600)
     with as_user(4711, 4711):
         for ask in (
-            lambda log: log.log_end_offset, lambda log: log.end_offset(), lambda log: log.end,
-            lambda log: log.scan(), lambda log: log.slices(0, 1),
+            lambda log: log.log_end_offset,
+            lambda log: log.end_offset(),
+            lambda log: log.end,
+            lambda log: log.scan(),
+            lambda log: log.slices(0, 1),
             lambda log: log.offset_for_timestamp(1),
-        ):  # fmt: skip
+        ):
             with pytest.raises(StorageError, match="to user 4711") as caught:
                 ask(segmentlog.open_log_dir(logs).log("t", 0))
             assert str(log_file(logs)) == caught.value.filename
@@ -167,9 +178,11 @@ def test_a_writer_in_a_process_with_too_many_files(
     writer.append(ONE)
     request.getfixturevalue("few_files")
     for door in (
-        lambda: segmentlog.open_writer(tmp_path, "t"), stager.finish, lambda: job.commit(extents),
+        lambda: segmentlog.open_writer(tmp_path, "t"),
+        stager.finish,
+        lambda: job.commit(extents),
         writer.flush,
-    ):  # fmt: skip
+    ):
         with pytest.raises(StorageError, match=f"^{tmp_path}.*: Too many open files: .*ulimit"):
             door()
 

@@ -176,9 +176,14 @@ _SIZES = [0, 0, 0, 0]
 )
 def test_an_intent_of_rubbish(directory: Path, wrong: dict[str, object]) -> None:
     partition = {
-        "topic": "t", "partition": 0, "sizes": _SIZES, "end_offset": 3, "visible_end": 3,
-        "new_end": 4, "new_start": -1,
-    }  # fmt: skip
+        "topic": "t",
+        "partition": 0,
+        "sizes": _SIZES,
+        "end_offset": 3,
+        "visible_end": 3,
+        "new_end": 4,
+        "new_start": -1,
+    }
     token = json.loads((directory / STATE_FILE).read_text())["token"]
     intent = {"format": 1, "token": "feed", "after": token, "was_clean": True, "is_flushed": True}
     (directory / _GUARD).mkdir()
@@ -192,8 +197,9 @@ def test_an_intent_of_rubbish(directory: Path, wrong: dict[str, object]) -> None
     assert before == (directory / "t-0" / f"{0:020d}.log").read_bytes()
 
 
-@pytest.mark.parametrize("wrong", [{"token": 5}, {"after": None}, {"was_clean": "yes"},
-                                   {"is_flushed": 1}])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong", [{"token": 5}, {"after": None}, {"was_clean": "yes"}, {"is_flushed": 1}]
+)
 def test_an_intent_with_fields_of_other_types(directory: Path, wrong: dict[str, object]) -> None:
     intent = {"format": 1, "token": "feed", "after": "", "was_clean": True, "is_flushed": True}
     (directory / _GUARD).mkdir()

@@ -30,10 +30,14 @@ def test_a_record_has_the_given_fields(kafka_log: KafkaLog) -> None:
     )
 
     assert {
-        "key": "a", "value": {"n": 1}, "topic": "orders", "partition": 1, "offset": 0,
+        "key": "a",
+        "value": {"n": 1},
+        "topic": "orders",
+        "partition": 1,
+        "offset": 0,
         "timestamp": datetime(1970, 1, 1, microsecond=5000, tzinfo=UTC),
         "headers": [("trace", "x"), ("empty", None)],
-    } == found  # fmt: skip
+    } == found
 
 
 @pytest.mark.parametrize(
@@ -72,9 +76,13 @@ def test_fields_of_the_call_hold_for_records_without_their_own(kafka_log: KafkaL
     """A record's own field has precedence."""
     when = "2026-01-31T10:00:00Z"
     kafka_log.write(
-        "t", ["a", {"value": "b", "timestamp": 7, "partition": 0, "headers": []}],
-        timestamp=when, partition=1, headers=[("h", "1"), ("h", b"2")], num_partitions=2,
-    )  # fmt: skip
+        "t",
+        ["a", {"value": "b", "timestamp": 7, "partition": 0, "headers": []}],
+        timestamp=when,
+        partition=1,
+        headers=[("h", "1"), ("h", b"2")],
+        num_partitions=2,
+    )
     b, a = kafka_log.read("t").rows("value", "timestamp", "partition", "headers")
 
     assert (a["value"], a["partition"], a["headers"]) == ("a", 1, [("h", "1"), ("h", "2")])
@@ -300,11 +308,16 @@ def test_a_bad_record_is_refused(
 @pytest.mark.parametrize(
     "headers",
     [
-        {"h": "1"}, {b"h": b"1"}, [("h", "1")], (["h", b"1"],), [Row(key="h", value=b"1")],
-        [{"key": "h", "value": b"1"}], np.array([{"key": "h", "value": b"1"}], object),
+        {"h": "1"},
+        {b"h": b"1"},
+        [("h", "1")],
+        (["h", b"1"],),
+        [Row(key="h", value=b"1")],
+        [{"key": "h", "value": b"1"}],
+        np.array([{"key": "h", "value": b"1"}], object),
         iter([("h", np.int64(1))]),
     ],
-)  # fmt: skip
+)
 def test_headers_are_a_dictionary_or_pairs(kafka_log: KafkaLog, headers: Any) -> None:
     """Also what rows of Spark, pyarrow and pandas have, which have read them."""
     kafka_log.write("t", [{"value": "a", "headers": headers}])
@@ -382,13 +395,22 @@ RECORD = {"key": "a", "value": "b"}
 @pytest.mark.parametrize(
     "records",
     [
-        RECORD, "hello", b"hi", bytearray(b"hi"), memoryview(b"hi"), None, 5,
-        Named("a", "b"), Classed("a", "b"), Row(**RECORD),
-        pd.DataFrame([RECORD]), pa.Table.from_pylist([RECORD]),
+        RECORD,
+        "hello",
+        b"hi",
+        bytearray(b"hi"),
+        memoryview(b"hi"),
+        None,
+        5,
+        Named("a", "b"),
+        Classed("a", "b"),
+        Row(**RECORD),
+        pd.DataFrame([RECORD]),
+        pa.Table.from_pylist([RECORD]),
         pa.RecordBatch.from_pylist([RECORD]),
     ],
     ids=lambda records: type(records).__name__,
-)  # fmt: skip
+)
 def test_one_record_or_a_table_is_no_list_of_records(kafka_log: KafkaLog, records: object) -> None:
     """None of its parts is written, and no topic is made; a transaction refuses it, too."""
     with pytest.raises(OptionError, match="give a list of records"):

@@ -208,9 +208,16 @@ def test_metadata_overrides_the_place_of_the_log_and_the_indexes(tmp_path):
 
 @pytest.mark.parametrize(
     ("prefix", "key"),
-    [(None, "../other/x"), (None, "a/../../other/x"), ("../other/", None), ("..", "/other/x"),
-     (None, "/other/x"), ("", "./../other/x"), (None, "other/x\0")],
-)  # fmt: skip
+    [
+        (None, "../other/x"),
+        (None, "a/../../other/x"),
+        ("../other/", None),
+        ("..", "/other/x"),
+        (None, "/other/x"),
+        ("", "./../other/x"),
+        (None, "other/x\0"),
+    ],
+)
 def test_metadata_names_no_object_outside_the_tier(tmp_path, prefix, key):
     """A producer of the metadata topic could show the files of others."""
     plugin, log, mains = tier_of(tmp_path / "tier", "segments-0")

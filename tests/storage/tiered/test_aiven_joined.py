@@ -27,8 +27,9 @@ def tiered(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, dict[s
     plugin.copy_partition(partition, TOPIC_ID)
     remove_local(partition, *range(0, 700, 100))
     options: dict[str, Any] = {
-        "remote_storage": tmp_path / "tier", "remote_storage_layout": "aiven",
-    }  # fmt: skip
+        "remote_storage": tmp_path / "tier",
+        "remote_storage_layout": "aiven",
+    }
     if keys:
         options["remote_storage_key_file"] = keys.file
     return local, options, rows

@@ -30,27 +30,37 @@ TOPIC_ID, SEGMENT_ID = "FgX88cFkRWirCb1Q_nEBwA", "-_Xh88cFkRWirCb1Q-nEBw"
 WRITTEN = {
     "version": "1",
     "chunkIndex": {
-        "type": "fixed", "originalChunkSize": 10000, "originalFileSize": 29683,
-        "transformedChunkSize": 10000, "finalTransformedChunkSize": 9683,
+        "type": "fixed",
+        "originalChunkSize": 10000,
+        "originalFileSize": 29683,
+        "transformedChunkSize": 10000,
+        "finalTransformedChunkSize": 9683,
     },
     "segmentIndexes": {
-        "offset": {"position": 0, "size": 40}, "timestamp": {"position": 40, "size": 60},
+        "offset": {"position": 0, "size": 40},
+        "timestamp": {"position": 40, "size": 60},
         "producerSnapshot": {"position": 100, "size": 56},
-        "leaderEpoch": {"position": 156, "size": 8}, "transaction": None,
+        "leaderEpoch": {"position": 156, "size": 8},
+        "transaction": None,
     },
     "compression": False,
     "remoteLogSegmentMetadata": {
         "remoteLogSegmentId": {
             "topicIdPartition": {
-                "topicId": TOPIC_ID, "topicPartition": {"topic": "tiered", "partition": 0},
+                "topicId": TOPIC_ID,
+                "topicPartition": {"topic": "tiered", "partition": 0},
             },
             "id": SEGMENT_ID,
         },
-        "startOffset": 0, "endOffset": 331, "maxTimestampMs": 1_700_000_000_000, "brokerId": 1,
-        "eventTimestampMs": 1_700_000_000_001, "segmentLeaderEpochs": {"0": 0},
+        "startOffset": 0,
+        "endOffset": 331,
+        "maxTimestampMs": 1_700_000_000_000,
+        "brokerId": 1,
+        "eventTimestampMs": 1_700_000_000_001,
+        "segmentLeaderEpochs": {"0": 0},
         "txnIdxEmpty": True,
     },
-}  # fmt: skip
+}
 
 
 def changed(**members):
@@ -77,9 +87,11 @@ def test_a_manifest_of_the_plugin_is_parsed():
     assert [chunks.size_of(each) for each in range(3)] == [10000, 10000, 9683]
     assert manifest.is_plain
     assert dict(manifest.indexes) == {
-        "offset": (0, 40), "timestamp": (40, 60), "producerSnapshot": (100, 56),
+        "offset": (0, 40),
+        "timestamp": (40, 60),
+        "producerSnapshot": (100, 56),
         "leaderEpoch": (156, 8),
-    }  # fmt: skip
+    }
     log = RemoteLog("tiered", TOPIC_ID, 0)
     assert manifest.facts == RemoteSegment(log, SEGMENT_ID, 0, 331, {0: 0}, 1_700_000_000_000)
 
@@ -189,7 +201,9 @@ def test_a_key_is_parsed_from_its_end(topic):
 @pytest.mark.parametrize(
     "key",
     [
-        "", "a/b", f"orders-{TOPIC_ID}/0/{0:020}-{SEGMENT_ID}.txt",
+        "",
+        "a/b",
+        f"orders-{TOPIC_ID}/0/{0:020}-{SEGMENT_ID}.txt",
         f"orders-{TOPIC_ID}/0/{0:019}-{SEGMENT_ID}.log",
         f"orders-{TOPIC_ID}/x/{0:020}-{SEGMENT_ID}.log",
         f"orders-{TOPIC_ID}/007/{0:020}-{SEGMENT_ID}.log",
@@ -199,7 +213,7 @@ def test_a_key_is_parsed_from_its_end(topic):
         f"or ders-{TOPIC_ID}/0/{0:020}-{SEGMENT_ID}.log",
         f"orders-{TOPIC_ID}/0/{0:020}-{SEGMENT_ID}.log\n",
     ],
-)  # fmt: skip
+)
 def test_another_key_is_not_parsed(key):
     assert parse_key(key) is None
 
@@ -224,20 +238,30 @@ def frame(listed: bytes) -> str:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "!", "QUJD", frame(b""), frame(b"\0\0"), frame(struct.pack(">i", -1)),
-        frame(struct.pack(">i", 1)), frame(struct.pack(">ii", 1, 0)), frame(struct.pack(">i", 9)),
+        "",
+        "!",
+        "QUJD",
+        frame(b""),
+        frame(b"\0\0"),
+        frame(struct.pack(">i", -1)),
+        frame(struct.pack(">i", 1)),
+        frame(struct.pack(">ii", 1, 0)),
+        frame(struct.pack(">i", 9)),
         frame(struct.pack(">iiBi", 2**31 - 1, 1, 1, 1)),
         frame(struct.pack(">iiBBi", 2, 1, 0, 1, 1)),
-        frame(struct.pack(">iiBBi", 2, 1, 9, 1, 1)), frame(struct.pack(">iiBBi", 2, -5, 1, 1, 1)),
-        frame(struct.pack(">iiB", 0, 1, 1)), encode_sizes([5, 6, 7])[:-4],
-        frame(bytes((10 << 20) + 1)), "A" * (15 << 20),
+        frame(struct.pack(">iiBBi", 2, 1, 9, 1, 1)),
+        frame(struct.pack(">iiBBi", 2, -5, 1, 1, 1)),
+        frame(struct.pack(">iiB", 0, 1, 1)),
+        encode_sizes([5, 6, 7])[:-4],
+        frame(bytes((10 << 20) + 1)),
+        "A" * (15 << 20),
         base64.b64encode(
             zstandard.ZstdCompressor(write_content_size=False).compress(bytes(100))
         ).decode(),
         base64.b64encode(2 * zstandard.ZstdCompressor().compress(bytes(4))).decode(),
     ],
     ids=range(19),
-)  # fmt: skip
+)
 def test_another_list_of_sizes_is_refused(text):
     with pytest.raises(ChunkIndexError):
         decode_sizes(text)
@@ -247,9 +271,11 @@ def test_another_list_of_sizes_is_refused(text):
 def test_a_list_of_sizes_has_to_fit_the_file(change):
     sizes = encode_sizes([7] * (3 + change))
     index = {
-        "type": "variable", "originalChunkSize": 10, "originalFileSize": 21,
+        "type": "variable",
+        "originalChunkSize": 10,
+        "originalFileSize": 21,
         "transformedChunks": sizes,
-    }  # fmt: skip
+    }
 
     with pytest.raises(RemoteSegmentError, match="but 3 fit its sizes"):
         parse_manifest("m", changed(chunkIndex=index, compression=True))

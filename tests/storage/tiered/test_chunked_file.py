@@ -54,12 +54,19 @@ _HUGE = bytes.fromhex("28b52ffd e0") + (1 << 60).to_bytes(8, "little") + b"\x01\
 @pytest.mark.parametrize(
     "wrong",
     [
-        frame(b"x" * 9), frame(b"x" * 11), frame(b""), _HUGE, b"not a frame", 2 * frame(b"x" * 10),
-        frame(b"x" * 9, write_content_size=False), frame(b"x" * 99, write_content_size=False),
-        frame(b"x" * 10)[:-1], frame(b"x" * 10) + b"more",
+        frame(b"x" * 9),
+        frame(b"x" * 11),
+        frame(b""),
+        _HUGE,
+        b"not a frame",
+        2 * frame(b"x" * 10),
+        frame(b"x" * 9, write_content_size=False),
+        frame(b"x" * 99, write_content_size=False),
+        frame(b"x" * 10)[:-1],
+        frame(b"x" * 10) + b"more",
     ],
     ids=range(10),
-)  # fmt: skip
+)
 def test_a_chunk_inflates_to_its_size_and_to_no_other(tmp_path, wrong):
     with opened(tmp_path / "a", [frame(b"y" * 10), wrong]) as file:
         assert file.read(0, 10) == b"y" * 10

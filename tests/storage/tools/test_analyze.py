@@ -192,9 +192,16 @@ def test_a_wrong_option_is_named(run: Run, example_data: str) -> None:
 
 @pytest.mark.parametrize(
     ("n_bytes", "shown"),
-    [(0, "0 B"), (999, "999 B"), (999.6, "1.00 kB"), (1234, "1.23 kB"), (83_119_580, "83.1 MB"),
-     (446e6, "446 MB"), (5e18, "5,000 PB")],
-)  # fmt: skip
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (999.6, "1.00 kB"),
+        (1234, "1.23 kB"),
+        (83_119_580, "83.1 MB"),
+        (446e6, "446 MB"),
+        (5e18, "5,000 PB"),
+    ],
+)
 def test_bytes_have_three_digits(n_bytes: float, shown: str) -> None:
     """And a unit of 1000 of the one before."""
     assert shown == byte_text(n_bytes)
@@ -206,8 +213,10 @@ def test_other_numbers_for_people() -> None:
         percent(each) for each in (0, 1e-9, 0.049, 0.25, 0.99999, 1)
     ]
     assert ["123,456", "~123,000", "~99"] == [
-        count_text(123_456, 0), count_text(123_456, 0.01), count_text(99, 0.01)
-    ]  # fmt: skip
+        count_text(123_456, 0),
+        count_text(123_456, 0.01),
+        count_text(99, 0.01),
+    ]
     assert ["7 d", "1.5 h", "20 s", "3 ms", "0 ms"] == [
         duration_text(each) for each in (604_800_000, 5_400_000, 20_000, 3, 0)
     ]

@@ -20,9 +20,10 @@ pytestmark = [pytest.mark.thorough, pytest.mark.linux]
 Shot = Callable[..., Any]
 
 #: Backgrounds and bars, as the page's style has them.
-BACK, BAR = {"light": (246, 247, 249), "dark": (16, 20, 26)}, {
-    "light": (47, 111, 208), "dark": (110, 163, 242)
-}  # fmt: skip
+BACK, BAR = (
+    {"light": (246, 247, 249), "dark": (16, 20, 26)},
+    {"light": (47, 111, 208), "dark": (110, 163, 242)},
+)
 MARGIN = 8  #: pixels at both sides that are left free
 
 
@@ -31,10 +32,12 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page of topics with long names, and with a name that has no place to break it."""
     path = tmp_path_factory.mktemp("page")
     n = 3_000
-    rows = pa.table({
-        "key": pa.array([b"k%d" % (i % 50) for i in range(n)], pa.binary()),
-        "value": pa.array([b'{"n": %d}' % i for i in range(n)], pa.binary()),
-    })  # fmt: skip
+    rows = pa.table(
+        {
+            "key": pa.array([b"k%d" % (i % 50) for i in range(n)], pa.binary()),
+            "value": pa.array([b'{"n": %d}' % i for i in range(n)], pa.binary()),
+        }
+    )
     for topic in ("orders", "a" * 120, "a.topic.with-many_parts." * 4 + "x"):
         with segmentlog.open_writer(path / "logs", topic, num_partitions=3) as writer:
             writer.append(rows)
@@ -56,12 +59,22 @@ def shot(report: Path) -> Shot:
         picture, profile = report.with_name(f"{name}.png"), report.with_name(f"profile-{name}")
         return subprocess.run(
             [
-                str(program), "--headless=new", "--no-sandbox", "--disable-gpu", *flags,
-                "--hide-scrollbars", "--enable-logging=stderr", f"--user-data-dir={profile}",
-                f"--screenshot={picture}", url,
+                str(program),
+                "--headless=new",
+                "--no-sandbox",
+                "--disable-gpu",
+                *flags,
+                "--hide-scrollbars",
+                "--enable-logging=stderr",
+                f"--user-data-dir={profile}",
+                f"--screenshot={picture}",
+                url,
             ],
-            capture_output=True, text=True, timeout=timeout, check=True,
-        ).stderr  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=True,
+        ).stderr
 
     try:
         # In some virtual machines, the renderer of a headless Chromium never answers.

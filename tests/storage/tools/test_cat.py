@@ -94,10 +94,13 @@ def test_the_only_topic_need_not_be_named(run: Run, logs: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (("-o", "soon"), "--offset"), (("-o", "s@soon"), "s@soon"), (("-f", "%x"), "--format"),
-        (("-e", "--follow"), "--follow"), (("-o", "9" * 30), "--offset"),
+        (("-o", "soon"), "--offset"),
+        (("-o", "s@soon"), "s@soon"),
+        (("-f", "%x"), "--format"),
+        (("-e", "--follow"), "--follow"),
+        (("-o", "9" * 30), "--offset"),
     ],
-)  # fmt: skip
+)
 def test_wrong_options_are_refused(run: Run, logs: Path, options: tuple, named: str) -> None:
     """The error names the option and the accepted values."""
     assert named in run("cat", logs, "orders", *options, status=2).stderr
@@ -184,8 +187,12 @@ def test_a_topic_that_was_made_again_is_followed_from_its_first_record(
     """The id is learned with the start, and offsets of the former topic mean nothing."""
     reader = cat._Read(
         TextFormat.delimited(None, b"\n", shows_null=False),
-        IsolationLevel.READ_COMMITTED, ReadUpTo.LOG_END, None, None, by_record=False,
-    )  # fmt: skip
+        IsolationLevel.READ_COMMITTED,
+        ReadUpTo.LOG_END,
+        None,
+        None,
+        by_record=False,
+    )
     written: list[bytes] = []
     reader._write = lambda data: written.append(bytes(data))
     chosen = "orders", [0]
@@ -225,8 +232,9 @@ def test_a_transaction_that_begins_later_and_stays_open_is_named_once(logs: Path
     with following(logs) as process:
         read(process, 20)
         path = logs / "orders-0" / f"{0:020d}.log"
-        batches = [encode_batch([Record(10, START, b"k", b"open")], attributes=0x10,
-                                producer=(5, 0, 0))]  # fmt: skip
+        batches = [
+            encode_batch([Record(10, START, b"k", b"open")], attributes=0x10, producer=(5, 0, 0))
+        ]
         batches += [encode_batch([Record(11, START, b"k", b"later")])]
         with path.open("ab") as file:
             file.write(b"".join(batches))

@@ -30,8 +30,13 @@ REGISTERED = {each.name or each.callback.__name__: each for each in app.register
 COMMANDS = tuple(REGISTERED)
 
 #: Arguments that a command needs before a directory, and after it.
-FIRST = {"grep": ("a",), "mirror": ("{}",), "placement": ("{}",), "restore": ("{}",),
-         "table": ("producers",)}  # fmt: skip
+FIRST = {
+    "grep": ("a",),
+    "mirror": ("{}",),
+    "placement": ("{}",),
+    "restore": ("{}",),
+    "table": ("producers",),
+}
 NEEDED = {
     "audit": ("orders", "--table", "{}/query/rows.csv"),
     "clone": ("orders", "orders-v2"),
@@ -67,19 +72,25 @@ def test_each_command_has_json() -> None:
 def segmentlog(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run the command in a separate process."""
     return subprocess.run(
-        [sys.executable, "-m", "segmentlog", *arguments], env=os.environ | variables,
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "segmentlog", *arguments],
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize(
     ("arguments", "closed"),
     [
-        (("topics", "{}"), 1), (("verify", "{}"), 2), (("produce", "{}/../new", "t"), 0),
+        (("topics", "{}"), 1),
+        (("verify", "{}"), 2),
+        (("produce", "{}/../new", "t"), 0),
         pytest.param(("produce", "{}/../new", "t"), 1, marks=pytest.mark.thorough),
         pytest.param(("grep", "order-58", "{}"), 2, marks=pytest.mark.thorough),
     ],
-)  # fmt: skip
+)
 def test_a_standard_stream_may_be_closed(
     example_data: str, tmp_path: Path, arguments: tuple[str, ...], closed: int
 ) -> None:
@@ -87,10 +98,14 @@ def test_a_standard_stream_may_be_closed(
     path = shutil.copytree(example_data, tmp_path / "data")
     given = [each.replace("{}", str(path)) for each in arguments]
     done = subprocess.run(
-        [sys.executable, "-m", "segmentlog", *given], input="a\nb\n" if closed else None,
-        capture_output=True, text=True, timeout=120, check=False,
+        [sys.executable, "-m", "segmentlog", *given],
+        input="a\nb\n" if closed else None,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
         preexec_fn=lambda: os.close(closed),
-    )  # fmt: skip
+    )
 
     assert (0, "") == (done.returncode, "" if closed == 2 else done.stderr)
     if arguments[0] == "produce":
@@ -214,8 +229,9 @@ def test_files_that_cannot_be_read_are_errors(tmp_path: Path) -> None:
 
     assert 2 == done.returncode
     assert (2, f"segmentlog: {tmp_path}/no/where.partial: No such file or directory\n") == (
-        output.returncode, output.stderr,
-    )  # fmt: skip
+        output.returncode,
+        output.stderr,
+    )
 
 
 @pytest.mark.parametrize(
@@ -265,8 +281,11 @@ def test_an_unknown_option_leads_to_the_commands_that_have_it(run: Run) -> None:
         assert not re.search("mean|give", said)
 
 
-DELETING = [name for name, each in get_command(app).commands.items()
-            if any("--yes" in one.opts for one in each.params)]  # fmt: skip
+DELETING = [
+    name
+    for name, each in get_command(app).commands.items()
+    if any("--yes" in one.opts for one in each.params)
+]
 NEAR = [name[:at] + "x" + name[at + 1 :] for name in DELETING for at in range(len(name))]
 
 

@@ -33,9 +33,15 @@ def test_groups_get_a_file_and_a_command(run: Run, tmp_path: Path) -> None:
 def test_a_topic_that_no_group_reads(run: Run, tmp_path: Path) -> None:
     """There is no command that would reset the offsets of no group."""
     done = run(
-        "clone", CLUSTER, "again", "s", "--to", tmp_path / "c",
-        "--offsets", tmp_path / "groups.csv",
-    )  # fmt: skip
+        "clone",
+        CLUSTER,
+        "again",
+        "s",
+        "--to",
+        tmp_path / "c",
+        "--offsets",
+        tmp_path / "groups.csv",
+    )
     assert done.stderr.endswith("is empty: no group has committed an offset in again\n")
     assert "" == (tmp_path / "groups.csv").read_text()
 
@@ -53,8 +59,14 @@ def test_a_full_disk_is_that_of_a_file(run: Run, tmp_path: Path) -> None:
 def test_json_lines_and_a_dry_run(run: Run, tmp_path: Path) -> None:
     done = run("clone", CLUSTER, "orders", "u", "--to", tmp_path / "c", "--json", "--dry-run")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert {"topic": "u", "partition": 0, "records": 20, "logStartOffset": 0,
-            "logEndOffset": 20, "dryRun": True} == lines[0]  # fmt: skip
+    assert {
+        "topic": "u",
+        "partition": 0,
+        "records": 20,
+        "logStartOffset": 0,
+        "logEndOffset": 20,
+        "dryRun": True,
+    } == lines[0]
     assert {"group": "audit", "read": 45, "repeated": 0, "dryRun": True} in lines
     assert not (tmp_path / "c").exists()
 
@@ -69,8 +81,12 @@ def test_functions_and_masks_change_values(run: Run, tmp_path: Path) -> None:
     )
     (tmp_path / "broken.py").write_text("no\n")
     values = [
-        b"see https://user:secret@host/x", b"\xff@=:", b"password=abc", None, b"plain",
-    ]  # fmt: skip
+        b"see https://user:secret@host/x",
+        b"\xff@=:",
+        b"password=abc",
+        None,
+        b"plain",
+    ]
     with segmentlog.open_writer(tmp_path / "s", "t") as writer:
         writer.append(pa.table({"value": values}))
     done = run("clone", tmp_path / "s", "t", "a", "--mask-credentials")
@@ -106,11 +122,13 @@ def test_functions_and_masks_change_values(run: Run, tmp_path: Path) -> None:
         ([CLUSTER, "orders", "u", "--schema-id", "7"], "give the old and the new id"),
         ([CLUSTER, "orders", "u", "--schema-id", "7=x"], "give old and new ids"),
         ([CLUSTER, "orders", "u", "--offsets", "a", "--offset-map", "./a"], "one file"),
-        ([CLUSTER, "orders", "u", "--partitions", "2", "--keep-offsets"],
-         "leave out --num-partitions"),
+        (
+            [CLUSTER, "orders", "u", "--partitions", "2", "--keep-offsets"],
+            "leave out --num-partitions",
+        ),
         ([CLUSTER, "orders", "u", "--dry-run", "--partitions", "2"], "1 key stands in several"),
     ],
-)  # fmt: skip
+)
 def test_wrong_command_lines(run: Run, arguments: list[str], reason: str) -> None:
     done = run("clone", *arguments, status=2)
     assert reason in " ".join(done.stderr.replace("│", " ").split())

@@ -19,9 +19,11 @@ def test_the_command(run: Run, tmp_path: Path) -> None:
     assert "t-0: differs at offset 61 in value: [0, 100), [0, 100)\n" == shown
     found = json.loads(run("compare", left, right, "--json", status=1).stdout)
     assert ("diverging", 61, ["value"], 100) == (
-        found["comparison"], found["diverges_at"], found["differs_in"],
+        found["comparison"],
+        found["diverges_at"],
+        found["differs_in"],
         found["left"]["n_records"],
-    )  # fmt: skip
+    )
     lacks = make(tmp_path / "c", rows(0, 61), rows(62, 38))
     shown = run("compare", left, lacks, status=1).stdout
     expected = "t-0: differs at offset 61, where only one has a record: [0, 100), [0, 100)\n"

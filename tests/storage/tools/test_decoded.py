@@ -19,8 +19,11 @@ pytest.importorskip("fastavro")
 pytest.importorskip("pyruhvro")
 
 Run = Callable[..., Result]
-LINES = ['{"city": "Oslo", "degrees": null}', '{"city": "Rome", "degrees": 30}',
-         '{"city": "Bern", "degrees": null}']  # fmt: skip
+LINES = [
+    '{"city": "Oslo", "degrees": null}',
+    '{"city": "Rome", "degrees": 30}',
+    '{"city": "Bern", "degrees": null}',
+]
 MARKED = "(undecodable: it names no schema) no schema"
 
 
@@ -47,8 +50,9 @@ def test_cat_writes_values_as_json_and_others_as_their_bytes(run: Run, logs: Pat
     ]
     assert {"city": "Rome", "degrees": 30} == objects[1]["payload"]
     assert ("no schema", "it names no schema") == (
-        objects[3]["payload"], objects[3]["payload_undecodable"]
-    )  # fmt: skip
+        objects[3]["payload"],
+        objects[3]["payload_undecodable"],
+    )
     assert objects[4]["payload"] is None
     assert "payload_undecodable" not in objects[1] | objects[4]
 
@@ -56,9 +60,10 @@ def test_cat_writes_values_as_json_and_others_as_their_bytes(run: Run, logs: Pat
 def test_cat_writes_keys_and_values(run: Run, logs: Path) -> None:
     both = run("cat", logs, "keyed", "--decode", "key,value", "-K", ":")
     assert '1:"a\\n"\n' == both.stdout
-    assert '1:"a\\n"\n' == run(
-        "cat", logs, "keyed", "--decode", "key", "--decode", "value", "-K", ":"
-    ).stdout  # fmt: skip
+    assert (
+        '1:"a\\n"\n'
+        == run("cat", logs, "keyed", "--decode", "key", "--decode", "value", "-K", ":").stdout
+    )
     for flags, said in (
         (["--decode", "--decode-subject", "x"], "option '--decode-subject' is 'x'; subjects are"),
         (["--decode-version", 2], "option '--decode-version' is '2'; it belongs to"),
@@ -77,8 +82,10 @@ def test_grep_searches_and_writes_json(run: Run, logs: Path) -> None:
     assert {"city": "Oslo", "degrees": None} == first["value"]
     assert 30 == rome["value"]["degrees"]
     assert ("no schema", "it names no schema") == (bad["value"], bad["valueUndecodable"])
-    assert "(undecodable value: it names no schema)" in run(
-        "grep", "no sch", logs / "readings-0", "--decode").stdout  # fmt: skip
+    assert (
+        "(undecodable value: it names no schema)"
+        in run("grep", "no sch", logs / "readings-0", "--decode").stdout
+    )
     assert "topics are" in run("grep", "x", logs, "--decode", status=2).stderr
 
 
@@ -87,12 +94,15 @@ def test_grep_searches_and_writes_json(run: Run, logs: Path) -> None:
     [
         ('value.city = "Rome" and value.degrees > 20', [1]),
         ("value.city in ('Oslo', 'Bern') and \"value\".degrees is null", [0, 2]),
-        ("offset >= 3", [3, 4]), ("OFFSET = 1 or value.city ilike 'o%'", [0, 1]),
-        ("undecodable = 'it names no schema'", [3]), ("value is null", [3, 4]),
-        ("timestamp > '2020-01-01' and value.degrees", [1]), ('topic = "readings-1"', []),
+        ("offset >= 3", [3, 4]),
+        ("OFFSET = 1 or value.city ilike 'o%'", [0, 1]),
+        ("undecodable = 'it names no schema'", [3]),
+        ("value is null", [3, 4]),
+        ("timestamp > '2020-01-01' and value.degrees", [1]),
+        ('topic = "readings-1"', []),
         ("len([x for x in [value.city, \"it's\"] if x = \"it's\" or x = 'Bern']) = 2", [2]),
     ],
-)  # fmt: skip
+)
 def test_grep_takes_conditions(run: Run, logs: Path, condition: str, offsets: list) -> None:
     """Texts may have the quotes that a shell leaves; fields need no other flag."""
     pytest.importorskip("duckdb")
@@ -122,16 +132,20 @@ def test_grep_takes_a_condition_beside_a_pattern(run: Run, logs: Path) -> None:
         ("value.city = Rome", '"Rome" not found in FROM clause; columns are topic, partition'),
         ("value.zip = 1", '"zip" in struct; columns are topic, partition, offset, timestamp'),
         ("status = 'failed'", "it names no column: columns are topic, partition, offset"),
-        ("((offset", "syntax error"), ("offset = 1) or (offset = 2", "syntax error"),
-        ("offset = 1; select 1", "syntax error"), ("count(offset) > 1", "aggregates"),
-        ("offset in (select 1)", "without a query within it"), ("*COLUMNS(*) = 1", "it"),
+        ("((offset", "syntax error"),
+        ("offset = 1) or (offset = 2", "syntax error"),
+        ("offset = 1; select 1", "syntax error"),
+        ("count(offset) > 1", "aggregates"),
+        ("offset in (select 1)", "without a query within it"),
+        ("*COLUMNS(*) = 1", "it"),
         ("exists(from read_text('/etc/passwd')) and offset = 1", "without a query within it"),
         ("value.city::int > offset", "Could not convert string 'Oslo' to INT32"),
         ("undecodable is null", "give --decode for the column undecodable"),
-        ("offset = 1 or \udcff", "it is not UTF-8"), ("offset = 1" + " " * 10_000, "characters"),
+        ("offset = 1 or \udcff", "it is not UTF-8"),
+        ("offset = 1" + " " * 10_000, "characters"),
         ("(" * 4_000 + "offset" + ")" * 4_000 + " = 1", "it"),
     ],
-)  # fmt: skip
+)
 def test_bad_conditions_are_refused(run: Run, logs: Path, condition: str, said: str) -> None:
     """In a sentence; no condition reads files."""
     pytest.importorskip("duckdb")
@@ -164,15 +178,22 @@ def test_dump_writes_json_and_columns(run: Run, logs: Path, tmp_path: Path) -> N
         (pa.timestamp("ms", "UTC"), 1_500, "1970-01-01T00:00:01.500Z"),
         (pa.timestamp("us"), -1, "1969-12-31T23:59:59.999999"),
         (pa.timestamp("ns", "UTC"), 1, "1970-01-01T00:00:00.000000001Z"),
-        (pa.timestamp("ms", "UTC"), 2**62, 2**62), (pa.date32(), 2**31 - 1, 2**31 - 1),
-        (pa.date32(), date(2026, 1, 2), "2026-01-02"), (pa.time32("ms"), time(1), "01:00:00.000"),
-        (pa.decimal128(9, 2), Decimal("-1.20"), "-1.20"), (pa.float64(), float("nan"), "nan"),
-        (pa.binary(2), b"a\xff", "a\\xff"), (pa.string(), "\u202e", "\u202e"),
-        (pa.map_(pa.string(), pa.date32()), [("a", 1), ("b", None)],
-         {"a": "1970-01-02", "b": None}),
+        (pa.timestamp("ms", "UTC"), 2**62, 2**62),
+        (pa.date32(), 2**31 - 1, 2**31 - 1),
+        (pa.date32(), date(2026, 1, 2), "2026-01-02"),
+        (pa.time32("ms"), time(1), "01:00:00.000"),
+        (pa.decimal128(9, 2), Decimal("-1.20"), "-1.20"),
+        (pa.float64(), float("nan"), "nan"),
+        (pa.binary(2), b"a\xff", "a\\xff"),
+        (pa.string(), "\u202e", "\u202e"),
+        (
+            pa.map_(pa.string(), pa.date32()),
+            [("a", 1), ("b", None)],
+            {"a": "1970-01-02", "b": None},
+        ),
         (pa.list_(pa.struct([("n", pa.int32())])), [{"n": 1}, None], [{"n": 1}, None]),
     ],
-)  # fmt: skip
+)
 def test_each_type_as_json(kind: pa.DataType, given: Any, expected: Any) -> None:
     """Within a record, as most are."""
     record = pa.struct([("it", kind), ("more", pa.null())])

@@ -37,12 +37,22 @@ def test_every_partition_of_a_directory_is_described(run: Run, example_data: str
         log = directory.log(topic, int(partition))
 
         assert (
-            log.topic_id, log.log_start_offset, log.high_watermark, log.log_end_offset,
-            len(log.segments), log.size_bytes, None,
+            log.topic_id,
+            log.log_start_offset,
+            log.high_watermark,
+            log.log_end_offset,
+            len(log.segments),
+            log.size_bytes,
+            None,
         ) == (
-            row["topicId"], row["logStartOffset"], row["highWatermark"], row["logEndOffset"],
-            row["segments"], row["bytes"], row["problem"],
-        )  # fmt: skip
+            row["topicId"],
+            row["logStartOffset"],
+            row["highWatermark"],
+            row["logEndOffset"],
+            row["segments"],
+            row["bytes"],
+            row["problem"],
+        )
 
 
 def test_formats_and_codecs_come_from_headers(run: Run, tmp_path: Path) -> None:
@@ -163,8 +173,10 @@ def test_an_empty_directory_of_a_broker_has_no_rows(run: Run, tmp_path: Path) ->
 def test_columns_are_aligned_in_a_pipe(run: Run, example_data: str) -> None:
     """The output has no lines, no colours and no limit of width."""
     lines = run("describe", example_data, "--topic", "orders").stdout.splitlines()
-    ends = {line.index(value) + len(value) for line, value in
-            zip(lines[1:], ("335", "317", "248"), strict=True)}  # fmt: skip
+    ends = {
+        line.index(value) + len(value)
+        for line, value in zip(lines[1:], ("335", "317", "248"), strict=True)
+    }
 
     assert 4 == len(lines)
     assert 1 == len(ends)
@@ -176,9 +188,11 @@ def shown(example_data: str, columns: int, *arguments: str) -> tuple[str, str]:
     leader, follower = pty.openpty()
     command = [sys.executable, "-m", "segmentlog", "describe", example_data, *arguments]
     with subprocess.Popen(
-        command, stdout=follower, stderr=subprocess.PIPE,
+        command,
+        stdout=follower,
+        stderr=subprocess.PIPE,
         env=os.environ | {"COLUMNS": str(columns), "TERM": "xterm"},
-    ) as process:  # fmt: skip
+    ) as process:
         os.close(follower)
         printed = b""
         while piece := _read(leader):

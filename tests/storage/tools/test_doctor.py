@@ -175,9 +175,12 @@ def test_kernels_that_are_not_compiled_are_a_problem() -> None:
     """An environment variable that asks for kernels in Python is still set."""
     code = "from segmentlog.tools.doctor import _kernels; print(*_kernels()[:3])"
     done = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | {"SEGMENTLOG_PYTHON_KERNELS": "1"},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        [sys.executable, "-c", code],
+        env=os.environ | {"SEGMENTLOG_PYTHON_KERNELS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
 
     reason = "as SEGMENTLOG_PYTHON_KERNELS=1 asks for"
     assert f"problem kernels they run in Python, {reason}" == done.stdout.strip()

@@ -115,9 +115,16 @@ def test_a_good_place_is_left_as_it_was(
 )
 @pytest.mark.parametrize("has_log", [False, True])
 def test_what_is_wrong_is_named_and_nothing_stays(
-    has_log: bool, fault: str, name: str, state: str, words: str, place: str, run: Run,
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
-) -> None:  # fmt: skip
+    has_log: bool,
+    fault: str,
+    name: str,
+    state: str,
+    words: str,
+    place: str,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
     if has_log:
         _with_log(place)
     location = bucket_at(place)

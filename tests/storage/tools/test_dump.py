@@ -143,9 +143,17 @@ def test_topics_and_partitions_are_chosen(run: Run, example_data: str) -> None:
     A wrong name is an error with the nearest name.
     """
     chosen = run(
-        "dump", example_data, "-f", "json",
-        "--topic", "orders", "--topic", "payments", "--partition", 0,
-    )  # fmt: skip
+        "dump",
+        example_data,
+        "-f",
+        "json",
+        "--topic",
+        "orders",
+        "--topic",
+        "payments",
+        "--partition",
+        0,
+    )
     wrong = run("dump", example_data, "--topic", "order", status=2)
     missing = run("dump", example_data, "--topic", "orders", "--partition", 9, status=2)
 
@@ -161,8 +169,17 @@ def test_arrow_and_parquet_hold_the_same_records(
 ) -> None:
     """Without control records, they are the records of a scan."""
     for suffix in ("arrow", "parquet"):
-        run("dump", example_data, "--topic", "payments", "--records",
-            "-f", suffix, "-o", tmp_path / suffix)  # fmt: skip
+        run(
+            "dump",
+            example_data,
+            "--topic",
+            "payments",
+            "--records",
+            "-f",
+            suffix,
+            "-o",
+            tmp_path / suffix,
+        )
     arrow = pa.ipc.open_stream(pa.OSFile(str(tmp_path / "arrow"))).read_all()
     parquet = pq.read_table(tmp_path / "parquet")
     records = arrow.filter(pa.compute.invert(arrow["isControl"]))
@@ -211,13 +228,16 @@ def test_keys_and_values_have_the_encoding_that_is_asked_for(run: Run, tmp_path:
     """Keys and values have separate encodings. Values of headers have that of values."""
     record = Record(0, T0, b"\xff\0", b"\xfe", ((b"h\xfc", b"\xfd"),))
     (tmp_path / FIRST).write_bytes(encode_batch([record]))
-    result = run("dump", tmp_path / FIRST, "--records", "-f", "json",
-                 "--keys", "hex", "--values", "base64")  # fmt: skip
+    result = run(
+        "dump", tmp_path / FIRST, "--records", "-f", "json", "--keys", "hex", "--values", "base64"
+    )
     (row,) = json_rows(result, "record")
 
     assert ("ff00", "/g==", [{"key": r"h\xfc", "value": "/Q=="}]) == (
-        row["key"], row["value"], row["headers"],
-    )  # fmt: skip
+        row["key"],
+        row["value"],
+        row["headers"],
+    )
     assert (2, 1) == (row["keySize"], row["valueSize"])
     run("dump", tmp_path / FIRST, "--records", "-f", "arrow", "-o", tmp_path / "out.arrow")
     (row,) = pa.ipc.open_stream(tmp_path / "out.arrow").read_all().to_pylist()
@@ -397,8 +417,10 @@ def test_an_interrupted_dump_leaves_nothing_and_says_nothing(
     output = tmp_path / "out"
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments, "-o", str(output)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
     assert (130, "", "") == (done.returncode, done.stdout, done.stderr)
     assert [] == list(tmp_path.iterdir())
@@ -436,9 +458,10 @@ def test_subscriptions_and_assignments_of_consumers_are_decoded(
     given = ("--topic", "__consumer_offsets", "--records", "--format", "json")
     rows = map(json.loads, run("dump", example_cluster, *given).stdout.splitlines())
     groups = [
-        json.loads(row["value"])["data"] for row in rows
+        json.loads(row["value"])["data"]
+        for row in rows
         if '"group": "shipping"' in (row.get("key") or "") and "members" in (row["value"] or "")
-    ]  # fmt: skip
+    ]
     (member,) = groups[-1]["members"]
     assert ["orders"] == member["subscription"]["topics"]
     assert [{"topic": "orders", "partitions": [0, 1, 2]}] == (

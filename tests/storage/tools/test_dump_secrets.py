@@ -17,9 +17,14 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "cluster"
 def test_credentials_and_passwords_are_hidden(run: Run, encoding: str) -> None:
     """The records stay, with their offsets; Kafka's own tool prints salts and keys."""
     done = run(
-        "dump", EXAMPLE / "__cluster_metadata-0", "--records", "--format", "json", "--values",
+        "dump",
+        EXAMPLE / "__cluster_metadata-0",
+        "--records",
+        "--format",
+        "json",
+        "--values",
         encoding,
-    )  # fmt: skip
+    )
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     values = [row["value"] for row in rows if row.get("value")]
     hidden = "[hidden]" if encoding == "text" else base64.b64encode(b"[hidden]").decode()
@@ -39,10 +44,13 @@ def test_secrets_of_connect_are_hidden(run: Run, tmp_path: Path, topic: str) -> 
     session = {"key": "c2VjcmV0", "algorithm": "HmacSHA256", "creation-timestamp": 5}
     wrapped = {"schema": None, "payload": {"properties": {"db.password": "c2VjcmV0"}}}
     records = {
-        "session-key": session, "connector-a": {"properties": {"db.password": "c2VjcmV0"}},
-        "task-a-0": wrapped, "connector-b": {"properties": {"topics": "t"}}, "commit-a": 1,
+        "session-key": session,
+        "connector-a": {"properties": {"db.password": "c2VjcmV0"}},
+        "task-a-0": wrapped,
+        "connector-b": {"properties": {"topics": "t"}},
+        "commit-a": 1,
         "other": {"key": "shown", "algorithm": "x", "creation-timestamp": 5},
-    }  # fmt: skip
+    }
     pairs = [(key.encode(), json.dumps(value).encode()) for key, value in records.items()]
     Coordinator().add(
         *pairs, (b"connector-c", b"{no JSON"), (b"task-d-0", None), (None, b"x")

@@ -80,8 +80,11 @@ def test_each_kind_of_copy_has_its_remedy(run: Run, directory: Path) -> None:
         f"{staged}; a write job commits these rows, or a later job removes the file",
         f"{broken}; cut off by a recovery; nothing removes it: remove the file",
     ] == [each.removeprefix(f"still there: {directory}/") for each in told[2:4]]
-    for line, remedy in zip(told[4:7], ("or remove it yourself", "move the replica again",
-                                        "nothing removes it: remove"), strict=True):  # fmt: skip
+    for line, remedy in zip(
+        told[4:7],
+        ("or remove it yourself", "move the replica again", "nothing removes it: remove"),
+        strict=True,
+    ):
         assert "1 record with these keys; " in line
         assert "is searched up to its first bad batch: " in line
         assert remedy in line
@@ -128,10 +131,18 @@ def test_json_has_an_object_for_each_partition(run: Run, directory: Path) -> Non
     lines = run("erase", directory, "--key", "a", "--json", "--dry-run").stdout.splitlines()
     (found, summary) = map(json.loads, lines)
     assert {
-        "topic": "t", "partition": 0, "records": 2, "batches": 2, "emptiedBatches": 1,
-        "firstOffset": 0, "lastOffset": 2, "segments": [0], "bytesBefore": 150,
-        "bytesAfter": None, "remaining": [],
-    } == found  # fmt: skip
+        "topic": "t",
+        "partition": 0,
+        "records": 2,
+        "batches": 2,
+        "emptiedBatches": 1,
+        "firstOffset": 0,
+        "lastOffset": 2,
+        "segments": [0],
+        "bytesBefore": 150,
+        "bytesAfter": None,
+        "remaining": [],
+    } == found
     assert {"partitions": 1, "records": 2, "remaining": 0, "dryRun": True} == summary
     run("erase", directory, "--key", "a")
     (found, summary) = map(
@@ -172,9 +183,12 @@ def test_a_file_of_keys(run: Run, directory: Path) -> None:
 
 @pytest.mark.parametrize(
     ("written", "message"),
-    [(b"x\r\na\r\n", "end of key 1"), (b"b\na\r", "end of key 2"),
-     (b"\xef\xbb\xbfa\n", "byte order mark")],
-)  # fmt: skip
+    [
+        (b"x\r\na\r\n", "end of key 1"),
+        (b"b\na\r", "end of key 2"),
+        (b"\xef\xbb\xbfa\n", "byte order mark"),
+    ],
+)
 def test_a_file_of_keys_from_windows_is_refused(
     run: Run, directory: Path, written: bytes, message: str
 ) -> None:

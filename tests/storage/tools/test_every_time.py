@@ -74,8 +74,9 @@ def test_dumps_are_whole(run: Run, logs: Path, tmp_path: Path) -> None:
     assert TIMES == [row["timestamp"] for row in rows if "timestamp" in row]
     assert TIMES == pq.read_table(output)["timestamp"].cast("int64").to_pylist()
     assert str(NANOSECONDS) in shown
-    assert TIMES[:2] == [row["timestamp"] for row in map(json.loads, since.splitlines())
-                         if "timestamp" in row]  # fmt: skip
+    assert TIMES[:2] == [
+        row["timestamp"] for row in map(json.loads, since.splitlines()) if "timestamp" in row
+    ]
 
 
 def test_the_advice_of_the_error_works(logs: Path) -> None:
@@ -107,9 +108,11 @@ def test_an_absurd_time_flattens_no_bars(run: Run, tmp_path: Path) -> None:
     start = 1_700_000_000_000
     usual = [start + i * 3_600_000 for i in range(48)]
     times = {
-        "both": [*usual[:20], NANOSECONDS, *usual[20:]], "early": [1_700_000, *usual],
-        "nanos": [NANOSECONDS + i for i in range(3)], "usual": usual,
-    }  # fmt: skip
+        "both": [*usual[:20], NANOSECONDS, *usual[20:]],
+        "early": [1_700_000, *usual],
+        "nanos": [NANOSECONDS + i for i in range(3)],
+        "usual": usual,
+    }
     for topic, given in times.items():
         (tmp_path / f"{topic}-0").mkdir()
         batches = [encode_batch([Record(i, time, b"", b"")]) for i, time in enumerate(given)]

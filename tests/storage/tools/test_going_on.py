@@ -110,8 +110,13 @@ def test_retention_goes_on(run: Run, compacted: Path) -> None:
 
 
 LIMITS = (
-    "-s", "retention.bytes=1", "-s", "retention.ms=-1", "-s", "cleanup.policy=delete",
-)  # fmt: skip
+    "-s",
+    "retention.bytes=1",
+    "-s",
+    "retention.ms=-1",
+    "-s",
+    "cleanup.policy=delete",
+)
 
 
 def refuse_list(monkeypatch: pytest.MonkeyPatch, partition: str) -> None:
@@ -139,12 +144,18 @@ def unlistable(example_data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("command", "status"),
     [
-        (("verify",), 1), (("topics",), 1), (("describe",), 1), (("dump", "--records"), 1),
-        (("grep", "order"), 2), (("preflight",), 1), (("replicas",), 1), (("reindex",), 1),
+        (("verify",), 1),
+        (("topics",), 1),
+        (("describe",), 1),
+        (("dump", "--records"), 1),
+        (("grep", "order"), 2),
+        (("preflight",), 1),
+        (("replicas",), 1),
+        (("reindex",), 1),
         (("mirror",), 1),
         (("retain", *LIMITS, "--yes"), 1),
     ],
-)  # fmt: skip
+)
 def test_an_unlistable_partition_hides_no_other(
     run: Run, unlistable: Path, command: tuple, status: int
 ) -> None:
@@ -172,9 +183,13 @@ def test_an_unlistable_partition_hides_no_other(
     ],
 )
 def test_an_audit_names_a_partition_without_bounds(
-    run: Run, example_data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    options: list[str], reason: str,
-) -> None:  # fmt: skip
+    run: Run,
+    example_data: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    reason: str,
+) -> None:
     """The other partitions are audited."""
     table = segmentlog.read(example_data, "orders")
     pq.write_table(table, tmp_path / "orders.parquet")
@@ -182,8 +197,9 @@ def test_an_audit_names_a_partition_without_bounds(
         example_data = str(shutil.copytree(example_data, tmp_path / "copy"))
         shutil.rmtree(tmp_path / "copy" / "orders-1")
     refuse_list(monkeypatch, "orders-1")
-    done = run("audit", example_data, "orders", "--table", tmp_path / "orders.parquet", *options,
-               status=1)  # fmt: skip
+    done = run(
+        "audit", example_data, "orders", "--table", tmp_path / "orders.parquet", *options, status=1
+    )
     found = segmentlog.audit(example_data, "orders", table)
     plan = plan_audit(example_data, "orders", (), 10)
     names = ColumnNames("partition", "offset", "topic")
@@ -263,11 +279,13 @@ def test_deletion_of_records_goes_on(run: Run, example_data: str, tmp_path: Path
     copy = shutil.copytree(example_data, tmp_path / "data")
     (log,) = (copy / "orders-0").glob("*.log")
     log.write_bytes(b"\xff" * 30 + log.read_bytes()[30:])
-    done = run("delete-records", copy, "--topic", "orders", "--before", "2025-10-11", "--yes",
-               status=1)  # fmt: skip
+    done = run(
+        "delete-records", copy, "--topic", "orders", "--before", "2025-10-11", "--yes", status=1
+    )
 
-    assert {"orders-1", "orders-2"} == {line.split(":")[0] for line in done.stdout.splitlines()
-                                        if line.startswith("orders")}  # fmt: skip
+    assert {"orders-1", "orders-2"} == {
+        line.split(":")[0] for line in done.stdout.splitlines() if line.startswith("orders")
+    }
     assert "segmentlog: 1 failure: orders-0; all else was done\n" in done.stderr
 
 
@@ -296,9 +314,13 @@ def segments(tmp_path: Path) -> Path:
 
 
 READS = (
-    (("cat", "DIR", "a", "-f", "v\\n"), 1), (("grep", "v", "DIR"), 2), (("dump", "DIR"), 1),
-    (("topics", "DIR"), 1), (("describe", "DIR"), 1), (("verify", "DIR"), 1),
-)  # fmt: skip
+    (("cat", "DIR", "a", "-f", "v\\n"), 1),
+    (("grep", "v", "DIR"), 2),
+    (("dump", "DIR"), 1),
+    (("topics", "DIR"), 1),
+    (("describe", "DIR"), 1),
+    (("verify", "DIR"), 1),
+)
 
 
 @pytest.mark.parametrize("entry", ["directory", "link", "compacted"])
@@ -381,10 +403,13 @@ def test_a_dry_run_refuses_a_damaged_end(
     """So does the command itself, which appends to the log."""
     flip(compacted / "b-0" / f"{120:020d}.log", 70)
     done = [
-        run(*(compacted if each == "DIR" else each for each in command), *options,
-            status=2 if command[0] == "erase" else 1)
+        run(
+            *(compacted if each == "DIR" else each for each in command),
+            *options,
+            status=2 if command[0] == "erase" else 1,
+        )
         for options in (["--dry-run"], [])
-    ]  # fmt: skip
+    ]
     refused = [
         [line for line in each.stderr.splitlines() if "is damaged from offset 120 on" in line]
         for each in done
@@ -509,9 +534,14 @@ CHECKPOINTS = ("replication-offset-checkpoint", "log-start-offset-checkpoint")
 @pytest.mark.parametrize("name", CHECKPOINTS)
 @pytest.mark.parametrize(("command", "status"), [*READS, (("analyze", "DIR"), 1)])
 def test_logs_are_read_without_a_checkpoint(
-    run: Run, segments: Path, monkeypatch: pytest.MonkeyPatch, fault: str, name: str,
-    command: tuple[str, ...], status: int,
-) -> None:  # fmt: skip
+    run: Run,
+    segments: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: str,
+    name: str,
+    command: tuple[str, ...],
+    status: int,
+) -> None:
     """All of their records and segments are shown, and the checkpoint is named."""
     path = segments / name
     path.unlink(missing_ok=True)
@@ -603,9 +633,13 @@ def test_a_topic_is_cloned_without_the_commits_of_some_groups(
 
 @pytest.mark.parametrize(("command", "status"), [("replicas", 0), ("mirror", 0), ("preflight", 1)])
 def test_metadata_that_may_not_be_read_ends_no_command(
-    run: Run, example_cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    command: str, status: int,
-) -> None:  # fmt: skip
+    run: Run,
+    example_cluster: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    status: int,
+) -> None:
     """It is like metadata that is damaged."""
     opens = os.open
 
@@ -648,9 +682,13 @@ def test_upkeep_needs_no_file_of_settings_if_they_are_given(
     ],
 )
 def test_upkeep_needs_no_metadata_if_settings_are_given(
-    run: Run, cluster: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture,
-    command: tuple[str, ...], needed: list[str],
-) -> None:  # fmt: skip
+    run: Run,
+    cluster: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    command: tuple[str, ...],
+    needed: list[str],
+) -> None:
     """A topic may have settings of its own in the damaged metadata: a warning says so."""
     (log,) = (cluster / "__cluster_metadata-0").glob("*.log")
     flip(log, 200)

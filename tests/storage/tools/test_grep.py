@@ -34,13 +34,15 @@ EXAMPLE = "payments-0:58 2025-10-10T08:54:18.000Z key='order-58' value='{\"paid\
         (("order", "--value"), []),
         (("order-58", "--until", "2025-10-11"), [58, 119]),
         (("order-5", "--since", "2025-10-10T08:54:18Z", "-m", 2), [58, 59]),
-        (("order-", "--since", "2025-10-10T08:54:18Z", "--until", "2025-10-10T08:54:19Z"),
-         [58, 119]),
+        (
+            ("order-", "--since", "2025-10-10T08:54:18Z", "--until", "2025-10-10T08:54:19Z"),
+            [58, 119],
+        ),
         (("order-.8", "-F"), []),
         (("paid", "--partition", 0, "-m", 3), [0, 1, 2]),
         (("p.*:58}",), [58, 119]),
     ],
-)  # fmt: skip
+)
 def test_records_are_chosen(run: Run, example_data: str, options: tuple, expected: list) -> None:
     """Each option chooses the offsets that it names; the status shows whether any is found."""
     pattern, *others = options
@@ -94,8 +96,11 @@ def test_json_has_an_object_a_record(run: Run, example_data: str) -> None:
 
     assert {"key": "source", "value": "web"} in row["headers"]
     assert ("orders", 0, 0, 1760000288000) == (
-        row["topic"], row["partition"], row["offset"], row["timestamp"],
-    )  # fmt: skip
+        row["topic"],
+        row["partition"],
+        row["offset"],
+        row["timestamp"],
+    )
     counted = run("grep", "web", example_data, "--header", "--json", "-c").stdout
     assert 600 == json.loads(counted)["count"]
 
@@ -150,19 +155,23 @@ some_bytes = st.none() | st.lists(st.sampled_from(PIECES), max_size=4).map(
     st.lists(
         st.fixed_dictionaries(
             {
-                "key": some_bytes, "value": some_bytes,
-                "headers": st.none() | st.lists(
-                    st.fixed_dictionaries(
-                        {"key": some_bytes.filter(bool), "value": some_bytes}
-                    ), max_size=2,
+                "key": some_bytes,
+                "value": some_bytes,
+                "headers": st.none()
+                | st.lists(
+                    st.fixed_dictionaries({"key": some_bytes.filter(bool), "value": some_bytes}),
+                    max_size=2,
                 ),
             }
-        ), max_size=8,
+        ),
+        max_size=8,
     ),
-    st.sampled_from(EXPRESSIONS), st.booleans(), st.booleans(),
+    st.sampled_from(EXPRESSIONS),
+    st.booleans(),
+    st.booleans(),
     st.sampled_from([["key"], ["value"], ["key", "value"], ["headers"], ["value", "headers"]]),
     st.integers(0, 2),
-)  # fmt: skip
+)
 def test_rows_are_those_that_pythons_re_finds(
     found: list[dict], text: str, is_text: bool, ignores_case: bool, columns: list, start: int
 ) -> None:
@@ -178,9 +187,10 @@ def test_rows_are_those_that_pythons_re_finds(
         return flat + [each["key"] for each in pairs] + [each["value"] for each in pairs]
 
     expected = [
-        row for row in rows.to_pylist()
+        row
+        for row in rows.to_pylist()
         if any(each is not None and plain.search(each) for each in values(row))
-    ]  # fmt: skip
+    ]
     search = Pattern(text, columns, is_text=is_text, ignores_case=ignores_case)
 
     assert expected == search.rows(rows).to_pylist()
@@ -190,9 +200,16 @@ def test_rows_are_those_that_pythons_re_finds(
 
 @pytest.mark.parametrize(
     ("text", "values"),
-    [("^a", ["b", "ab"]), ("b$", ["ab", "x"]), (r"\bx", ["a", "x"]), (r"\Aa", ["b", "a"]),
-     (r"b\z", ["b", "a"]), (r"a\B", ["x", "ab", "."]), ("(?i)^A", ["b", "a"])],
-)  # fmt: skip
+    [
+        ("^a", ["b", "ab"]),
+        ("b$", ["ab", "x"]),
+        (r"\bx", ["a", "x"]),
+        (r"\Aa", ["b", "a"]),
+        (r"b\z", ["b", "a"]),
+        (r"a\B", ["x", "ab", "."]),
+        ("(?i)^A", ["b", "a"]),
+    ],
+)
 def test_the_ends_of_a_value_are_its_own(text: str, values: list) -> None:
     """A value that stands between two others matches as if it stood alone."""
     rows = pa.RecordBatch.from_pydict({"key": pa.array([each.encode() for each in values])})
@@ -225,11 +242,14 @@ def test_an_expression_is_refused_in_python() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "grep paid {}", "grep paid {} --json", "grep paid {} --count",
-        "dump {} --topic t --records", "dump {} --topic t --records -f json",
+        "grep paid {}",
+        "grep paid {} --json",
+        "grep paid {} --count",
+        "dump {} --topic t --records",
+        "dump {} --topic t --records -f json",
         "cat {} t -J --isolation-level read_uncommitted",
     ],
-)  # fmt: skip
+)
 def test_records_of_aborted_transactions_are_marked(
     run: Run, tmp_path: Path, command: str
 ) -> None:

@@ -73,11 +73,13 @@ def test_producer_states_are_listed(run: Run, example_data: str) -> None:
 
     assert [(1, 2, 0, None)] == [
         (
-            row["producerId"], row["producerEpoch"], row["coordinatorEpoch"],
+            row["producerId"],
+            row["producerEpoch"],
+            row["coordinatorEpoch"],
             row["currentTxnFirstOffset"],
         )
         for row in entries(run, idle)
-    ]  # fmt: skip
+    ]
     assert [(0, 59, 59)] == [
         (row["firstSequence"], row["lastSequence"], row["lastOffset"])
         for row in entries(run, busy)

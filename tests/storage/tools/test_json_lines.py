@@ -40,12 +40,16 @@ longs = st.integers(-(2**63), 2**63 - 1)
 rows = st.lists(
     st.fixed_dictionaries(
         {
-            "offset": st.integers(0, 2**62), "timestamp": longs, "key": some_bytes,
-            "value": some_bytes, "headers": headers,
+            "offset": st.integers(0, 2**62),
+            "timestamp": longs,
+            "key": some_bytes,
+            "value": some_bytes,
+            "headers": headers,
         }
     ),
-    min_size=1, max_size=6,
-)  # fmt: skip
+    min_size=1,
+    max_size=6,
+)
 
 
 def one_by_one(
@@ -56,15 +60,16 @@ def one_by_one(
     for each in records.to_pylist():
         key, value = each["key"], each["value"]
         row = {
-            "kind": "record", "topic": place.topic, "partition": place.partition,
-            "offset": each["offset"], "timestampType": timestamp_type(header),
+            "kind": "record",
+            "topic": place.topic,
+            "partition": place.partition,
+            "offset": each["offset"],
+            "timestampType": timestamp_type(header),
             "timestamp": each["timestamp"],
             "keySize": -1 if key is None else len(key),
             "valueSize": -1 if value is None else len(value),
-            "sequence": sequence_after(
-                header.base_sequence, each["offset"] - header.base_offset
-            ),
-        }  # fmt: skip
+            "sequence": sequence_after(header.base_sequence, each["offset"] - header.base_offset),
+        }
         if header.is_control:
             control = parse_control(key, value)
             row |= {"controlType": control.type, "coordinatorEpoch": control.coordinator_epoch}
@@ -109,8 +114,12 @@ def test_every_character_and_every_byte() -> None:
     """Each character is a value, and so is every pair of bytes that begins a sequence."""
     alone = [chr(code).encode("utf-8", "surrogatepass") for code in range(0x30000)]
     alone += [chr(code).encode() for code in range(0xE0000, 0xE0200)] + ["\U0010ffff".encode()]
-    pairs = [bytes([a, b]) + tail for a in range(128, 256) for b in range(0, 256, 3)
-             for tail in (b"", b"\x80", b"\x80\x80")]  # fmt: skip
+    pairs = [
+        bytes([a, b]) + tail
+        for a in range(128, 256)
+        for b in range(0, 256, 3)
+        for tail in (b"", b"\x80", b"\x80\x80")
+    ]
     values = [b"".join(alone), b"|".join(pairs), *pairs[::97], bytes(range(256))]
     found = [
         {"offset": i, "timestamp": 1, "key": None, "value": value, "headers": None}

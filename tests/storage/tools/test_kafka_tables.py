@@ -49,11 +49,13 @@ def test_groups_can_be_chosen(run: Run, example_cluster: str) -> None:
         sums = [line for line in lines if ": " in line]
         assert len(found) + 1 == len(lines) - len(sums)
         assert sums == [
-            line for line in (
+            line
+            for line in (
                 "fraud: 53 records in 3 partitions, at the most 65 ms behind",
                 "audit: 15 records in 3 partitions, at the most 65 ms behind",
-            ) if line.partition(":")[0] in given
-        ]  # fmt: skip
+            )
+            if line.partition(":")[0] in given
+        ]
     said = run("groups", example_cluster, "--group", "biling", status=2).stderr
     assert "there is no such group; did you mean 'billing'?" in said
     assert "shared" in run("groups", example_cluster, "--group", "shared").stdout

@@ -28,15 +28,18 @@ rows = st.lists(
             "headers": st.none()
             | st.lists(
                 st.fixed_dictionaries(
-                    {"key": st.sampled_from([b"", b"a\0", "é".encode(), b"\xff"]),
-                     "value": some_bytes}
+                    {
+                        "key": st.sampled_from([b"", b"a\0", "é".encode(), b"\xff"]),
+                        "value": some_bytes,
+                    }
                 ),
                 max_size=3,
             ),
         }
     ),
-    min_size=1, max_size=5,
-)  # fmt: skip
+    min_size=1,
+    max_size=5,
+)
 
 
 def batch_of(found: list[dict], kind: int = 0) -> pa.RecordBatch:
@@ -44,7 +47,7 @@ def batch_of(found: list[dict], kind: int = 0) -> pa.RecordBatch:
     filled = [
         each | {"topic": AT.topic, "partition": AT.partition, "timestampType": kind}
         for each in found
-    ]  # fmt: skip
+    ]
     return pa.RecordBatch.from_pylist(filled, schema=SCHEMA)
 
 
@@ -60,9 +63,15 @@ def plain_text(row: dict, *, shows_null: bool) -> bytes:
     )
     lengths = [-1 if each is None else len(each) for each in (key, value)]
     return b"orders [2] %d %d %s/%d %s/%d %s %s%%\n" % (
-        row["offset"], row["timestamp"], key or null, lengths[0], value or null, lengths[1],
-        headers, lengths[1].to_bytes(4, "big", signed=True),
-    )  # fmt: skip
+        row["offset"],
+        row["timestamp"],
+        key or null,
+        lengths[0],
+        value or null,
+        lengths[1],
+        headers,
+        lengths[1].to_bytes(4, "big", signed=True),
+    )
 
 
 def quoted(data: bytes | None) -> bytes:
@@ -123,12 +132,19 @@ def test_json_of_text_can_be_parsed() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (r"\n\t\r", b"\n\t\r"), (r"\x1f|\x41g", b"\x1f|Ag"), (r"\0x41", b"A"), (r"\0X4", b"\x04"),
-        (r"\0", b"\0"), (r"\65", b"A"),
-        (r"\0101", b"A"), (r"\08", b"\x008"), (r"\q\\", b"q\\"), ("é", "é".encode()),
+        (r"\n\t\r", b"\n\t\r"),
+        (r"\x1f|\x41g", b"\x1f|Ag"),
+        (r"\0x41", b"A"),
+        (r"\0X4", b"\x04"),
+        (r"\0", b"\0"),
+        (r"\65", b"A"),
+        (r"\0101", b"A"),
+        (r"\08", b"\x008"),
+        (r"\q\\", b"q\\"),
+        ("é", "é".encode()),
         ("\\", b"\\"),
     ],
-)  # fmt: skip
+)
 def test_escapes_are_those_of_kcat(text: str, expected: bytes) -> None:
     """Numbers are hexadecimal, octal or decimal, as for C's strtoul."""
     assert expected == unescaped(text)

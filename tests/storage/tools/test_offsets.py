@@ -29,8 +29,11 @@ def test_json_names_the_batch(run: Run, tmp_path: Path) -> None:
     first, second = map(json.loads, done.stdout.splitlines())
 
     assert {
-        "source": "0", "batch": 3, "plannedBatch": 4, "offsets": {"a": {"0": 5, "9": 7, "10": 6}},
-    } == first  # fmt: skip
+        "source": "0",
+        "batch": 3,
+        "plannedBatch": 4,
+        "offsets": {"a": {"0": 5, "9": 7, "10": 6}},
+    } == first
     assert ("2", {"b": {"0": 6}}) == (second["source"], second["offsets"])
     assert "batch 4 is planned and not committed" in done.stderr
     assert "after batch 3, the last committed one" in done.stderr
@@ -87,8 +90,9 @@ def test_partitions_that_a_query_could_not_continue(
     }
 
     assert (-65, "offset 400 is not written yet: the log holds [0, 335)") == (
-        found["orders-0"]["lag"], found["orders-0"]["problem"],
-    )  # fmt: skip
+        found["orders-0"]["lag"],
+        found["orders-0"]["problem"],
+    )
     assert (0, None) == (found["orders-1"]["lag"], found["orders-1"]["problem"])
     assert (248, None) == (found["orders-2"]["lag"], found["orders-2"]["problem"])
     assert "the directory does not contain it" in found["orders-5"]["problem"]

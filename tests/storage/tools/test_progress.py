@@ -34,8 +34,10 @@ def run_on_a_terminal(*arguments: object) -> tuple[bytes, bytes]:
     leader, follower = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-c", AT_ONCE, *map(str, arguments)],
-        stdout=subprocess.PIPE, stderr=follower, env=os.environ | {"TERM": "xterm"},
-    ) as process:  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=follower,
+        env=os.environ | {"TERM": "xterm"},
+    ) as process:
         os.close(follower)
         shown = b""
         while piece := _read(leader):

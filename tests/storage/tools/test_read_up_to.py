@@ -96,9 +96,15 @@ def test_cat_takes_several_directories(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["retain {} {} --kafka-defaults", "compact {} {}", "configure {} {} --topic t -s a=b",
-     "recover {} {}", "erase {} {} --key k", "delete-topic {} {} t"],
-)  # fmt: skip
+    [
+        "retain {} {} --kafka-defaults",
+        "compact {} {}",
+        "configure {} {} --topic t -s a=b",
+        "recover {} {}",
+        "erase {} {} --key k",
+        "delete-topic {} {} t",
+    ],
+)
 def test_a_command_of_one_directory_says_so(run: Run, tmp_path: Path, line: str) -> None:
     """A lock is of one directory; no error suggests to delete anything."""
     for disk in ("d1", "d2"):

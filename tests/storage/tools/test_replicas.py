@@ -16,8 +16,15 @@ def test_the_table_shows_where_copies_differ(run: Run, tmp_path: Path) -> None:
     """The exit status is 1, because two copies have records that the log lacks."""
     shown = run("replicas", *killed_in_sequence(tmp_path), status=1).stdout.splitlines()
     assert shown[0].split() == [
-        "topic", "partition", "broker", "epoch", "start", "end", "high", "watermark",
-    ]  # fmt: skip
+        "topic",
+        "partition",
+        "broker",
+        "epoch",
+        "start",
+        "end",
+        "high",
+        "watermark",
+    ]
     assert shown[1].split()[:7] == ["t", "0", "1", "0", "0", "6", "5"]
     assert "diverges at 3: 3 records, " in shown[1]
     assert shown[1].endswith(", acknowledged")

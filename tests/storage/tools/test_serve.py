@@ -39,8 +39,9 @@ def test_it_names_its_address_and_ends_at_a_signal(
         try:
             wait_for(
                 lambda: servers and signal.getsignal(number) is not signal.default_int_handler,
-                lambda: "nobody listens", pause=0.02,
-            )  # fmt: skip
+                lambda: "nobody listens",
+                pause=0.02,
+            )
             with RawClient(servers[0].address) as client:
                 found.extend(each.value for each in consume(client, "orders", 0))
         finally:

@@ -24,8 +24,9 @@ def test_a_read_up_to_an_open_transaction_says_so(run: Run, tmp_path: Path) -> N
     path = tmp_path / "t-0"
     path.mkdir()
     batches = [encode_batch([Record(0, 0, b"k", b"first")])]
-    batches += [encode_batch([Record(1, 0, b"k", b"open")], attributes=TRANSACTIONAL,
-                             producer=(5, 0, 0))]  # fmt: skip
+    batches += [
+        encode_batch([Record(1, 0, b"k", b"open")], attributes=TRANSACTIONAL, producer=(5, 0, 0))
+    ]
     batches += [encode_batch([Record(i, 0, b"k", b"later")]) for i in range(2, 9)]
     (path / f"{0:020d}.log").write_bytes(b"".join(batches))
     whole = run("cat", tmp_path, "t", status=1)
@@ -59,8 +60,11 @@ def gone(tmp_path: Path) -> Path:
     return logs
 
 
-RANGES = {"all-0": "offsets [0, 300)", "end-0": "offsets [180, 300)",
-          "middle-0": "offsets [120, 240)"}  # fmt: skip
+RANGES = {
+    "all-0": "offsets [0, 300)",
+    "end-0": "offsets [180, 300)",
+    "middle-0": "offsets [120, 240)",
+}
 
 
 @pytest.mark.parametrize(
@@ -90,8 +94,9 @@ def test_a_topic_without_segments_is_not_empty(run: Run, gone: Path) -> None:
     assert "middle-0: offsets [120, 240) are missing: " in middle.stderr
     assert "" == run("cat", gone, "whole").stderr
     # No error here asks for an option that only the library has.
-    assert 180 == len(run("cat", gone, "end", "--read-up-to", "highWatermark", status=1)
-                      .stdout.splitlines())  # fmt: skip
+    assert 180 == len(
+        run("cat", gone, "end", "--read-up-to", "highWatermark", status=1).stdout.splitlines()
+    )
 
 
 def test_lost_records_are_not_counted(run: Run, gone: Path) -> None:
@@ -149,8 +154,12 @@ def test_deleted_partitions_are_not_searched_in_silence(run: Run, tmp_path: Path
     renamed = right / "orders-1.0123456789abcdef0123456789abcdef-delete"
     (right / "orders-1").rename(renamed)
     expected = f"orders: 1 partition not in use, with the log still in {renamed}"
-    for command in (("grep", "nowhere", right), ("grep", "nowhere", right, "--topic", "orders"),
-                    ("cat", right, "orders"), ("compare", left, right)):  # fmt: skip
+    for command in (
+        ("grep", "nowhere", right),
+        ("grep", "nowhere", right, "--topic", "orders"),
+        ("cat", right, "orders"),
+        ("compare", left, right),
+    ):
         status = {"grep": 1, "cat": 0, "compare": 1}[command[0]]
         assert expected in run(*command, status=status).stderr, command
     assert (
@@ -170,12 +179,13 @@ def test_deleted_partitions_are_not_searched_in_silence(run: Run, tmp_path: Path
 @pytest.mark.parametrize(
     "options",
     [
-        ("dump", "DIR", "--keys", "hex"), ("dump", "DIR", "--values", "base64"),
+        ("dump", "DIR", "--keys", "hex"),
+        ("dump", "DIR", "--values", "base64"),
         ("dump", "DIR/replication-offset-checkpoint", "--topic", "orders"),
         ("dump", "DIR/replication-offset-checkpoint", "--partition", 0),
         ("describe", "DIR", "--settings", "--all"),
     ],
-)  # fmt: skip
+)
 def test_an_option_without_an_effect_is_refused(
     run: Run, example_data: str, options: tuple[object, ...]
 ) -> None:

@@ -72,8 +72,11 @@ def test_json_has_an_object_a_topic(run: Run, example_data: str) -> None:
     row = json.loads(run("topics", example_data, "--topic", "orders", "--json").stdout)
 
     assert (3, 3, 900, 17_309) == (
-        row["partitionsHere"], row["partitions"], row["records"], row["bytes"],
-    )  # fmt: skip
+        row["partitionsHere"],
+        row["partitions"],
+        row["records"],
+        row["bytes"],
+    )
     assert 1_760_000_000_000 == row["firstTimestamp"]
     assert 890 <= sum(row["recordsOverTime"]) <= 910
     assert [] == row["problems"]
@@ -130,8 +133,12 @@ def test_no_record_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     (empty,) = summarize(segmentlog.open_log_dir(tmp_path))
 
     assert (1, 2, 0, None, None) == (
-        empty.n_here, empty.n_partitions, empty.records, empty.first_ms, empty.rate,
-    )  # fmt: skip
+        empty.n_here,
+        empty.n_partitions,
+        empty.records,
+        empty.first_ms,
+        empty.rate,
+    )
 
 
 @pytest.mark.parametrize("command", ["topics", "describe"])

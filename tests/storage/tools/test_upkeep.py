@@ -130,8 +130,10 @@ def test_deletions_have_objects(run: Run, directory: Path) -> None:
     assert all(each["newStart"] > each["oldStart"] for each in done)
     deleted = json.loads(run("delete-topic", directory, topic, "--json").stdout)
     assert (topic, len(done), False) == (
-        deleted["topic"], deleted["partitions"], deleted["dryRun"],
-    )  # fmt: skip
+        deleted["topic"],
+        deleted["partitions"],
+        deleted["dryRun"],
+    )
 
 
 def test_reindex_has_an_object_a_file(run: Run, directory: Path) -> None:
@@ -147,9 +149,15 @@ def test_reindex_has_an_object_a_file(run: Run, directory: Path) -> None:
 def test_retain_by_other_settings(run: Run, directory: Path) -> None:
     """The call gives settings for some topics."""
     printed = run(
-        "retain", directory, "--topic", "orders", "-s", "retention.ms=-1",
-        "-s", "retention.bytes=69",
-    ).stdout  # fmt: skip
+        "retain",
+        directory,
+        "--topic",
+        "orders",
+        "-s",
+        "retention.ms=-1",
+        "-s",
+        "retention.bytes=69",
+    ).stdout
 
     assert (
         "orders-0: offsets 0 to 0, 69 bytes: the log is larger than retention.bytes=69 (call)\n"
@@ -213,8 +221,13 @@ def test_configure_and_describe_settings(run: Run, directory: Path) -> None:
     """Stored settings are listed with their sources."""
     run("configure", directory, "-s", "segment.bytes=5000", "-s", "retention.bytes=7")
     printed = run(
-        "configure", directory, "--topic", "orders", "-s", "retention.ms=9",
-    ).stdout  # fmt: skip
+        "configure",
+        directory,
+        "--topic",
+        "orders",
+        "-s",
+        "retention.ms=9",
+    ).stdout
     assert re.search(r"retention.ms +9 +segmentlog.settings\n", printed)
     run("configure", directory, "--remove", "retention.bytes")
     printed = run("describe", directory, "--settings").stdout
@@ -223,9 +236,11 @@ def test_configure_and_describe_settings(run: Run, directory: Path) -> None:
     lines = run("describe", directory, "--settings", "--json").stdout.splitlines()
 
     assert {
-        "topic": "orders", "setting": "retention.ms", "value": "9",
+        "topic": "orders",
+        "setting": "retention.ms",
+        "value": "9",
         "source": "segmentlog.settings",
-    } in map(json.loads, lines)  # fmt: skip
+    } in map(json.loads, lines)
     lines = run("configure", directory, "--topic", "orders", "--json").stdout.splitlines()
     kept = {"setting": "retention.ms", "value": "9", "source": "segmentlog.settings"}
     assert kept in map(json.loads, lines)
@@ -241,8 +256,11 @@ def test_compact_has_an_object_a_partition(run: Run, tmp_path: Path) -> None:
 
     assert (87, None, True) == (planned["bytesBefore"], planned["bytesAfter"], due["dryRun"])
     assert (87, 70, 3, 1) == (
-        done["bytesBefore"], done["bytesAfter"], done["recordsBefore"], done["recordsAfter"],
-    )  # fmt: skip
+        done["bytesBefore"],
+        done["bytesAfter"],
+        done["recordsBefore"],
+        done["recordsAfter"],
+    )
     assert {"partitions": 1, "bytesRemoved": 17, "dryRun": False} == counts
 
 

@@ -74,8 +74,9 @@ def test_a_damaged_batch_is_named_by_byte_and_offset(run: Run, log_dir: Path) ->
     (line, last, _) = run("verify", log_dir, status=1).stdout.splitlines()
 
     assert line.startswith(f"error   corrupt-batch: {file}, byte 345, offset 20: the batch has ")
-    assert line.endswith("; restore the file from a replica or a backup "
-                         "(the next good batch is at byte 690)")  # fmt: skip
+    assert line.endswith(
+        "; restore the file from a replica or a backup (the next good batch is at byte 690)"
+    )
     assert last.endswith(": 1 error, 0 warnings, 5 notes (--notes lists them)")
 
 
@@ -88,17 +89,28 @@ def test_json_has_the_same_in_fields(run: Run, log_dir: Path) -> None:
     place = {"topic": "segments", "partition": 0}
 
     assert batch.pop("message").startswith("the batch has checksum 0x")
-    assert place | {
-        "severity": "error", "kind": "corrupt-batch", "position": 345, "offset": 20,
-        "path": f"{log_dir}/segments-0/{CLOSED}.log", "endOffset": None,
-    } == batch  # fmt: skip
-    assert ("warning", "time-index", None) == (
-        index["severity"], index["kind"], index["position"]
-    )  # fmt: skip
+    assert (
+        place
+        | {
+            "severity": "error",
+            "kind": "corrupt-batch",
+            "position": 345,
+            "offset": 20,
+            "path": f"{log_dir}/segments-0/{CLOSED}.log",
+            "endOffset": None,
+        }
+        == batch
+    )
+    assert ("warning", "time-index", None) == (index["severity"], index["kind"], index["position"])
     n_bytes = sum(path.stat().st_size for path in log_dir.glob("segments-*/*.log"))
     assert {
-        "partitions": 3, "segments": 9, "bytes": n_bytes, "errors": 1, "warnings": 1, "notes": 0,
-    } == summary(result)  # fmt: skip
+        "partitions": 3,
+        "segments": 9,
+        "bytes": n_bytes,
+        "errors": 1,
+        "warnings": 1,
+        "notes": 0,
+    } == summary(result)
 
 
 def torn(path: Path) -> None:
@@ -153,14 +165,20 @@ def test_each_damage_is_one_finding_at_its_place(
     path = log_dir / "segments-0" / file
     damage(path)
     is_warning = name in {
-        "a torn tail", "half an entry", "no offset index", "a time index cut short"
-    }  # fmt: skip
+        "a torn tail",
+        "half an entry",
+        "no offset index",
+        "a time index cut short",
+    }
     result = run("verify", log_dir / "segments-0", "--json", status=int(not is_warning))
     (found,) = findings(result)
 
     assert (kind, str(path), *place) == (
-        found["kind"], found["path"], found["position"], found["offset"]
-    )  # fmt: skip
+        found["kind"],
+        found["path"],
+        found["position"],
+        found["offset"],
+    )
     assert is_warning == (found["severity"] == "warning")
     assert ("", []) == (result.stderr, caplog.messages)
 
@@ -344,9 +362,13 @@ def test_a_path_that_is_no_log_is_refused(
 
 @pytest.mark.parametrize(
     "name",
-    ["log-start-offset-checkpoint", "replication-offset-checkpoint",
-     "recovery-point-offset-checkpoint", "cleaner-offset-checkpoint"],
-)  # fmt: skip
+    [
+        "log-start-offset-checkpoint",
+        "replication-offset-checkpoint",
+        "recovery-point-offset-checkpoint",
+        "cleaner-offset-checkpoint",
+    ],
+)
 def test_a_damaged_checkpoint_is_a_finding(run: Run, log_dir: Path, name: str) -> None:
     """The logs are verified without it."""
     (log_dir / name).write_text("0\n1\nsegments 0 x\n")
@@ -364,8 +386,10 @@ def on_terminals(*arguments: str, stdout: int | None = None) -> tuple[bytes, byt
     leader, follower = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-c", AT_ONCE, "verify", *arguments],
-        stdout=stdout or follower, stderr=follower, env=os.environ | {"TERM": "xterm"},
-    ) as process:  # fmt: skip
+        stdout=stdout or follower,
+        stderr=follower,
+        env=os.environ | {"TERM": "xterm"},
+    ) as process:
         os.close(follower)
         shown = b"".join(iter(lambda: _read(leader), b""))
         printed = process.stdout.read() if process.stdout else b""

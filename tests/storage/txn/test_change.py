@@ -55,9 +55,12 @@ def begin(directory: Path) -> None:
 def every_effect(end: int) -> list[Effect]:
     """One effect of each kind: ``orders`` is emptied to its end, and ``gone`` is deleted."""
     return [
-        MoveBounds(), PutAside([(*ORDERS, end)]), KeepProducers(), TakeOut("gone"),
+        MoveBounds(),
+        PutAside([(*ORDERS, end)]),
+        KeepProducers(),
+        TakeOut("gone"),
         AlterSettings("orders", {"retention.ms": "7"}),
-    ]  # fmt: skip
+    ]
 
 
 def change(directory: Path, delay_ms: int = 60_000) -> None:
@@ -78,9 +81,11 @@ def change(directory: Path, delay_ms: int = 60_000) -> None:
             syncs.add_directory(str(directory / "orders-0"))
 
         begun.carry_out(
-            partitions, every_effect(end), work,
+            partitions,
+            every_effect(end),
+            work,
             noted=lambda state: state.with_version(NumberedWrite("app", 1), {"orders": ""}, {}),
-        )  # fmt: skip
+        )
 
 
 def is_done(directory: Path) -> bool:
@@ -248,7 +253,10 @@ def test_an_effect_that_nobody_has_written_is_refused(found: dict[str, object]) 
 def test_effects_come_back_as_they_were_written() -> None:
     """Effects keep their order when they are written and read."""
     effects = [
-        TakeOut("t"), PutAside([("t", 0, 7)]), KeepProducers(), MoveBounds(),
+        TakeOut("t"),
+        PutAside([("t", 0, 7)]),
+        KeepProducers(),
+        MoveBounds(),
         AlterSettings("t", {"retention.ms": "7"}),
-    ]  # fmt: skip
+    ]
     assert effects == decode_effects(encode_effects(effects))

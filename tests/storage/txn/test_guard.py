@@ -90,8 +90,9 @@ def by_recover(directory: Path) -> None:
 MENDS = [by_append, by_retention, by_compaction, by_delete_records, by_recover]
 
 
-@pytest.mark.parametrize("harm", [Path.unlink, lambda path: path.write_bytes(b"")],
-                         ids=["missing", "cut"])  # fmt: skip
+@pytest.mark.parametrize(
+    "harm", [Path.unlink, lambda path: path.write_bytes(b"")], ids=["missing", "cut"]
+)
 @pytest.mark.parametrize("lost", ["*.index", "*.timeindex"])
 @pytest.mark.parametrize("mend", MENDS, ids=lambda each: each.__name__)
 def test_indexes_that_are_lost_meanwhile_do_not_stand_in_the_way(

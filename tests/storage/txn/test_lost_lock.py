@@ -132,10 +132,13 @@ def act_beside_another(act: Callable[[], object], number: int, other: Callable[[
         *[("whole", each) for each in ACT if each != "recover"],
         *[("torn", each) for each in ("append", "compact", "erase", "recover")],
         ("empty", "append"),
-        *[(each, act) for each in ("undecided", "decided", "swapping")
-          for act in ("append", "compact", "recover")],
+        *[
+            (each, act)
+            for each in ("undecided", "decided", "swapping")
+            for act in ("append", "compact", "recover")
+        ],
     ],
-)  # fmt: skip
+)
 def test_what_another_has_committed_meanwhile_stays(
     tmp_path: Path, begin: str, act: str, every: int
 ) -> None:

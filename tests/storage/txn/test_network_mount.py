@@ -310,10 +310,19 @@ class _Server:
 def _attr(found: os.stat_result) -> bytes:
     times = (found.st_atime_ns, found.st_mtime_ns, found.st_ctime_ns)
     return _ATTR.pack(
-        found.st_ino, found.st_size, found.st_blocks, *(each // 10**9 for each in times),
-        *(each % 10**9 for each in times), found.st_mode, found.st_nlink, found.st_uid,
-        found.st_gid, 0, 4096, 0,
-    )  # fmt: skip
+        found.st_ino,
+        found.st_size,
+        found.st_blocks,
+        *(each // 10**9 for each in times),
+        *(each % 10**9 for each in times),
+        found.st_mode,
+        found.st_nlink,
+        found.st_uid,
+        found.st_gid,
+        0,
+        4096,
+        0,
+    )
 
 
 def _unknown(*_: object) -> bytes:

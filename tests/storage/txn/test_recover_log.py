@@ -497,10 +497,14 @@ def test_a_far_batch_counts_only_if_something_after_it_agrees(tmp_path: Path) ->
     followed = write_log(tmp_path / "followed", [batch(0), batch(FAR)], [batch(3 * FAR)])
     fooled = write_log(tmp_path / "fooled", [batch(0), batch(FAR)], [batch(20)])
     expected = {
-        alone: [0, 1, FAR, FAR + 1], torn: [0, 1, FAR, FAR + 1], beyond: [0, 1], low: [0, 1],
+        alone: [0, 1, FAR, FAR + 1],
+        torn: [0, 1, FAR, FAR + 1],
+        beyond: [0, 1],
+        low: [0, 1],
         promised: [0, 1, FAR, FAR + 1],
-        followed: [0, 1, FAR, FAR + 1, 3 * FAR, 3 * FAR + 1], fooled: [0, 1],
-    }  # fmt: skip
+        followed: [0, 1, FAR, FAR + 1, 3 * FAR, 3 * FAR + 1],
+        fooled: [0, 1],
+    }
     for each in (alone, torn, beyond, promised, followed):
         assert expected[each] == offsets(each)
     for each in (low, fooled):
@@ -576,8 +580,9 @@ def test_a_split_that_crashes_is_made_again(
         list(DirectoryRecovery(HeldDirectory(str(partition.parent)), INTERVAL).run())
         found = {name for name in tree(partition) if not name.endswith(".deleted")}
         assert (expected, FAR_OFFSETS) == (
-            {name for name in found if ".tmp" not in name}, offsets(partition)
-        ), number  # fmt: skip
+            {name for name in found if ".tmp" not in name},
+            offsets(partition),
+        ), number
         shutil.rmtree(partition.parent)
     assert number > 30
 
@@ -755,8 +760,12 @@ def test_a_deleted_key_stays_deleted_after_a_recovery(tmp_path: Path) -> None:
         with segmentlog.open_writer(tmp_path, "t", config=config) as writer:
             writer.append(pa.table({"key": keys, "value": pa.array(values, pa.binary())}))
 
-    settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0",
-                "delete.retention.ms": "0", "file.delete.delay.ms": "0"}  # fmt: skip
+    settings = {
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0",
+        "delete.retention.ms": "0",
+        "file.delete.delay.ms": "0",
+    }
     write([b"%d" % number for number in range(10)], [b"value"] * 10)
     segmentlog.compact(tmp_path, settings=settings)
     log = sorted((tmp_path / "t-0").glob("*.log"))[0]

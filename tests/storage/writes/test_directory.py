@@ -23,10 +23,17 @@ def test_a_new_directory_may_hold_what_is_no_logs(tmp_path: Path, name: str) -> 
 
 @pytest.mark.parametrize(
     "name",
-    ["other-0", "other-0.0123456789abcdef0123456789abcdef-delete", "meta.properties",
-     "replication-offset-checkpoint", "cleaner-offset-checkpoint", "bootstrap.checkpoint",
-     "recovery-point-offset-checkpoint.tmp", "segmentlog.state.tmp"],
-)  # fmt: skip
+    [
+        "other-0",
+        "other-0.0123456789abcdef0123456789abcdef-delete",
+        "meta.properties",
+        "replication-offset-checkpoint",
+        "cleaner-offset-checkpoint",
+        "bootstrap.checkpoint",
+        "recovery-point-offset-checkpoint.tmp",
+        "segmentlog.state.tmp",
+    ],
+)
 def test_a_directory_that_was_not_cleanly_stopped_is_not_new(tmp_path: Path, name: str) -> None:
     """It has partitions, or a file of a broker's or of segmentlog's, and no mark."""
     if name.startswith("other"):

@@ -82,13 +82,23 @@ def test_an_extent_costs_the_driver_some_fifty_bytes() -> None:
     """An object took 230 bytes, and the driver holds the extents of all tasks."""
     n_tasks, n_partitions = 50, 1000
     messages = [
-        pickle.dumps(TaskExtents.of([
-            Extent("orders", partition, StagedFile(f"segmentlog.0123456789abcdef.{number}.stage"),
-                   10**9 + partition, 10**9 + 2 * partition, 1000 + partition)
-            for partition in range(n_partitions)
-        ]))
+        pickle.dumps(
+            TaskExtents.of(
+                [
+                    Extent(
+                        "orders",
+                        partition,
+                        StagedFile(f"segmentlog.0123456789abcdef.{number}.stage"),
+                        10**9 + partition,
+                        10**9 + 2 * partition,
+                        1000 + partition,
+                    )
+                    for partition in range(n_partitions)
+                ]
+            )
+        )
         for number in range(n_tasks)
-    ]  # fmt: skip
+    ]
     JobExtents(map(pickle.loads, messages))
     tracemalloc.start()
     try:

@@ -88,8 +88,9 @@ def test_a_partition_on_a_mount_of_its_own_is_copied_to(
     write(mounted, *pieces(50, 9000), *pieces(50, 9000, 1), num_partitions=2, config=CONFIG)
     n_moved = len(moved)
     write(mounted, *pieces(9050, 50), *pieces(9050, 50, 1), num_partitions=2, config=CONFIG)
-    copied = ProducerConfig(TopicConfig(segment_bytes=1 << 30), batch_size=9_000,
-                            buffer_memory=80_000)  # fmt: skip
+    copied = ProducerConfig(
+        TopicConfig(segment_bytes=1 << 30), batch_size=9_000, buffer_memory=80_000
+    )
     write(tmp_path / "b", *pieces(0, 9100), num_partitions=2, config=copied)
 
     assert n_moved > 2
@@ -129,8 +130,10 @@ def test_a_file_in_which_a_segment_would_roll_is_copied(tmp_path: Path, moved: l
     """The segment would roll by time, because its records are days apart."""
     config = ProducerConfig(
         TopicConfig(segment_bytes=400_000, segment_ms=1_000_000),
-        batch_size=9_000, buffer_memory=80_000, use_timestamps=True,
-    )  # fmt: skip
+        batch_size=9_000,
+        buffer_memory=80_000,
+        use_timestamps=True,
+    )
 
     def days() -> Iterator[pa.RecordBatch]:
         for number, batch in enumerate(pieces(0, 7000)):

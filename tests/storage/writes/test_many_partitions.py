@@ -174,9 +174,11 @@ def test_a_task_has_one_extent_for_each_partition_of_its_shared_file(
 ) -> None:
     """The driver holds the extents of all tasks, so there is not one for each buffer of rows."""
     config = ProducerConfig(
-        buffer_memory=8000, batch_size=100, use_offsets=keeps_offsets,
+        buffer_memory=8000,
+        batch_size=100,
+        use_offsets=keeps_offsets,
         topic_config=TopicConfig(segment_bytes=4_000_000),
-    )  # fmt: skip
+    )
     job = WriteJob.begin(WriteRequest(str(tmp_path), config, topic="t", num_partitions=3))
     stager = job.stager(0)
     for n in range(120):

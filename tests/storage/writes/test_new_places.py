@@ -101,8 +101,10 @@ def test_part_of_a_topic_is_restored_by_its_numbers(tmp_path: Path) -> None:
 def test_two_jobs_that_create_a_topic_differently(tmp_path: Path, first: int, second: int) -> None:
     """The later job has spread its rows over a wrong number of partitions."""
     table = ONE.append_column("topic", pa.array(["t"]))
-    jobs = [WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig(), num_partitions=n))
-            for n in (first, second)]  # fmt: skip
+    jobs = [
+        WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig(), num_partitions=n))
+        for n in (first, second)
+    ]
     staged = []
     for job in jobs:
         stager = job.stager(0)

@@ -303,7 +303,7 @@ COLUMNS = {"app_id": ["a"], "topic": ["t"], "version": [1], "time_ms": [1]}
         {"topic_ids": {"t": 1}},
     ],
     ids=lambda fields: json.dumps(fields).replace(" ", ""),
-)  # fmt: skip
+)
 def test_a_state_that_nobody_has_written(tmp_path: Path, fields: dict[str, object]) -> None:
     """The state is refused, and nothing is written."""
     write(tmp_path, ONE, txn_app_id="app", txn_version=1)

@@ -102,9 +102,15 @@ print("/mnt" in found, "/mnt/a" in found, "/" in found)
 
 @pytest.mark.parametrize(
     ("code", "is_fatal"),
-    [(errno.EINVAL, False), (errno.EROFS, False), (errno.ENOTSUP, False), (errno.EACCES, False),
-     (errno.EIO, True), (errno.ENOSPC, True)],
-)  # fmt: skip
+    [
+        (errno.EINVAL, False),
+        (errno.EROFS, False),
+        (errno.ENOTSUP, False),
+        (errno.EACCES, False),
+        (errno.EIO, True),
+        (errno.ENOSPC, True),
+    ],
+)
 def test_a_directory_above_that_is_not_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, *, is_fatal: bool
 ) -> None:

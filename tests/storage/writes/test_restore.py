@@ -45,9 +45,12 @@ def restore(directory: Path, *tables: pa.Table, **settings: Any) -> None:
 def test_offsets_and_times_are_kept(tmp_path: Path) -> None:
     """The rows have gaps, jobs and segments. The log starts at the first record."""
     config = ProducerConfig(
-        TopicConfig(segment_bytes=2000), batch_size=300,
-        use_timestamps=True, use_timestamp_types=True, use_offsets=True,
-    )  # fmt: skip
+        TopicConfig(segment_bytes=2000),
+        batch_size=300,
+        use_timestamps=True,
+        use_timestamp_types=True,
+        use_offsets=True,
+    )
     first, second = [*range(5000, 5400, 3)], [5500, 5501, 2**33]
     restore(tmp_path, placed_rows(first[:50]), placed_rows(first[50:]), config=config)
     restore(tmp_path, placed_rows(second), config=config)

@@ -269,8 +269,9 @@ def test_snapshots_are_those_that_a_broker_leaves(tmp_path: Path) -> None:
     assert sorted({*bases, 160} - {0}) == sorted(found)
     for offset, known in found.items():
         writers = [number for number in range(4) if 40 * number < offset]
-        expected = {7 + number % 2: (number // 2, min(offset - 40 * number, 40) - 1)
-                    for number in writers}  # fmt: skip
+        expected = {
+            7 + number % 2: (number // 2, min(offset - 40 * number, 40) - 1) for number in writers
+        }
         assert expected == {each.producer_id: (each[1], each[2]) for each in known}, offset
 
 

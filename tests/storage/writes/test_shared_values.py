@@ -72,8 +72,10 @@ def test_values_that_many_rows_share_are_written_in_bounded_memory(
     """``buffer_memory`` is 32 MB, and the records have 3.2 GB, in one batch or in many."""
     done = subprocess.run(
         [sys.executable, "-c", WRITE_MUCH, tmp_path, shape, str(n_rows)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert 0 == done.returncode, done.stderr[-2000:]
     mebibytes, end = map(int, done.stdout.split())
 

@@ -226,8 +226,10 @@ def test_a_log_that_is_shorter_than_before_the_commit(
                 write_job(tmp_path, 40, 20)
         done = subprocess.run(
             [sys.executable, "-m", "segmentlog", "recover", str(tmp_path)],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert (3, "") == (done.returncode, done.stderr), "acknowledged records are gone"
         assert f"undid the commit of {guard.path}" in done.stdout
         assert "are cut off" in done.stdout

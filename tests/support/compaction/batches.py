@@ -62,9 +62,7 @@ def marker(offset: int, kind: int, producer_id: int, epoch: int = 0, time_ms: in
     """The end marker of a transaction."""
     record = Record(offset, time_ms, struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 0))
     attributes = TRANSACTIONAL | CONTROL
-    return Batch(
-        offset, offset, (record,), attributes, time_ms, time_ms, producer_id, epoch
-    )  # fmt: skip
+    return Batch(offset, offset, (record,), attributes, time_ms, time_ms, producer_id, epoch)
 
 
 def _nullable(data: bytes | None) -> bytes:
@@ -84,10 +82,19 @@ def encode(batch: Batch) -> bytes:
     payload = bytes(body)
     if batch.codec != NONE:
         payload = deflate(batch.codec, payload)
-    covered = _FIELDS.pack(
-        batch.attributes, batch.last_offset - batch.base_offset, batch.base_ms, batch.max_ms,
-        batch.producer_id, batch.epoch, batch.sequence, len(batch.records),
-    ) + payload  # fmt: skip
+    covered = (
+        _FIELDS.pack(
+            batch.attributes,
+            batch.last_offset - batch.base_offset,
+            batch.base_ms,
+            batch.max_ms,
+            batch.producer_id,
+            batch.epoch,
+            batch.sequence,
+            len(batch.records),
+        )
+        + payload
+    )
     prefix = (batch.base_offset, len(covered) + 9, batch.leader_epoch, 2, crc32c(covered))
     return _PREFIX.pack(*prefix) + covered
 
@@ -142,9 +149,19 @@ def decode(data: bytes) -> list[Batch]:
             records.append(Record(offset, ms, key, value, headers))
         assert cursor.at == len(payload)
         batches.append(
-            Batch(base, base + delta, tuple(records), attributes, base_ms, max_ms,
-                  producer, producer_epoch, sequence, epoch)
-        )  # fmt: skip
+            Batch(
+                base,
+                base + delta,
+                tuple(records),
+                attributes,
+                base_ms,
+                max_ms,
+                producer,
+                producer_epoch,
+                sequence,
+                epoch,
+            )
+        )
         at += 12 + length
     return batches
 

@@ -49,9 +49,11 @@ def dies_at_call(run: Callable[[], object], number: int) -> bool:
 def leading(directory: Path, settings: Mapping[str, str]) -> Iterator[list[CompactionTask]]:
     """Lead a compaction; yields a task for each partition that is due."""
     given = CompactionSettings(
-        settings={"cleanup.policy": "compact", **settings}, dedupe_buffer_bytes=1 << 20,
-        producer_expiration_ms=10**9, now_ms=NOW_MS,
-    )  # fmt: skip
+        settings={"cleanup.policy": "compact", **settings},
+        dedupe_buffer_bytes=1 << 20,
+        producer_expiration_ms=10**9,
+        now_ms=NOW_MS,
+    )
     with begin_compaction(directory, given) as job:
         assert job.lock is not None
         for each in job.due:

@@ -43,9 +43,12 @@ _INDEX = f"new/logs/t-0/{0:020d}.index"
 _CUT_OFF = {
     f"new/logs/t-0/{20:020d}.{kind}": content
     for kind, content in (
-        ("log", AFTER_THE_LOG), ("index", b""), ("timeindex", bytes(12)), ("txnindex", b"")
+        ("log", AFTER_THE_LOG),
+        ("index", b""),
+        ("timeindex", bytes(12)),
+        ("txnindex", b""),
     )
-}  # fmt: skip
+}
 
 
 @cache
@@ -134,18 +137,23 @@ def _singles() -> Iterator[Scenario]:
         )
     yield Scenario("retain by size", [retains_by_size], n_jobs=2)
     yield Scenario("delete records", [deletes_records])
-    yield Scenario("retain after a crash", [retains], without=[_MARK, _INDEX],
-                   after_the_log=AFTER_THE_LOG)  # fmt: skip
+    yield Scenario(
+        "retain after a crash", [retains], without=[_MARK, _INDEX], after_the_log=AFTER_THE_LOG
+    )
     yield Scenario("compact", [compacts], n_jobs=2, is_keyed=True)
-    yield Scenario("compact, append and compact", [
-        compacts, partial(writes, rows={0: 40}, n_keys=4), compacts
-    ], n_jobs=2, is_keyed=True)  # fmt: skip
+    yield Scenario(
+        "compact, append and compact",
+        [compacts, partial(writes, rows={0: 40}, n_keys=4), compacts],
+        n_jobs=2,
+        is_keyed=True,
+    )
     yield Scenario("erase", [erases])
     yield Scenario("mirror", [follows])
     yield Scenario("mirror that adds segments", [partial(follows, rows=ROLLING)])
     yield Scenario("mirror of an erasure", [partial(follows, erases_one=True)])
-    yield Scenario("mirror of a compaction", [partial(follows, is_compacted=True)],
-                   n_jobs=2, is_keyed=True)  # fmt: skip
+    yield Scenario(
+        "mirror of a compaction", [partial(follows, is_compacted=True)], n_jobs=2, is_keyed=True
+    )
     yield Scenario("append of staged rows", [partial(writes, rows={0: 4, 1: 2}, is_staged=True)])
     for number in (30, 45):  # before the decision, and after it
         yield Scenario(f"die at call {number}", [partial(dies, number=number, rows=ROLLING)])

@@ -133,8 +133,14 @@ def connect_jars(version: str) -> Path:
 
 def schema_jars(version: str) -> Path:
     """Directory of the jars of `version` that have the schemas of Kafka's own records."""
-    names = ["kafka-group-coordinator", "kafka-transaction-coordinator", "kafka-storage",
-             "kafka-metadata", "kafka-raft", "kafka-clients"]  # fmt: skip
+    names = [
+        "kafka-group-coordinator",
+        "kafka-transaction-coordinator",
+        "kafka-storage",
+        "kafka-metadata",
+        "kafka-raft",
+        "kafka-clients",
+    ]
     if version[0] != "3":
         names.append("kafka-share-coordinator")
     wanted = (_Wanted("org.apache.kafka", name, version) for name in names)

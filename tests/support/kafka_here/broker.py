@@ -143,9 +143,14 @@ class Broker:
     def format(self, settings: Path, *options: str) -> None:
         """Format the log directories of a file of settings."""
         command = self._command(
-            "kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(settings),
+            "kafka.tools.StorageTool",
+            "format",
+            "-t",
+            self.cluster_id,
+            "-c",
+            str(settings),
             *options,
-        )  # fmt: skip
+        )
         done = subprocess.run(command, capture_output=True, timeout=60, check=False)
         if done.returncode:
             message = f"the directory cannot be formatted: {done.stderr.decode()[-2000:]}"

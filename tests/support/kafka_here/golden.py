@@ -88,12 +88,19 @@ def read_expected(path: Path) -> dict[str, dict[int, Expected]]:
 def _load(topic: str, partition: int, found: Mapping[str, Any]) -> Expected:
     records = [
         KafkaRecord(
-            topic, partition, offset, timestamp, kind, _bytes(key), _bytes(value),
-            None if headers is None
+            topic,
+            partition,
+            offset,
+            timestamp,
+            kind,
+            _bytes(key),
+            _bytes(value),
+            None
+            if headers is None
             else tuple((name, _bytes(content)) for name, content in headers),
         )
         for offset, timestamp, kind, key, value, headers in found["records"]
-    ]  # fmt: skip
+    ]
     return Expected(
         found["logStartOffset"],
         found["logEndOffset"],

@@ -105,14 +105,17 @@ class _Java:
             resource, access = common.resource, common.acl
             return access.AclBinding(
                 resource.ResourcePattern(
-                    getattr(resource.ResourceType, kind), name,
+                    getattr(resource.ResourceType, kind),
+                    name,
                     getattr(resource.PatternType, pattern),
                 ),
                 access.AccessControlEntry(
-                    "User:anna", "*", getattr(access.AclOperation, operation),
+                    "User:anna",
+                    "*",
+                    getattr(access.AclOperation, operation),
                     getattr(access.AclPermissionType, permission),
                 ),
-            )  # fmt: skip
+            )
 
         bindings = [
             acl("TOPIC", "orders", "LITERAL", "READ", "ALLOW"),
@@ -125,9 +128,10 @@ class _Java:
         mechanism = admin.ScramMechanism
         password = b"not-a-secret"
         for user, kind in (
-            ("anna", mechanism.SCRAM_SHA_256), ("anna", mechanism.SCRAM_SHA_512),
+            ("anna", mechanism.SCRAM_SHA_256),
+            ("anna", mechanism.SCRAM_SHA_512),
             ("ben", mechanism.SCRAM_SHA_512),
-        ):  # fmt: skip
+        ):
             info = admin.ScramCredentialInfo(kind, 4096)
             added = [admin.UserScramCredentialUpsertion(user, info, password)]
             self._wait(self._admin.alterUserScramCredentials(added).all())
@@ -138,10 +142,14 @@ class _Java:
         """A consumer of a group."""
         given = {key.replace("_", "."): value for key, value in settings.items()}
         defaults = {
-            "bootstrap.servers": self._servers, "group.id": group, "key.deserializer": _TEXT,
-            "value.deserializer": _TEXT, "enable.auto.commit": "false",
-            "auto.offset.reset": "earliest", "client.id": f"client-{group}",
-        }  # fmt: skip
+            "bootstrap.servers": self._servers,
+            "group.id": group,
+            "key.deserializer": _TEXT,
+            "value.deserializer": _TEXT,
+            "enable.auto.commit": "false",
+            "auto.offset.reset": "earliest",
+            "client.id": f"client-{group}",
+        }
         properties = self._client._properties(defaults | given)
         return self.jvm.org.apache.kafka.clients.consumer.KafkaConsumer(properties)
 
@@ -175,9 +183,12 @@ class _Java:
         """A consumer of a share group, which has acknowledged some records."""
         self._client.alter("GROUP", group, {"share.auto.offset.reset": "earliest"})
         defaults = {
-            "bootstrap.servers": self._servers, "group.id": group, "key.deserializer": _TEXT,
-            "value.deserializer": _TEXT, "max.poll.records": 5,
-        }  # fmt: skip
+            "bootstrap.servers": self._servers,
+            "group.id": group,
+            "key.deserializer": _TEXT,
+            "value.deserializer": _TEXT,
+            "max.poll.records": 5,
+        }
         properties = self._client._properties(defaults)
         consumer = self.jvm.org.apache.kafka.clients.consumer.KafkaShareConsumer(properties)
         consumer.subscribe([topic])
@@ -196,8 +207,12 @@ class _Java:
     def transactions(self, group: str, source: str, target: str) -> None:
         """Commit offsets of a group in transactions: committed, aborted, and left open."""
         metadata = self.jvm.org.apache.kafka.clients.consumer.ConsumerGroupMetadata(group)
-        for name, offset, end in (("bill-1", 4, "commit"), ("bill-1", 8, "abort"),
-                                  ("bill-2", 12, "commit"), ("bill-3", 16, "")):  # fmt: skip
+        for name, offset, end in (
+            ("bill-1", 4, "commit"),
+            ("bill-1", 8, "abort"),
+            ("bill-2", 12, "commit"),
+            ("bill-3", 16, ""),
+        ):
             producer = self._client.transactional_producer(name, transaction_timeout_ms=600000)
             producer.begin()
             producer.send(target, [Outgoing(b"k", b"v", partition=offset % 2)])

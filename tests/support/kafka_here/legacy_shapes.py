@@ -82,9 +82,12 @@ def _plain(magic: int, codec: str, timestamp_type: str = "CreateTime") -> Legacy
             message_timestamp_type=timestamp_type,
         )
         client.produce(
-            topic, legacy_records(60), compression_type=codec, batch_size=900,
+            topic,
+            legacy_records(60),
+            compression_type=codec,
+            batch_size=900,
             linger_ms=5000,  # batches are cut by their size, also on a slow machine
-        )  # fmt: skip
+        )
 
     expected = timestamp_type if magic else "NoTimestampType"
 
@@ -186,9 +189,12 @@ def _are_segments(seen: Sequence[DumpedBatch], rows: Sequence[KafkaRecord]) -> b
 def _compacted(magic: int, codec: str) -> LegacyShape:
     def make(broker: Broker, client: JavaClient, topic: str) -> None:
         client.create_topic(
-            topic, message_format_version=_VERSIONS[magic], cleanup_policy="compact",
-            segment_ms=500, min_cleanable_dirty_ratio=0.01,
-        )  # fmt: skip
+            topic,
+            message_format_version=_VERSIONS[magic],
+            cleanup_policy="compact",
+            segment_ms=500,
+            min_cleanable_dirty_ratio=0.01,
+        )
         for update in range(3):
             records = _updates(update)
             client.produce(topic, records, compression_type=codec, batch_size=16_384)

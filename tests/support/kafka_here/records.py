@@ -48,9 +48,15 @@ def parse_records(printed: str) -> Iterator[KafkaRecord]:
         key, at = _bytes(printed, found.end(), int(found["key"]), ", value = ")
         value, at = _bytes(printed, at, int(found["value"]), ")")
         yield KafkaRecord(
-            found["topic"], int(found["partition"]), int(found["offset"]), int(found["time"]),
-            _TIMESTAMP_TYPES[found["type"]], key, value, _headers(found["headers"]),
-        )  # fmt: skip
+            found["topic"],
+            int(found["partition"]),
+            int(found["offset"]),
+            int(found["time"]),
+            _TIMESTAMP_TYPES[found["type"]],
+            key,
+            value,
+            _headers(found["headers"]),
+        )
         at += len(", ")
 
 
@@ -86,10 +92,16 @@ def rows_of(table: pa.Table) -> list[KafkaRecord]:
     table = table.set_column(at, "timestamp", table.column(at).cast(pa.int64()))
     return [
         KafkaRecord(
-            row["topic"], row["partition"], row["offset"], row["timestamp"] // 1000,
-            row["timestampType"], row["key"], row["value"],
-            None if row["headers"] is None
+            row["topic"],
+            row["partition"],
+            row["offset"],
+            row["timestamp"] // 1000,
+            row["timestampType"],
+            row["key"],
+            row["value"],
+            None
+            if row["headers"] is None
             else tuple((header["key"], header["value"]) for header in row["headers"]),
         )
         for row in table.to_pylist()
-    ]  # fmt: skip
+    ]

@@ -80,9 +80,13 @@ def _librdkafka(codec: str) -> Shape:
         )
         for record in mixed_records(200, seed=2):
             producer.produce(
-                topic, record.value, record.key, 0,
-                timestamp=record.timestamp_ms or 0, headers=list(record.headers),
-            )  # fmt: skip
+                topic,
+                record.value,
+                record.key,
+                0,
+                timestamp=record.timestamp_ms or 0,
+                headers=list(record.headers),
+            )
         if producer.flush(30):
             message = "librdkafka did not deliver everything"
             raise RuntimeError(message)
@@ -132,10 +136,15 @@ def _aiokafka(codec: str) -> Shape:
 
 def _headers(_: Broker, client: JavaClient, topic: str) -> None:
     kinds: list[Sequence[tuple[str, bytes | None]]] = [
-        (), (("a", b"1"),), (("a", b"1"), ("a", b"2")), (("n", None),), (("e", b""),),
-        (("", b"empty key"),), (("ключ", b"\xff\xfe"),),
+        (),
+        (("a", b"1"),),
+        (("a", b"1"), ("a", b"2")),
+        (("n", None),),
+        (("e", b""),),
+        (("", b"empty key"),),
+        (("ключ", b"\xff\xfe"),),
         tuple((f"h{i}", b"x" * i) for i in range(40)),
-    ]  # fmt: skip
+    ]
     client.create_topic(topic)
     client.produce(topic, [Outgoing(b"k", b"v", kind, _T0) for kind in kinds * 3])
 
@@ -168,9 +177,12 @@ def _transactions(_: Broker, client: JavaClient, topic: str) -> None:
 
 def _compacted(broker: Broker, client: JavaClient, topic: str) -> None:
     client.create_topic(
-        topic, cleanup_policy="compact", segment_ms=500, min_cleanable_dirty_ratio=0.01,
+        topic,
+        cleanup_policy="compact",
+        segment_ms=500,
+        min_cleanable_dirty_ratio=0.01,
         delete_retention_ms=3_600_000,
-    )  # fmt: skip
+    )
     for update in range(4):
         records = [
             Outgoing(
@@ -217,8 +229,12 @@ def _single(_: Broker, client: JavaClient, topic: str) -> None:
 
 def _thousands(_: Broker, client: JavaClient, topic: str) -> None:
     client.create_topic(topic)
-    client.produce(topic, [Outgoing(b"k", b"%d" % i, (), _T0 + i) for i in range(2500)],
-                   linger_ms=10_000, batch_size=900_000)  # fmt: skip
+    client.produce(
+        topic,
+        [Outgoing(b"k", b"%d" % i, (), _T0 + i) for i in range(2500)],
+        linger_ms=10_000,
+        batch_size=900_000,
+    )
 
 
 def _any(seen: Sequence[Batch], field: str, value: str) -> bool:

@@ -11,8 +11,9 @@ def tiered_settings(tier: Path) -> dict[str, object]:
     """Settings of a broker that copies closed segments at once."""
     return {
         "remote.log.storage.system.enable": "true",
-        "remote.log.storage.manager.class.name":
-            "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
+        "remote.log.storage.manager.class.name": (
+            "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
+        ),
         "rsm.config.dir": tier,
         "remote.log.metadata.manager.listener.name": "PLAINTEXT",
         "rlmm.config.remote.log.metadata.topic.replication.factor": 1,
@@ -20,7 +21,7 @@ def tiered_settings(tier: Path) -> dict[str, object]:
         "remote.log.manager.task.interval.ms": 200,
         "log.retention.check.interval.ms": 300,
         "log.initial.task.delay.ms": 500,
-    }  # fmt: skip
+    }
 
 
 def local_start(partition: Path) -> int:

@@ -307,8 +307,10 @@ def append_large(scene: Scene) -> Plan:
     config = replace(
         scene.config(),
         topic_config=TopicConfig(segment_bytes=100_000, index_interval_bytes=100),
-        batch_size=100, buffer_memory=40_000, codec=Codec.NONE,
-    )  # fmt: skip
+        batch_size=100,
+        buffer_memory=40_000,
+        codec=Codec.NONE,
+    )
     act = _job(scene, topic, rows, config)
     return Plan.of(scene.model, act, partial(_appended, scene, {topic: rows}))
 
@@ -438,9 +440,12 @@ def _flush(scene: Scene, producer_id: int, topic: str, flush: Flush) -> Plan:
 
     def act(done: Callable[[], None]) -> None:
         with segmentlog.open_writer(
-            scene.directory, topic, num_partitions=n_partitions, config=flush.config,
+            scene.directory,
+            topic,
+            num_partitions=n_partitions,
+            config=flush.config,
             producer=producer,
-        ) as writer:  # fmt: skip
+        ) as writer:
             writer.append(_table(topic, flush.rows))
         done()
         n_repeated = sum(each.n_duplicates for each in writer.appended)
@@ -505,9 +510,12 @@ def delete_records(scene: Scene) -> Plan:
 
     def act(done: Callable[[], None]) -> None:
         segmentlog.delete_records(
-            scene.directory, *topic_partition, offset=None if before_ms is not None else offset,
-            before=before_ms, settings={"file.delete.delay.ms": str(delay_ms)},
-        )  # fmt: skip
+            scene.directory,
+            *topic_partition,
+            offset=None if before_ms is not None else offset,
+            before=before_ms,
+            settings={"file.delete.delay.ms": str(delay_ms)},
+        )
         done()
 
     return Plan(act, [scene.model, replace(scene.model, logs=changed)], delay_ms=delay_ms)
@@ -574,10 +582,16 @@ def clone(scene: Scene) -> Plan:
     if any(len(each.value or b"") >= _LARGE_BYTES for each in source.rows):
         given = {**given, "segment.bytes": "100000"}  # those of ``b`` may have been lowered since
     rows = [
-        NewRow(0, each.timestamp_ms, each.key, each.value, each.headers,
-               is_append_time=bool(each.timestamp_type))
+        NewRow(
+            0,
+            each.timestamp_ms,
+            each.key,
+            each.value,
+            each.headers,
+            is_append_time=bool(each.timestamp_type),
+        )
         for each in source.rows
-    ]  # fmt: skip
+    ]
 
     def cloned(model: Model) -> Model:
         own = {**model.settings.get(CLONE, {}), **model.settings.get("b", {}), **given}
@@ -888,12 +902,14 @@ def restore(scene: Scene) -> Plan:
         mine = {each: log for each, log in after.logs.items() if not number or not each.partition}
         there = sorted({each.topic for each in mine})
         return [
-            replace(after, settings={}, logs={
-                each: log for each, log in mine.items() if each.topic in restored
-            })
+            replace(
+                after,
+                settings={},
+                logs={each: log for each, log in mine.items() if each.topic in restored},
+            )
             for n in range(len(there), -1, -1)
             for restored in itertools.combinations(there, n)
-        ]  # fmt: skip
+        ]
 
     def follow(ending: str) -> Sequence[Model] | None:
         for is_again in (False, True):
@@ -916,9 +932,12 @@ def restore(scene: Scene) -> Plan:
         shutil.rmtree(each, ignore_errors=True)
     format_brokers(*targets)
     return Plan(
-        act, [scene.model, scene.model], follow=follow, is_settled=False,
+        act,
+        [scene.model, scene.model],
+        follow=follow,
+        is_settled=False,
         delay_ms=0 if takes_over else 60_000,
-    )  # fmt: skip
+    )
 
 
 class RenamedTopic(NamedTuple):

@@ -153,9 +153,15 @@ class _Play:
         rng = random.Random(f"{step.name}:{step.seed}")
         self.wait(rng.randint(1, 20))
         scene = Scene(
-            self.directory, self.model, rng, self._now_ns // 10**6, self.wait, self._mirrored,
-            self._disk is not None, self._renamed,
-        )  # fmt: skip
+            self.directory,
+            self.model,
+            rng,
+            self._now_ns // 10**6,
+            self.wait,
+            self._mirrored,
+            self._disk is not None,
+            self._renamed,
+        )
         plan = OPERATIONS[step.name].plan(scene)
         held = Held(self.directory, self.model, rng)
         n_done = 0

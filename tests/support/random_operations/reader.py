@@ -120,16 +120,26 @@ class _Read:
         """Note that records of the read are gone, as the error says."""
         self._changed[str(key)] = str(error)
         self._ledger.note(
-            "changed", topic=key.topic, text=str(error), is_planned=bool(self.planned),
-            kind=self.kind, level=self.level, begun=self.begun,
-        )  # fmt: skip
+            "changed",
+            topic=key.topic,
+            text=str(error),
+            is_planned=bool(self.planned),
+            kind=self.kind,
+            level=self.level,
+            begun=self.begun,
+        )
 
     def end(self) -> None:
         """Note the read."""
         self._ledger.note(
-            "look", kind=self.kind, level=self.level, begun=self.begun,
-            planned=self.planned or now(), changed=[*self._changed], seen=self._seen,
-        )  # fmt: skip
+            "look",
+            kind=self.kind,
+            level=self.level,
+            begun=self.begun,
+            planned=self.planned or now(),
+            changed=[*self._changed],
+            seen=self._seen,
+        )
 
     def fail(self, what: str, text: str) -> None:
         """Note a result that no reader may get."""
@@ -164,9 +174,14 @@ class Reader:
             kind, level = next(self._kinds)
         read = _Read(self._ledger, kind, level)
         begin = {
-            "scan": self._scan, "slices": self._slices, "time": self._time, "held": self._held,
-            "held time": self._time, "later": self._slices, "dataset": self._dataset,
-        }  # fmt: skip
+            "scan": self._scan,
+            "slices": self._slices,
+            "time": self._time,
+            "held": self._held,
+            "held time": self._time,
+            "later": self._slices,
+            "dataset": self._dataset,
+        }
         self._go_on(read, begin[kind](read))
 
     def finish(self) -> None:
@@ -321,5 +336,9 @@ def main(directory: Path, ledger: Ledger, run: Run, slot: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Ledger(Path(sys.argv[2])), Run(**json.loads(sys.argv[3])),
-         int(sys.argv[4]))  # fmt: skip
+    main(
+        Path(sys.argv[1]),
+        Ledger(Path(sys.argv[2])),
+        Run(**json.loads(sys.argv[3])),
+        int(sys.argv[4]),
+    )

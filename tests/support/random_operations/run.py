@@ -86,9 +86,12 @@ def run_command(command: str, directory: Path) -> None:
     """A command with its flags ends without a finding."""
     name, *flags = command.split()
     done = subprocess.run(
-        [sys.executable, "-m", "segmentlog", name, str(directory), *flags], check=False,
-        env=_environment(), capture_output=True, text=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "segmentlog", name, str(directory), *flags],
+        check=False,
+        env=_environment(),
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -99,12 +102,19 @@ def _environment() -> dict[str, str]:
 def scene_of(run: Run, directory: Path, model: Model, step: Step, now_ms: int) -> Scene:
     """The scene of a step that knows no more of a directory than what its own process did."""
     return Scene(
-        directory, model, random.Random(f"{step.name}:{step.seed}"), now_ms, lambda _: None,
-        Mirrored(directory, []), is_powered=False,
-        topics=run.topics, made=run.made, segment_bytes=run.segment_bytes,
+        directory,
+        model,
+        random.Random(f"{step.name}:{step.seed}"),
+        now_ms,
+        lambda _: None,
+        Mirrored(directory, []),
+        is_powered=False,
+        topics=run.topics,
+        made=run.made,
+        segment_bytes=run.segment_bytes,
         keys=[b"k%d" % each for each in range(run.n_keys)],
         slot=step.seed // 10**7 % 100,
-    )  # fmt: skip
+    )
 
 
 class Processes:
@@ -166,13 +176,22 @@ class Processes:
         self._n_started += 1
         with self._errors.open("a") as errors:
             return subprocess.Popen(
-                [sys.executable, "-m", f"random_operations.{program}", str(self._directory),
-                 str(self._ledger.path), json.dumps(self._run._asdict()),
-                 str(slot or self._n_started)],
+                [
+                    sys.executable,
+                    "-m",
+                    f"random_operations.{program}",
+                    str(self._directory),
+                    str(self._ledger.path),
+                    json.dumps(self._run._asdict()),
+                    str(slot or self._n_started),
+                ],
                 env=_environment(),
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
                 start_new_session=True,
-            )  # fmt: skip
+            )
 
 
 def _begin(process: "subprocess.Popen[str]") -> None:

@@ -191,9 +191,14 @@ class Verdict:
             if new_start >= 0 and where in logs:
                 logs[where] = logs[where].starting_at(new_start)
         self._note(
-            step, event["part"], begun, event["at"], acknowledged,
-            replace(self._model, logs=logs), is_replaced=is_replaced,
-        )  # fmt: skip
+            step,
+            event["part"],
+            begun,
+            event["at"],
+            acknowledged,
+            replace(self._model, logs=logs),
+            is_replaced=is_replaced,
+        )
 
     def _take_spark(self, jobs: Iterator[_Event], n_jobs: int) -> None:
         ends = {each["number"]: each["at"] for each in self.of("spark committed")}
@@ -206,9 +211,14 @@ class Verdict:
                 each["at"],
             )
             self._note(
-                step, 0, each["at"], each["at"], ends.get(each["number"]), self._model,
+                step,
+                0,
+                each["at"],
+                each["at"],
+                ends.get(each["number"]),
+                self._model,
                 is_replaced=False,
-            )  # fmt: skip
+            )
 
     def _append(self, effect: Callable[[Model], Model], decided: int) -> None:
         """Add the rows of a commit to the history; the model keeps none."""
@@ -221,9 +231,16 @@ class Verdict:
         self._model = replace(after, logs=bare)
 
     def _note(
-        self, step: Step, part: int, begun: int, decided: int, acknowledged: int | None,
-        model: Model, *, is_replaced: bool,
-    ) -> None:  # fmt: skip
+        self,
+        step: Step,
+        part: int,
+        begun: int,
+        decided: int,
+        acknowledged: int | None,
+        model: Model,
+        *,
+        is_replaced: bool,
+    ) -> None:
         self._model = model
         moment = {**self.moments[-1], **{str(k): (v.start, v.end) for k, v in model.logs.items()}}
         changed = {

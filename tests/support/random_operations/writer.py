@@ -192,14 +192,20 @@ class Writer:
             for each, start in intent.new_starts.items()
         }
         self._ledger.note(
-            "decision", step=str(self._step), part=self._n_done, now_ms=self._now_ms,
-            token=intent.token, after=state.token, sequence=state.sequence,
-            by_ms=time.time_ns() // 10**6, left=left,
+            "decision",
+            step=str(self._step),
+            part=self._n_done,
+            now_ms=self._now_ms,
+            token=intent.token,
+            after=state.token,
+            sequence=state.sequence,
+            by_ms=time.time_ns() // 10**6,
+            left=left,
             partitions=[
                 (str(each.topic_partition), each.end_offset, each.new_end, each.new_start)
                 for each in intent.partitions
             ],
-        )  # fmt: skip
+        )
 
 
 class _Heard(logging.Handler):
@@ -245,5 +251,9 @@ def main(directory: Path, ledger: Ledger, run: Run, slot: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Ledger(Path(sys.argv[2])), Run(**json.loads(sys.argv[3])),
-         int(sys.argv[4]))  # fmt: skip
+    main(
+        Path(sys.argv[1]),
+        Ledger(Path(sys.argv[2])),
+        Run(**json.loads(sys.argv[3])),
+        int(sys.argv[4]),
+    )

@@ -86,9 +86,16 @@ def _is_last_of_producer(buf: Bytes, headers: Int64s, row: int, of: Int64s) -> b
 
 @kernel
 def judge_batches(
-    buf: Bytes, headers: Int64Table, rows: Int64s, is_aborted: Bytes, producers: Int64Table,
-    upper_bound: int, now_ms: int, fates: Bytes, aborts: Int64s,
-) -> int:  # fmt: skip
+    buf: Bytes,
+    headers: Int64Table,
+    rows: Int64s,
+    is_aborted: Bytes,
+    producers: Int64Table,
+    upper_bound: int,
+    now_ms: int,
+    fates: Bytes,
+    aborts: Int64s,
+) -> int:
     """Fill `fates` for batches, which come in the order of the log.
 
     Parameters
@@ -251,9 +258,16 @@ def _keeps_tombstones(header: Int64s, rules: Int64s) -> bool:
 
 @internal
 def _choose(
-    source: Bytes, header: Int64s, fate: int, rules: Int64s, table: Int64s, secret: Bytes,
-    waiting: Int64s, kept: Int64s, counts: Int64s,
-) -> tuple[int, int, bool]:  # fmt: skip
+    source: Bytes,
+    header: Int64s,
+    fate: int,
+    rules: Int64s,
+    table: Int64s,
+    secret: Bytes,
+    waiting: Int64s,
+    kept: Int64s,
+    counts: Int64s,
+) -> tuple[int, int, bool]:
     """Fill `kept` with the positions of the records that stay.
 
     Returns the status, their number, and whether one of them has no value.
@@ -351,9 +365,15 @@ def _put_bytes(out: Bytes, to: int, source: Bytes, at: int, length: int) -> int:
 
 @internal
 def _put_records(
-    source: Bytes, header: Int64s, kept: Int64s, n_kept: int, base_offset: int, base_ms: int,
-    out: Bytes, to: int,
-) -> tuple[int, int]:  # fmt: skip
+    source: Bytes,
+    header: Int64s,
+    kept: Int64s,
+    n_kept: int,
+    base_offset: int,
+    base_ms: int,
+    out: Bytes,
+    to: int,
+) -> tuple[int, int]:
     """Write the records that stay; return the position after them, and the largest timestamp."""
     max_ms = _NO_TIMESTAMP
     for i in range(n_kept):
@@ -380,9 +400,16 @@ def _put_records(
 
 @internal
 def _rebuild(
-    window: Bytes, source: Bytes, header: Int64s, kept: Int64s, n_kept: int, horizon_ms: int,
-    out: Bytes, to: int, line: Int64s,
-) -> int:  # fmt: skip
+    window: Bytes,
+    source: Bytes,
+    header: Int64s,
+    kept: Int64s,
+    n_kept: int,
+    horizon_ms: int,
+    out: Bytes,
+    to: int,
+    line: Int64s,
+) -> int:
     """Write a batch of the records that stay; return the position after it.
 
     A negative `horizon_ms` stands for no delete horizon.  A compressed batch is neither compressed
@@ -418,10 +445,20 @@ def _rebuild(
 
 @internal
 def _put_batch(
-    window: Bytes, source: Bytes, header: Int64s, fate: int, rules: Int64s, table: Int64s,
-    secret: Bytes, waiting: Int64s, kept: Int64s, counts: Int64s, out: Bytes, to: int,
+    window: Bytes,
+    source: Bytes,
+    header: Int64s,
+    fate: int,
+    rules: Int64s,
+    table: Int64s,
+    secret: Bytes,
+    waiting: Int64s,
+    kept: Int64s,
+    counts: Int64s,
+    out: Bytes,
+    to: int,
     line: Int64s,
-) -> tuple[int, int]:  # fmt: skip
+) -> tuple[int, int]:
     """Write what stays of one batch to byte `to`; the status, and the position after it."""
     status, n_kept, has_tombstone = _choose(
         source, header, fate, rules, table, secret, waiting, kept, counts
@@ -457,10 +494,20 @@ def _put_batch(
 
 @kernel
 def filter_batches(
-    window: Bytes, inflated: Bytes, headers: Int64Table, begin: int, fates: Bytes, rules: Int64s,
-    table: Int64Table, secret: Bytes, waiting: Int64Table, kept: Int64s, counts: Int64s,
-    out: Bytes, lines: Int64Table,
-) -> tuple[int, int, int, int]:  # fmt: skip
+    window: Bytes,
+    inflated: Bytes,
+    headers: Int64Table,
+    begin: int,
+    fates: Bytes,
+    rules: Int64s,
+    table: Int64Table,
+    secret: Bytes,
+    waiting: Int64Table,
+    kept: Int64s,
+    counts: Int64s,
+    out: Bytes,
+    lines: Int64Table,
+) -> tuple[int, int, int, int]:
     """Write what stays of batches, one after another.
 
     Parameters

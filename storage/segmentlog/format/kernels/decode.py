@@ -60,9 +60,15 @@ def clear_bit(bitmap: Bytes, i: int) -> None:
 
 @inlined
 def _put(
-    row: int, source: Bytes, at: int, length: int, to: int,
-    target: Bytes, ends: Int32s, valid: Bytes,
-) -> int:  # fmt: skip
+    row: int,
+    source: Bytes,
+    at: int,
+    length: int,
+    to: int,
+    target: Bytes,
+    ends: Int32s,
+    valid: Bytes,
+) -> int:
     """Write one key or value, null if `length` is negative; return the end of its bytes."""
     if length < 0:
         clear_bit(valid, row)
@@ -151,9 +157,14 @@ def _fill_quickly(
 
 @inlined
 def _put_record(
-    buf: Bytes, fields: tuple[int, ...], ms: int, offset: int, scale: int,
-    columns: ColumnArrays, state: Int64s,
-) -> int:  # fmt: skip
+    buf: Bytes,
+    fields: tuple[int, ...],
+    ms: int,
+    offset: int,
+    scale: int,
+    columns: ColumnArrays,
+    state: Int64s,
+) -> int:
     """Write one record that `parse_record` has found sound, if there is room for it."""
     record_end, length, _, _, key_length, key_at, value_length, value_at, n_headers, at = fields
     row = state[N_ROWS]
@@ -172,15 +183,27 @@ def _put_record(
         columns.offsets[row] = offset
     if columns.key_ends.shape[0] > 0:
         state[KEY_BYTES] = _put(
-            row, buf, key_at, key_length, state[KEY_BYTES],
-            columns.keys, columns.key_ends, columns.key_valid,
-        )  # fmt: skip
+            row,
+            buf,
+            key_at,
+            key_length,
+            state[KEY_BYTES],
+            columns.keys,
+            columns.key_ends,
+            columns.key_valid,
+        )
         state[KEY_NULLS] += key_length < 0
     if columns.value_ends.shape[0] > 0:
         state[VALUE_BYTES] = _put(
-            row, buf, value_at, value_length, state[VALUE_BYTES],
-            columns.values, columns.value_ends, columns.value_valid,
-        )  # fmt: skip
+            row,
+            buf,
+            value_at,
+            value_length,
+            state[VALUE_BYTES],
+            columns.values,
+            columns.value_ends,
+            columns.value_valid,
+        )
         state[VALUE_NULLS] += value_length < 0
     if want_headers:
         if n_headers == 0:
@@ -196,9 +219,14 @@ def _put_record(
 
 @internal
 def _fill_carefully(
-    buf: Bytes, header: Int64s, range_start: int, range_end: int, scale: int,
-    columns: ColumnArrays, state: Int64s,
-) -> int:  # fmt: skip
+    buf: Bytes,
+    header: Int64s,
+    range_start: int,
+    range_end: int,
+    scale: int,
+    columns: ColumnArrays,
+    state: Int64s,
+) -> int:
     """Write the records of one batch from where `state` stands; its status."""
     base_offset, end = header[layout.BASE_OFFSET], header[layout.RECORDS_END]
     last_delta = header[layout.LAST_OFFSET] - base_offset
@@ -226,9 +254,14 @@ def _fill_carefully(
 
 @internal
 def _fill_messages(
-    buf: Bytes, header: Int64s, range_start: int, range_end: int, scale: int,
-    columns: ColumnArrays, state: Int64s,
-) -> int:  # fmt: skip
+    buf: Bytes,
+    header: Int64s,
+    range_start: int,
+    range_end: int,
+    scale: int,
+    columns: ColumnArrays,
+    state: Int64s,
+) -> int:
     """Write messages of magic 0 and 1 that `scan_batches` or `resolve_wrappers` has checked."""
     is_append_time = header[layout.ATTRIBUTES] & layout.TIMESTAMP_TYPE_MASK != 0
     while state[RECORD] < header[layout.RECORDS_COUNT]:
@@ -254,9 +287,15 @@ def _fill_messages(
 
 @kernel
 def fill_records(
-    window: Bytes, inflated: Bytes, headers: Int64Table, range_start: int, range_end: int,
-    scale: int, columns: ColumnArrays, state: Int64s,
-) -> int:  # fmt: skip
+    window: Bytes,
+    inflated: Bytes,
+    headers: Int64Table,
+    range_start: int,
+    range_end: int,
+    scale: int,
+    columns: ColumnArrays,
+    state: Int64s,
+) -> int:
     """Append to `columns` the records of `headers`, from where `state` stands.
 
     Parameters

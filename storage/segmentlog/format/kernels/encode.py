@@ -100,9 +100,15 @@ def _prefetch_bounds(source: SourceArrays, row: int) -> None:
 
 @inlined
 def _write_quickly(
-    source: SourceArrays, rows: Int64s, offsets: Int64s, batch: Int64s, at: int, to: int,
-    end: int, out: Bytes,
-) -> tuple[int, int]:  # fmt: skip
+    source: SourceArrays,
+    rows: Int64s,
+    offsets: Int64s,
+    batch: Int64s,
+    at: int,
+    to: int,
+    end: int,
+    out: Bytes,
+) -> tuple[int, int]:
     """Write rows of a batch up to the first unusual one; return where that is.
 
     A row is unusual if a field is so close to the end of its column that whole vectors cannot be
@@ -181,9 +187,15 @@ def _put_headers(out: Bytes, to: int, source: SourceArrays, row: int) -> int:
 
 @internal
 def _write_carefully(
-    source: SourceArrays, rows: Int64s, offsets: Int64s, batch: Int64s, at: int, to: int,
-    end: int, out: Bytes,
-) -> tuple[int, int]:  # fmt: skip
+    source: SourceArrays,
+    rows: Int64s,
+    offsets: Int64s,
+    batch: Int64s,
+    at: int,
+    to: int,
+    end: int,
+    out: Bytes,
+) -> tuple[int, int]:
     """Write one row, if the batch takes it; the status, and the position after it in `out`.
 
     The status is `BATCH_FULL` where the row belongs to the next batch; with that, the position is
@@ -235,9 +247,17 @@ def _seal(buf: Bytes, batch: Int64s) -> None:
 
 @internal
 def _write_batch(
-    source: SourceArrays, rows: Int64s, offsets: Int64s, first: int, batch_size: int,
-    max_bytes: int, attributes: int, append_time_ms: int, batch: Int64s, out: Bytes,
-) -> tuple[int, int]:  # fmt: skip
+    source: SourceArrays,
+    rows: Int64s,
+    offsets: Int64s,
+    first: int,
+    batch_size: int,
+    max_bytes: int,
+    attributes: int,
+    append_time_ms: int,
+    batch: Int64s,
+    out: Bytes,
+) -> tuple[int, int]:
     """Write rows from `first` on to byte ``batch[POSITION]``, as many as one batch takes.
 
     Returns the status, and the position in `rows` of the first row that is not in the batch.
@@ -285,9 +305,18 @@ def _write_batch(
 
 @kernel
 def write_batches(
-    source: SourceArrays, rows: Int64s, offsets: Int64s, begin: int, batch_size: int,
-    max_bytes: int, attributes: int, append_time_ms: int, table: Int64Table, out: Bytes, to: int,
-) -> tuple[int, int, int]:  # fmt: skip
+    source: SourceArrays,
+    rows: Int64s,
+    offsets: Int64s,
+    begin: int,
+    batch_size: int,
+    max_bytes: int,
+    attributes: int,
+    append_time_ms: int,
+    table: Int64Table,
+    out: Bytes,
+    to: int,
+) -> tuple[int, int, int]:
     """Write rows as records of batches with their headers; with a codec, gaps for the headers.
 
     A batch ends where ``ProducerBatch`` ends it: before the row that would make it larger than
@@ -324,9 +353,17 @@ def write_batches(
             return st.TABLE_FULL, at, n_batches
         table[n_batches, layout.POSITION] = to
         status, at = _write_batch(
-            source, rows, offsets, at, batch_size, max_bytes, attributes, append_time_ms,
-            table[n_batches], out,
-        )  # fmt: skip
+            source,
+            rows,
+            offsets,
+            at,
+            batch_size,
+            max_bytes,
+            attributes,
+            append_time_ms,
+            table[n_batches],
+            out,
+        )
         if status != st.OK:
             return status, at, n_batches
         to = int(table[n_batches, layout.RECORDS_END])

@@ -49,9 +49,14 @@ def _inflate_lz4(
     while True:
         codecs[TARGET_SIZE], codecs[SOURCE_SIZE] = limit - to, end - at
         hint = call_6(
-            codecs[LZ4_DECOMPRESS], codecs[LZ4_CONTEXT], target + to, sizes + 8 * TARGET_SIZE,
-            source + at, sizes + 8 * SOURCE_SIZE, 0,
-        )  # fmt: skip
+            codecs[LZ4_DECOMPRESS],
+            codecs[LZ4_CONTEXT],
+            target + to,
+            sizes + 8 * TARGET_SIZE,
+            source + at,
+            sizes + 8 * SOURCE_SIZE,
+            0,
+        )
         n_written, n_read = codecs[TARGET_SIZE], codecs[SOURCE_SIZE]
         to += n_written
         at += n_read
@@ -73,9 +78,13 @@ def _inflate_zstd(
     if has_window and load_u8(buf, start + 5) > _ZSTD_LARGEST_WINDOW:
         return st.UNUSUAL, 0
     n_written = call_5(
-        codecs[ZSTD_DECOMPRESS], codecs[ZSTD_CONTEXT], scratch.ctypes.data, limit,
-        buf.ctypes.data + start, end - start,
-    )  # fmt: skip
+        codecs[ZSTD_DECOMPRESS],
+        codecs[ZSTD_CONTEXT],
+        scratch.ctypes.data,
+        limit,
+        buf.ctypes.data + start,
+        end - start,
+    )
     if n_written < 0:
         return st.SCRATCH_FULL if n_written == _ZSTD_TARGET_TOO_SMALL else st.UNUSUAL, 0
     return st.OK, n_written
@@ -83,9 +92,14 @@ def _inflate_zstd(
 
 @internal
 def inflate(
-    buf: Bytes, start: int, end: int, attributes: int, most_bytes: int, codecs: Int64s,
+    buf: Bytes,
+    start: int,
+    end: int,
+    attributes: int,
+    most_bytes: int,
+    codecs: Int64s,
     scratch: Bytes,
-) -> tuple[int, int]:  # fmt: skip
+) -> tuple[int, int]:
     """Inflate the records of one batch to the front of `scratch`.
 
     Parameters

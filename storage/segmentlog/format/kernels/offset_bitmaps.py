@@ -40,9 +40,14 @@ def first_row(key: int, mask: int) -> int:
 
 @kernel
 def mark_offsets(
-    codes: Int64s, offsets: Int64s, keys: Int64s, slots: Int64s, bits: Bytes, counts: Int64s,
+    codes: Int64s,
+    offsets: Int64s,
+    keys: Int64s,
+    slots: Int64s,
+    bits: Bytes,
+    counts: Int64s,
     rest: Int64s,
-) -> int:  # fmt: skip
+) -> int:
     """Set the bits of offsets whose window has a slot.
 
     Parameters

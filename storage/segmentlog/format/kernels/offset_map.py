@@ -185,9 +185,14 @@ def _put_waiting(table: Int64s, state: Int64s, waiting: Int64s) -> int:
 
 @internal
 def _put_batch(
-    source: Bytes, header: Int64s, start_offset: int, table: Int64s, state: Int64s,
-    secret: Bytes, waiting: Int64s,
-) -> int:  # fmt: skip
+    source: Bytes,
+    header: Int64s,
+    start_offset: int,
+    table: Int64s,
+    state: Int64s,
+    secret: Bytes,
+    waiting: Int64s,
+) -> int:
     """Put the keys of one batch, except the keys that still wait; the status."""
     at, previous = header[layout.RECORDS_START], header[layout.BASE_OFFSET] - 1
     for _ in range(header[layout.RECORDS_COUNT]):
@@ -212,9 +217,16 @@ def _put_batch(
 
 @kernel
 def put_keys(
-    window: Bytes, inflated: Bytes, headers: Int64Table, is_left_out: Bytes, start_offset: int,
-    table: Int64Table, state: Int64s, secret: Bytes, waiting: Int64Table,
-) -> tuple[int, int]:  # fmt: skip
+    window: Bytes,
+    inflated: Bytes,
+    headers: Int64Table,
+    is_left_out: Bytes,
+    start_offset: int,
+    table: Int64Table,
+    state: Int64s,
+    secret: Bytes,
+    waiting: Int64Table,
+) -> tuple[int, int]:
     """Put the keys of batches into the map, until it is full (``buildOffsetMapForSegment``).
 
     A full map takes no further record, not even a record of a key that it contains.
@@ -260,9 +272,14 @@ def put_keys(
 
 @kernel
 def put_all(
-    keys: Bytes, ends: Int64s, offset: int, table: Int64Table, state: Int64s, secret: Bytes,
+    keys: Bytes,
+    ends: Int64s,
+    offset: int,
+    table: Int64Table,
+    state: Int64s,
+    secret: Bytes,
     waiting: Int64Table,
-) -> int:  # fmt: skip
+) -> int:
     """Put keys that come from no log, all at one offset; the status.
 
     Parameters

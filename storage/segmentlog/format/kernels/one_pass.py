@@ -127,9 +127,15 @@ def usual_record(
 
 @inlined
 def _put(
-    row: int, source: Bytes, at: int, groups: int, to: int,
-    target: Bytes, ends: Int32s, valid: Bytes,
-) -> int:  # fmt: skip
+    row: int,
+    source: Bytes,
+    at: int,
+    groups: int,
+    to: int,
+    target: Bytes,
+    ends: Int32s,
+    valid: Bytes,
+) -> int:
     """`decode._put` for a length as groups, from a source that has slack."""
     if groups & 1:
         clear_bit(valid, row)
@@ -211,9 +217,14 @@ def _fill_narrow(
 
 @inlined
 def _add_bases(
-    row: int, stop: int, base_offset: int, base_ms: int, ms_mask: int, scale: int,
+    row: int,
+    stop: int,
+    base_offset: int,
+    base_ms: int,
+    ms_mask: int,
+    scale: int,
     columns: PlainArrays,
-) -> bool:  # fmt: skip
+) -> bool:
     """Make offsets and timestamps of the deltas of a batch; False if a timestamp is too far off.
 
     This is a separate loop because it can then take many rows at a time.
@@ -260,11 +271,14 @@ def usual_header(
     if attributes & layout.CODEC_MASK != 0:
         least = min(count, 1)
     is_usual = not (
-        base_offset < next_offset or last_delta < 0 or count < 0 or count > last_delta + 1
+        base_offset < next_offset
+        or last_delta < 0
+        or count < 0
+        or count > last_delta + 1
         or least > batch_end - position - layout.HEADER_BYTES
         or base_offset > LARGEST_OFFSET - 1 - last_delta
         or base_offset + last_delta >= range_end
-    )  # fmt: skip
+    )
     return is_usual, attributes, count, base_offset, last_delta
 
 
@@ -284,9 +298,18 @@ def _room_for(count: int, n_bytes: int, attributes: int, state: Int64s) -> int:
 
 @inlined
 def _fill_batch(
-    buf: Bytes, at: int, end: int, base_offset: int, last_delta: int, count: int, base_ms: int,
-    attributes: int, scale: int, columns: PlainArrays, state: Int64s,
-) -> bool:  # fmt: skip
+    buf: Bytes,
+    at: int,
+    end: int,
+    base_offset: int,
+    last_delta: int,
+    count: int,
+    base_ms: int,
+    attributes: int,
+    scale: int,
+    columns: PlainArrays,
+    state: Int64s,
+) -> bool:
     """Write the records in ``buf[at:end]``; False if one of them is unusual."""
     timestamp_type = attributes & layout.TIMESTAMP_TYPE_MASK
     ms_mask = -1 if timestamp_type == 0 else 0
@@ -309,10 +332,20 @@ def _fill_batch(
 
 @inlined
 def _take(
-    buf: Bytes, position: int, batch_end: int, base_offset: int, last_delta: int, count: int,
-    attributes: int, scale: int, most_inflated: int, codecs: Int64s, scratch: Bytes,
-    columns: PlainArrays, state: Int64s,
-) -> int:  # fmt: skip
+    buf: Bytes,
+    position: int,
+    batch_end: int,
+    base_offset: int,
+    last_delta: int,
+    count: int,
+    attributes: int,
+    scale: int,
+    most_inflated: int,
+    codecs: Int64s,
+    scratch: Bytes,
+    columns: PlainArrays,
+    state: Int64s,
+) -> int:
     """Write the records of the batch at `position`, inflated if need be; the status."""
     source, at, end = buf, position + layout.HEADER_BYTES, batch_end
     if attributes & layout.CODEC_MASK != 0:
@@ -399,10 +432,11 @@ def decode_batches(
             return st.UNUSUAL, position, next_offset
         last_offset = base_offset + last_delta
         is_left_out = (
-            last_offset < range_start or attributes & layout.CONTROL_MASK != 0
+            last_offset < range_start
+            or attributes & layout.CONTROL_MASK != 0
             or batch_end == records_at
             or _is_of_other_times(buf, position, attributes, first_ms, last_ms)
-        )  # fmt: skip
+        )
         if not is_left_out:
             if base_offset < range_start:
                 return st.UNUSUAL, position, next_offset
@@ -447,9 +481,13 @@ def read_on(buf: Bytes, position: int, window: Int64s) -> bool:
         copy_bytes(buf, moved, buf, position + moved, n_bytes)
         moved += n_bytes
     n_read = call_5(
-        window[WINDOW_PREAD], window[WINDOW_DESCRIPTOR], buf.ctypes.data + held, wanted - held,
-        file_position + held, 0,
-    )  # fmt: skip
+        window[WINDOW_PREAD],
+        window[WINDOW_DESCRIPTOR],
+        buf.ctypes.data + held,
+        wanted - held,
+        file_position + held,
+        0,
+    )
     window[WINDOW_POSITION] = file_position
     window[WINDOW_END] = held + max(n_read, 0)
     return True

@@ -47,9 +47,15 @@ _POSITIVE = 0x7FFFFFFF
 
 @kernel
 def choose_partitions(
-    source: SourceArrays, explicit: Int32s, explicit_valid: Bytes, first_bit: int,
-    n_partitions: int, batch_size: int, sticky: Int64s, partitions: Int32s,
-) -> tuple[int, int]:  # fmt: skip
+    source: SourceArrays,
+    explicit: Int32s,
+    explicit_valid: Bytes,
+    first_bit: int,
+    n_partitions: int,
+    batch_size: int,
+    sticky: Int64s,
+    partitions: Int32s,
+) -> tuple[int, int]:
     """Partition of each row: the named one, or that of the key, or the sticky one.
 
     Rows without a key stay with a partition until about `batch_size` bytes have gone there, as in

@@ -50,9 +50,14 @@ _SEQUENCES = 2**31
 
 @kernel
 def follow_history(
-    batches: Int64Table, missing: Int64s, rows: Int64s, run_rows: Int64s, states: Int64Table,
-    runs: Int64Table, findings: Int64Table,
-) -> int:  # fmt: skip
+    batches: Int64Table,
+    missing: Int64s,
+    rows: Int64s,
+    run_rows: Int64s,
+    states: Int64Table,
+    runs: Int64Table,
+    findings: Int64Table,
+) -> int:
     """Bring `states` and `runs` up to date with batches, and fill `findings`.
 
     Parameters

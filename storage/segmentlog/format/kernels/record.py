@@ -216,9 +216,17 @@ def parse_record(
     if n_headers != 0 or headers_at != record_end:
         status = judge(buf, body, record_end)
     return status, (
-        record_end, length, delta_ms, delta,
-        key_length, key_at, value_length, value_at, n_headers, headers_at,
-    )  # fmt: skip
+        record_end,
+        length,
+        delta_ms,
+        delta,
+        key_length,
+        key_at,
+        value_length,
+        value_at,
+        n_headers,
+        headers_at,
+    )
 
 
 @inlined
@@ -301,5 +309,13 @@ def parse_any(
     if is_append_time:
         ms = header[layout.MAX_TIMESTAMP]
     return status, (
-        after, offset, ms, key_length, key_at, value_length, value_at, n_headers, headers_at
-    )  # fmt: skip
+        after,
+        offset,
+        ms,
+        key_length,
+        key_at,
+        value_length,
+        value_at,
+        n_headers,
+        headers_at,
+    )

@@ -97,9 +97,18 @@ def _judge_magic(buf: Bytes, position: int, next_offset: int) -> int:
 
 @inlined
 def put_header(
-    headers: Int64s, row: int, position: int, size: int, first: int, last: int, attributes: int,
-    first_ms: int, max_ms: int, producer_id: int, count: int,
-) -> None:  # fmt: skip
+    headers: Int64s,
+    row: int,
+    position: int,
+    size: int,
+    first: int,
+    last: int,
+    attributes: int,
+    first_ms: int,
+    max_ms: int,
+    producer_id: int,
+    count: int,
+) -> None:
     """Fill a row of the table of headers; the place of the records is that of magic 2."""
     headers[row, layout.POSITION] = position
     headers[row, layout.SIZE] = size
@@ -139,11 +148,18 @@ def _read_header(
     if least > n_bytes:
         return st.BAD_RECORDS_COUNT
     put_header(
-        headers, row, position, batch_end - position, base_offset, base_offset + delta, attributes,
+        headers,
+        row,
+        position,
+        batch_end - position,
+        base_offset,
+        base_offset + delta,
+        attributes,
         load_i64(buf, position + layout.BASE_TIMESTAMP_AT),
         load_i64(buf, position + layout.MAX_TIMESTAMP_AT),
-        load_i64(buf, position + layout.PRODUCER_ID_AT), count,
-    )  # fmt: skip
+        load_i64(buf, position + layout.PRODUCER_ID_AT),
+        count,
+    )
     return st.OK
 
 
@@ -177,9 +193,18 @@ def _read_message(
             return st.WRAPPER_WITHOUT_VALUE
         count, first = 0, max(next_offset, 0)
     put_header(
-        headers, row, position, batch_end - position, first, offset, attributes, timestamp,
-        timestamp, -1, count,
-    )  # fmt: skip
+        headers,
+        row,
+        position,
+        batch_end - position,
+        first,
+        offset,
+        attributes,
+        timestamp,
+        timestamp,
+        -1,
+        count,
+    )
     headers[row, layout.RECORDS_START], headers[row, layout.RECORDS_END] = start, end
     headers[row, layout.OFFSET_SHIFT] = 0
     return st.OK

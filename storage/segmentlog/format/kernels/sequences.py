@@ -276,8 +276,11 @@ def _find(known: Int64s, row: int, epoch: int, first: int, last: int) -> int:
 def _order(known: Int64s, at: int, row: int, epoch: int, first: int, last: int) -> int:
     """Whether a line of `known` sorts before these values (-1), after them (1), or neither."""
     for column, value in (
-        (KNOWN_ROW, row), (KNOWN_EPOCH, epoch), (KNOWN_FIRST, first), (KNOWN_LAST, last)
-    ):  # fmt: skip
+        (KNOWN_ROW, row),
+        (KNOWN_EPOCH, epoch),
+        (KNOWN_FIRST, first),
+        (KNOWN_LAST, last),
+    ):
         if known[at, column] != value:
             return 1 if known[at, column] > value else -1
     return 0

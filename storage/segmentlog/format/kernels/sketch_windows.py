@@ -49,9 +49,16 @@ N_CONTROL = 1  #: of them, control batches: while there are some, the window is 
 
 @inlined
 def _place(
-    buf: Bytes, at: int, end: int, base_offset: int, last_delta: int, count: int, base_ms: int,
-    ms_mask: int, places: Int64s,
-) -> bool:  # fmt: skip
+    buf: Bytes,
+    at: int,
+    end: int,
+    base_offset: int,
+    last_delta: int,
+    count: int,
+    base_ms: int,
+    ms_mask: int,
+    places: Int64s,
+) -> bool:
     """Note where the records of a batch are; False if one of them is unusual.
 
     The caller has checked that the table has room, and that the buffer has slack after `end`.
@@ -114,9 +121,16 @@ def _sketch_batches(
                     base_ms, ms_mask = max_ms, 0
                 if attributes & layout.CODEC_MASK == 0:
                     if not _place(
-                        buf, at, batch_end, base_offset, last_delta, count, base_ms, ms_mask,
+                        buf,
+                        at,
+                        batch_end,
+                        base_offset,
+                        last_delta,
+                        count,
+                        base_ms,
+                        ms_mask,
                         places,
-                    ):  # fmt: skip
+                    ):
                         return st.UNUSUAL, position, next_offset
                     add_records(buf, buf, places, count, partition, sketch)
                 else:
@@ -128,16 +142,31 @@ def _sketch_batches(
                     if status != st.OK:
                         return status, position, next_offset
                     if count * SMALLEST_RECORD_BYTES > n_bytes or not _place(
-                        scratch, 0, n_bytes, base_offset, last_delta, count, base_ms, ms_mask,
+                        scratch,
+                        0,
+                        n_bytes,
+                        base_offset,
+                        last_delta,
+                        count,
+                        base_ms,
+                        ms_mask,
                         places,
-                    ):  # fmt: skip
+                    ):
                         return st.UNUSUAL, position, next_offset
                     add_records(scratch, scratch, places, count, partition, sketch)
             put_header(
-                headers, state[N_HEADERS], position, batch_end - position, base_offset,
-                last_offset, attributes & 0xFF, first_ms, max_ms,
-                load_i64(buf, position + layout.PRODUCER_ID_AT), count,
-            )  # fmt: skip
+                headers,
+                state[N_HEADERS],
+                position,
+                batch_end - position,
+                base_offset,
+                last_offset,
+                attributes & 0xFF,
+                first_ms,
+                max_ms,
+                load_i64(buf, position + layout.PRODUCER_ID_AT),
+                count,
+            )
             state[N_HEADERS] += 1
             state[N_CONTROL] += is_control
         next_offset = last_offset + 1

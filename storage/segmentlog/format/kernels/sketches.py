@@ -298,9 +298,14 @@ def _add_keys(
 
 @inlined
 def _add_heavy(
-    places: Int64s, n: int, partition: int, heavy: Int64s, spare: Int64s, seen: Bytes,
+    places: Int64s,
+    n: int,
+    partition: int,
+    heavy: Int64s,
+    spare: Int64s,
+    seen: Bytes,
     counters: Int64s,
-) -> None:  # fmt: skip
+) -> None:
     """Count the keys that `_add_keys` has hashed.
 
     This is a separate loop because whether a key is in the table is hard to predict, and a wrong
@@ -379,9 +384,14 @@ def add_records(
 
 @kernel
 def sketch_records(
-    keys: BinaryArrays, values: BinaryArrays, timestamps: Int64s, offsets: Int64s, partition: int,
-    places: Int64s, sketch: SketchArrays,
-) -> None:  # fmt: skip
+    keys: BinaryArrays,
+    values: BinaryArrays,
+    timestamps: Int64s,
+    offsets: Int64s,
+    partition: int,
+    places: Int64s,
+    sketch: SketchArrays,
+) -> None:
     """Add records, which follow those before, to counters and sketches.
 
     Parameters

@@ -89,9 +89,18 @@ def walk_headers(buf: Bytes, start: int, end: int, headers: Int64Table) -> tuple
             attributes |= stored & layout.CODEC_MASK
         first_ms, max_ms = _timestamps(buf, position, magic)
         put_header(
-            headers, n_batches, position, size, first, last, attributes, first_ms, max_ms,
-            producer_id, count,
-        )  # fmt: skip
+            headers,
+            n_batches,
+            position,
+            size,
+            first,
+            last,
+            attributes,
+            first_ms,
+            max_ms,
+            producer_id,
+            count,
+        )
         n_batches += 1
         position += size
     return st.OK, position, n_batches

@@ -164,9 +164,11 @@ def _of_either_release(topic: str, key: bytes | None, value: bytes | None) -> No
     found = []
     for is_kafka_4_0 in (False, True):
         try:
-            found.append(notes_of(partial(
-                read_coordinator_record, topic, key, value, is_kafka_4_0=is_kafka_4_0
-            )))  # fmt: skip
+            found.append(
+                notes_of(
+                    partial(read_coordinator_record, topic, key, value, is_kafka_4_0=is_kafka_4_0)
+                )
+            )
         except ValueError as error:
             refused = error
     if not found:
@@ -244,8 +246,9 @@ KAFKAS_TOPICS = (*COORDINATOR_TOPICS, *FRAMED_TOPICS)
 
 #: What a consumer writes into the record of its group, and Kafka's tool decodes in place.
 _OF_CONSUMERS = {
-    "subscription": "ConsumerProtocolSubscription", "assignment": "ConsumerProtocolAssignment",
-}  # fmt: skip
+    "subscription": "ConsumerProtocolSubscription",
+    "assignment": "ConsumerProtocolAssignment",
+}
 
 _NEXT_WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
@@ -281,12 +284,13 @@ def _of_coordinator(
     data = found.value
     if data.get("protocol_type") == "consumer":  # the fields of other clients are their own
         members = [
-            member | {
+            member
+            | {
                 field: read_protocol(name, member[field]) or member[field]
                 for field, name in _OF_CONSUMERS.items()
             }
             for member in data["members"]
-        ]  # fmt: skip
+        ]
         data = {**data, "members": members}
     return as_key, _text({"version": found.version, "data": data})
 

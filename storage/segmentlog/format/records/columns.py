@@ -355,14 +355,22 @@ class Output:
         self._header_keys = _Binary(n_headers, n_bytes) if has_headers else _NO_VALUES
         self._header_values = _Binary(n_headers, n_bytes) if has_headers else _NO_VALUES
         self.arrays = output.ColumnArrays(
-            self._offsets.view, self._timestamps.view,
-            self._keys.ends.view, self._keys.valid.view, self._keys.data.view,
-            self._values.ends.view, self._values.valid.view, self._values.data.view,
-            self._list_ends.view, self._list_valid.view,
-            self._header_keys.ends.view, self._header_keys.data.view,
-            self._header_values.ends.view, self._header_values.valid.view,
+            self._offsets.view,
+            self._timestamps.view,
+            self._keys.ends.view,
+            self._keys.valid.view,
+            self._keys.data.view,
+            self._values.ends.view,
+            self._values.valid.view,
+            self._values.data.view,
+            self._list_ends.view,
+            self._list_valid.view,
+            self._header_keys.ends.view,
+            self._header_keys.data.view,
+            self._header_values.ends.view,
+            self._header_values.valid.view,
             self._header_values.data.view,
-        )  # fmt: skip
+        )
 
     @property
     def plain_arrays(self) -> output.PlainArrays:
@@ -389,9 +397,14 @@ class Output:
         return _record_batch(arrays, self._schema, n_rows)
 
     def _array(
-        self, name: str, kind: pa.DataType, n_rows: int, state: Int64s, constants: Constants,
+        self,
+        name: str,
+        kind: pa.DataType,
+        n_rows: int,
+        state: Int64s,
+        constants: Constants,
         timestamp_type: TimestampType,
-    ) -> pa.Array:  # fmt: skip
+    ) -> pa.Array:
         match name:
             case "offset":
                 return pa.Array.from_buffers(kind, n_rows, [None, self._offsets.filled(n_rows)], 0)

@@ -145,9 +145,14 @@ class RecordFiller:
             begun = state.copy()
             room.begin(state)
             code = fill_records(
-                batches.buf, self._inflater.buffer, headers, *self._offsets, scale, room.arrays,
+                batches.buf,
+                self._inflater.buffer,
+                headers,
+                *self._offsets,
+                scale,
+                room.arrays,
                 state,
-            )  # fmt: skip
+            )
             if code not in (status.OK, status.OUTPUT_FULL):
                 bad = int(state[output.BATCH])
                 error = self._error(batches, bad, code)

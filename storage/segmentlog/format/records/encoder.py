@@ -562,9 +562,18 @@ class _Rows(NamedTuple):
         """Write batches from row `at` on, as many as fit; return their table, and the next row."""
         table = np.empty((min(_TABLE_LINES, len(self.rows) - at), N_BATCH_COLUMNS), np.int64)
         code, at, n_batches = write_batches(
-            self.source, self.rows, self.offsets, at, batch_size, max_bytes,
-            self.attributes, self.append_time_ms, table, out, to,
-        )  # fmt: skip
+            self.source,
+            self.rows,
+            self.offsets,
+            at,
+            batch_size,
+            max_bytes,
+            self.attributes,
+            self.append_time_ms,
+            table,
+            out,
+            to,
+        )
         if code == status.RECORD_TOO_LARGE:
             size = int(table[n_batches, layout.SIZE])
             raise RecordTooLargeError(*self.partition, int(self.rows[at]), size, max_bytes)

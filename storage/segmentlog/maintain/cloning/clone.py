@@ -384,9 +384,12 @@ def clone(
 
             (task,) = job.tasks(1)
             outcome = run_task(
-                task, commits_here=True, on_records=given.on_records,
-                on_misplaced=job.check_keys, on_cloned=note,
-            )  # fmt: skip
+                task,
+                commits_here=True,
+                on_records=given.on_records,
+                on_misplaced=job.check_keys,
+                on_cloned=note,
+            )
             ends = job.ends_of([outcome])
             if places is not None:
                 places.end(given.topic, *ends, is_kept=given.num_partitions is None)

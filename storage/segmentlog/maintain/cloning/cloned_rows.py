@@ -109,9 +109,13 @@ def _with_values(headers: pa.Array, values: pa.Array) -> pa.Array:
         [headers.values.flatten()[0], values], fields=list(headers.type.value_type)
     )
     return pa.Array.from_buffers(
-        headers.type, len(headers), headers.buffers()[:2], headers.null_count, headers.offset,
+        headers.type,
+        len(headers),
+        headers.buffers()[:2],
+        headers.null_count,
+        headers.offset,
         children=[pairs],
-    )  # fmt: skip
+    )
 
 
 #: Columns of the rows that are read, and that a transform returns.
@@ -176,9 +180,11 @@ class Changes(NamedTuple):
         """Both together."""
         assert isinstance(other, Changes)  # noqa: S101 - a tuple may be added to any tuple
         return Changes(
-            self.n_keys + other.n_keys, self.n_values + other.n_values,
-            self.n_left_out + other.n_left_out, self.others or other.others,
-        )  # fmt: skip
+            self.n_keys + other.n_keys,
+            self.n_values + other.n_values,
+            self.n_left_out + other.n_left_out,
+            self.others or other.others,
+        )
 
 
 class RowMaker:

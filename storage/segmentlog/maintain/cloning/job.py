@@ -81,7 +81,9 @@ class CloneJob:
         self.directory = _destination(source, given)
         keeps = given.num_partitions is None
         self._rules = RowRules(
-            given.topic, n_source, given.num_partitions or n_source,
+            given.topic,
+            n_source,
+            given.num_partitions or n_source,
             keeps_partitions=keeps,
             is_checked=not keeps and given.order == Order.OFFSET and n_source > 1,
             batch_size=ProducerConfig().batch_size,
@@ -89,7 +91,7 @@ class CloneJob:
             transform=given.transform,
             schema_ids=given.schema_ids,
             key_schema_ids=given.key_schema_ids,
-        )  # fmt: skip
+        )
         self._ends = log_ends(self.directory, given.new_topic)
         if self._ends and not given.overwrite:
             reason = (
@@ -105,10 +107,12 @@ class CloneJob:
                 for each in committed.offsets
                 if each.topic == given.topic
             ],
-            {each.topic_partition.partition: each.offsets.start_offset
-             for each in self._bounds.partitions},
+            {
+                each.topic_partition.partition: each.offsets.start_offset
+                for each in self._bounds.partitions
+            },
             n_source,
-        )  # fmt: skip
+        )
         self._settings = _own_settings(source, given.topic) | dict(given.settings or {})
         self._job: WriteJob | None = None
         if not given.dry_run:
@@ -138,12 +142,15 @@ class CloneJob:
             use_offsets=given.keep_offsets,
         )
         return WriteRequest(
-            self.directory, config, topic=given.new_topic, num_partitions=self._rules.n_target,
+            self.directory,
+            config,
+            topic=given.new_topic,
+            num_partitions=self._rules.n_target,
             lock_timeout_seconds=given.lock_timeout_seconds,
             # A clone that was killed ends when it is run again, and two never commit.
             stream=f"clone {given.new_topic}",
             overwrite=given.overwrite,
-        )  # fmt: skip
+        )
 
     @property
     def n_bytes(self) -> int:
@@ -179,8 +186,9 @@ class CloneJob:
 
         Raises `SplitKeyError`.
         """
-        n_records = sum(each.offsets.end_offset - each.offsets.start_offset
-                        for each in self._bounds.partitions)  # fmt: skip
+        n_records = sum(
+            each.offsets.end_offset - each.offsets.start_offset for each in self._bounds.partitions
+        )
         local = None if is_bucket(self.directory) or self._job is None else self.directory
         found = find_split_keys(self._keys, n_records, local)
         if not found.n_keys:
@@ -221,9 +229,12 @@ class CloneJob:
         if self._given.keep_offsets:  # the pieces have the offsets themselves
             counts, bases = [0 * each for each in counts], 0 * bases
         pieces.join(
-            self._given.topic, counts, bases, self.ends_of(outcomes),
+            self._given.topic,
+            counts,
+            bases,
+            self.ends_of(outcomes),
             is_kept=self._rules.keeps_partitions,
-        )  # fmt: skip
+        )
 
     def commit(self, outcomes: Sequence[TaskOutcome]) -> Clone:
         """Make the clone visible, unless this is a dry run.
@@ -245,8 +256,10 @@ class CloneJob:
             logger.warning(
                 "%s: the transform has changed no key, no value and nothing else of %d records: "
                 "the clone %s them as they are",
-                self._given.topic, counts.sum(), "has" if self._job else "would have",
-            )  # fmt: skip
+                self._given.topic,
+                counts.sum(),
+                "has" if self._job else "would have",
+            )
         places, groups = places_of_groups([each.groups for each in outcomes], self._groups)
         if self._given.keep_offsets:
             places = np.clip(self._group_offsets, starts, ends)
@@ -346,8 +359,9 @@ def _destination(source: LogDirectory, given: CloneSettings) -> str:
         return directory
     if exists(directory):
         refuse_partition(directory)
-    is_same = any(identity_of(directory) == identity_of(each) for each in source.paths
-                  if not is_url(each))  # fmt: skip
+    is_same = any(
+        identity_of(directory) == identity_of(each) for each in source.paths if not is_url(each)
+    )
     if not is_same:
         refuse_overlap(directory, source.paths)
     return directory

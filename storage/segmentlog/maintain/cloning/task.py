@@ -136,9 +136,15 @@ def run_task(
             stager.discard()
         raise
     return TaskOutcome(
-        task.number, extents, places,
-        starts, ends, maker.changes, tuple(sorted(maker.unknown_ids)), maker.is_misplaced,
-    )  # fmt: skip
+        task.number,
+        extents,
+        places,
+        starts,
+        ends,
+        maker.changes,
+        tuple(sorted(maker.unknown_ids)),
+        maker.is_misplaced,
+    )
 
 
 def keys_of(windows: Sequence[DatasetBounds], rules: RowRules) -> Iterator[pa.RecordBatch]:
@@ -281,9 +287,11 @@ def _cuts(
     ranges = []
     for time in times:
         found = partition.log.offset_for_timestamp(
-            time, ReadUpTo.LOG_END, IsolationLevel.READ_UNCOMMITTED,
+            time,
+            ReadUpTo.LOG_END,
+            IsolationLevel.READ_UNCOMMITTED,
             bounds.policy.on_corrupt_batch,
-        )  # fmt: skip
+        )
         bound = end if found is None else min(max(found.offset, start), end)
         ranges.append(OffsetRange(start, bound))
         start = bound

@@ -77,15 +77,19 @@ def clean_partition(
             return done
         last = _clean_once(log, dirty, cleaner, before_step, on_phase)
         # "Before" is the rest after the last pass, and all that was removed.
-        done = last if done is None else last._replace(
-            first_dirty_offset=done.first_dirty_offset,
-            dirty_ratio=done.dirty_ratio,
-            n_passes=done.n_passes + 1,
-            segments_before=last.segments_before + done.segments_before - done.segments_after,
-            bytes_before=last.bytes_before + done.bytes_before - done.bytes_after,
-            records_before=last.records_before + done.records_before - done.records_after,
-            records_without_key=last.records_without_key + done.records_without_key,
-        )  # fmt: skip
+        done = (
+            last
+            if done is None
+            else last._replace(
+                first_dirty_offset=done.first_dirty_offset,
+                dirty_ratio=done.dirty_ratio,
+                n_passes=done.n_passes + 1,
+                segments_before=last.segments_before + done.segments_before - done.segments_after,
+                bytes_before=last.bytes_before + done.bytes_before - done.bytes_after,
+                records_before=last.records_before + done.records_before - done.records_after,
+                records_without_key=last.records_without_key + done.records_without_key,
+            )
+        )
         checkpoint = done.clean_to
         on_pass(checkpoint)
         if checkpoint >= dirty.end_offset:
@@ -112,8 +116,11 @@ def _clean_once(
             made.append(one.cleaner.clean(one.cleaned[group], one.ends[group]))
             logger.info(
                 "cleaned %d segments of log %s, from offset %d on: %d bytes remain",
-                len(one.cleaned[group]), name, made[-1].base_offset, made[-1].size,
-            )  # fmt: skip
+                len(one.cleaned[group]),
+                name,
+                made[-1].base_offset,
+                made[-1].size,
+            )
         before_step()
     except BaseException:
         for each in made:
@@ -171,33 +178,56 @@ class CleaningPass:
             kept_end = log.end_offset(ReadUpTo.HIGH_WATERMARK)
         fates = BatchFates(active, _indexed(segments), transactions, kept_end, cleaner.now_ms)
         self.cleaner = SegmentCleaner(
-            log.path, config, known, fates,
-            now_ms=cleaner.now_ms, old_tombstones_from_ms=from_ms,
-        )  # fmt: skip
+            log.path,
+            config,
+            known,
+            fates,
+            now_ms=cleaner.now_ms,
+            old_tombstones_from_ms=from_ms,
+        )
         self.groups = group_segments(
             [SegmentSizes.of(each) for each in cleaned],
-            config.segment_bytes, config.segment_index_bytes, end_offset,
-        )  # fmt: skip
+            config.segment_bytes,
+            config.segment_index_bytes,
+            end_offset,
+        )
         logger.info(
             "cleaning log %s (cleaning prior to offset %d, %d segments into %d, discarding "
             "tombstones of older formats prior to %d)",
-            name, clean_to, len(cleaned), len(self.groups), from_ms,
-        )  # fmt: skip
+            name,
+            clean_to,
+            len(cleaned),
+            len(self.groups),
+            from_ms,
+        )
         self.ends = [each.base_offset for each in segments[1 : len(cleaned) + 1]]
 
     def done(self, sizes: Sequence[int]) -> CompactedPartition:
         """The result, once segments of these sizes have taken the places of the others."""
         counts = self.cleaner.counts
         done = CompactedPartition(
-            *self._name, self._dirty.first_dirty_offset, self.clean_to, self._dirty.dirty_ratio,
-            1, len(self.cleaned), len(sizes), sum(each.size for each in self.cleaned), sum(sizes),
-            counts.n_read, counts.n_kept, counts.n_without_key,
-        )  # fmt: skip
+            *self._name,
+            self._dirty.first_dirty_offset,
+            self.clean_to,
+            self._dirty.dirty_ratio,
+            1,
+            len(self.cleaned),
+            len(sizes),
+            sum(each.size for each in self.cleaned),
+            sum(sizes),
+            counts.n_read,
+            counts.n_kept,
+            counts.n_without_key,
+        )
         logger.info(
             "cleaned log %s up to offset %d: %d of %d records and %d of %d bytes remain",
-            self._name, self.clean_to, done.records_after, done.records_before, done.bytes_after,
+            self._name,
+            self.clean_to,
+            done.records_after,
+            done.records_before,
+            done.bytes_after,
             done.bytes_before,
-        )  # fmt: skip
+        )
         return done
 
 

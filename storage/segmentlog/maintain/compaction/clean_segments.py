@@ -144,9 +144,16 @@ def build_offset_map(
                 left_out |= batches.headers[:, layout.ATTRIBUTES] & layout.CONTROL_MASK != 0
                 for run, rows in inflated_runs(filler, batches):
                     code, row = offset_map.put_keys(
-                        run.buf, filler.inflated, run.headers, left_out[rows], start_offset,
-                        known.table, known.state, known.secret, known.waiting,
-                    )  # fmt: skip
+                        run.buf,
+                        filler.inflated,
+                        run.headers,
+                        left_out[rows],
+                        start_offset,
+                        known.table,
+                        known.state,
+                        known.secret,
+                        known.waiting,
+                    )
                     if code == status.TABLE_FULL:
                         return known
                     if code != status.OK:
@@ -226,9 +233,16 @@ class BatchFates:
         aborts: Int64s = np.empty(len(headers), np.int64)
         begun = headers[is_aborted != 0][:, [layout.PRODUCER_ID, layout.BASE_OFFSET]].tolist()
         n_aborts = judge_batches(
-            batches.buf, headers, rows, is_aborted, self._producers,
-            self._kept_end, self._now_ms, fates, aborts,
-        )  # fmt: skip
+            batches.buf,
+            headers,
+            rows,
+            is_aborted,
+            self._producers,
+            self._kept_end,
+            self._now_ms,
+            fates,
+            aborts,
+        )
         ended = headers[aborts[:n_aborts]][:, [layout.PRODUCER_ID, layout.BASE_OFFSET]].tolist()
         return fates, self._entries(begun, ended)
 
@@ -393,10 +407,20 @@ class SegmentCleaner:
         known, begin = self._offset_map, 0
         while begin < len(run.headers):
             code, begin, n_lines, end = compaction.filter_batches(
-                run.buf, self._filler.inflated, run.headers, begin, fates, self._rules,
-                known.table, known.secret, known.waiting, self._kept, self._counts, self._out,
+                run.buf,
+                self._filler.inflated,
+                run.headers,
+                begin,
+                fates,
+                self._rules,
+                known.table,
+                known.secret,
+                known.waiting,
+                self._kept,
+                self._counts,
+                self._out,
                 lines,
-            )  # fmt: skip
+            )
             if code not in (status.OK, status.OUTPUT_FULL):
                 raise run.malformed(begin, status.REASONS[code])
             if n_lines:

@@ -415,8 +415,10 @@ def begin_compaction(
                 logger.warning(
                     "%s: the compacted part ended at offset %s, outside of the log; compaction "
                     "starts at offset %d",
-                    log.topic_partition, log.checkpoint, log.first_dirty_offset,
-                )  # fmt: skip
+                    log.topic_partition,
+                    log.checkpoint,
+                    log.first_dirty_offset,
+                )
                 cleaned.put({log.topic_partition: log.first_dirty_offset})
         due = [
             log for log in logs if log.is_due and str(log.topic_partition) not in failures.errors

@@ -149,16 +149,23 @@ class _Compaction:
             self._root, given.topics, has_settings=has_settings
         )
         self._known = DirectorySettings.read(
-            self._root, given.settings, given.metadata, given.server_properties,
-            topics=given.topics, needs=OF_COMPACTION,
-        )  # fmt: skip
+            self._root,
+            given.settings,
+            given.metadata,
+            given.server_properties,
+            topics=given.topics,
+            needs=OF_COMPACTION,
+        )
         now_ms = given.now_ms
         if now_ms is None and given.dry_run:  # which writes nothing
             now_ms = int(time.time() * 1000)
         self._cleaner = CleanerConfig(
-            given.dedupe_buffer_bytes, given.load_factor, given.producer_expiration_ms,
-            time_of_store(self._sequence) if now_ms is None else now_ms, keeps_last_batch=True,
-        )  # fmt: skip
+            given.dedupe_buffer_bytes,
+            given.load_factor,
+            given.producer_expiration_ms,
+            time_of_store(self._sequence) if now_ms is None else now_ms,
+            keeps_last_batch=True,
+        )
 
     def merged(self) -> Iterator[CompactedPartition]:
         """Join small extents."""
@@ -286,17 +293,24 @@ def _merged(task: RewriteTask, exchanges: Sequence[Exchange] | None) -> Compacte
     """The result of joining extents, or of a dry run."""
     old = [each for run in task.runs for each in run]
     found = CompactedPartition(
-        *task.at, -1, -1, 0.0,
-        segments_before=len(old), bytes_before=sum(each.size for each in old),
-    )  # fmt: skip
+        *task.at,
+        -1,
+        -1,
+        0.0,
+        segments_before=len(old),
+        bytes_before=sum(each.size for each in old),
+    )
     if exchanges is None:
         return found
     new = [each for exchange in exchanges for each in exchange.new]
     return found._replace(
-        n_passes=1, segments_after=len(new), bytes_after=sum(each.size for each in new),
+        n_passes=1,
+        segments_after=len(new),
+        bytes_after=sum(each.size for each in new),
         records_before=sum(each.n_records for each in old),
-        records_after=sum(each.n_records for each in new), records_without_key=0,
-    )  # fmt: skip
+        records_after=sum(each.n_records for each in new),
+        records_without_key=0,
+    )
 
 
 def _clean(task: RewriteTask, on_phase: Callable[[str], object]) -> Rewritten | None:

@@ -222,21 +222,37 @@ def erase(
         from segmentlog.maintain.compaction.erase_in_store import erase_in_store
 
         return erase_in_store(
-            location, wanted, topics, numbers, dry_run=options["dry_run"],
-            purge=options["purge"], on_log=options["on_log"],
-        )  # fmt: skip
+            location,
+            wanted,
+            topics,
+            numbers,
+            dry_run=options["dry_run"],
+            purge=options["purge"],
+            on_log=options["on_log"],
+        )
     directory = log_directory(path)
 
     # Called under the lock: another process may change settings while this one waits.
-    known = cache(partial(
-        DirectorySettings.read, directory, None, options["metadata"], options["server_properties"],
-        is_optional=True, topics=topics, purge=options["purge"], needs=(),
-    ))  # fmt: skip
+    known = cache(
+        partial(
+            DirectorySettings.read,
+            directory,
+            None,
+            options["metadata"],
+            options["server_properties"],
+            is_optional=True,
+            topics=topics,
+            purge=options["purge"],
+            needs=(),
+        )
+    )
 
     with hold(
-        directory, options["lock_timeout_seconds"], lambda topic: known().config(topic),
+        directory,
+        options["lock_timeout_seconds"],
+        lambda topic: known().config(topic),
         dry_run=options["dry_run"],
-    ) as held:  # fmt: skip
+    ) as held:
         opened = open_log_dir(directory)
         left_out = _left_out(directory, topics, numbers)
         chosen = _chosen(opened, topics, numbers, left_out)
@@ -527,12 +543,15 @@ class CopySearch:
         """The files of write jobs that have not committed their rows."""
         return [
             RemainingCopy(
-                CopyKind.STAGED, os.path.join(self._directory, each.name), -1, -1,
+                CopyKind.STAGED,
+                os.path.join(self._directory, each.name),
+                -1,
+                -1,
                 "rows that a write job has not committed are not searched",
             )
             for each in sorted(list_entries(self._directory))
             if each.name.startswith("segmentlog.") and each.name.endswith(STAGE_SUFFIX)
-        ]  # fmt: skip
+        ]
 
     def in_tier(
         self, chosen: Collection[TopicPartition]

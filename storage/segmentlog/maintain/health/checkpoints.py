@@ -42,25 +42,31 @@ class _File(NamedTuple):
 #: The checkpoints of a log directory, in the order of their reads.
 _FILES = {
     RECOVERY_POINT_CHECKPOINT: _File(
-        FaultKind.RECOVERY_POINTS, "the start then reads each log from its beginning",
-        (StartAction.DROP, "the start reads each log from its beginning"), is_kept=False,
+        FaultKind.RECOVERY_POINTS,
+        "the start then reads each log from its beginning",
+        (StartAction.DROP, "the start reads each log from its beginning"),
+        is_kept=False,
     ),
     LOG_START_CHECKPOINT: _File(
         FaultKind.LOG_STARTS,
         "records that DeleteRecords has deleted, and that are still in a segment, are then served "
         "again",
-        (StartAction.DROP, "records that were deleted are served again"), is_kept=True,
+        (StartAction.DROP, "records that were deleted are served again"),
+        is_kept=True,
     ),
     HIGH_WATERMARK_CHECKPOINT: _File(
-        FaultKind.HIGH_WATERMARKS, "the start then sets each high watermark again",
+        FaultKind.HIGH_WATERMARKS,
+        "the start then sets each high watermark again",
         (StartAction.UNSERVED, "the broker runs, and serves no log of this directory"),
         is_kept=True,
     ),
     CLEANER_OFFSET_CHECKPOINT: _File(
-        FaultKind.CLEANED_ENDS, "the cleaner then reads compacted logs from their beginning",
-        (StartAction.DROP, "no log of this directory is compacted"), is_kept=False,
+        FaultKind.CLEANED_ENDS,
+        "the cleaner then reads compacted logs from their beginning",
+        (StartAction.DROP, "no log of this directory is compacted"),
+        is_kept=False,
     ),
-}  # fmt: skip
+}
 
 
 def checkpoint_faults(directory: str, *, is_only: bool) -> Iterator[Fault]:
@@ -82,7 +88,7 @@ def checkpoint_faults(directory: str, *, is_only: bool) -> Iterator[Fault]:
         except OSError as error:
             yield file.kind.of(
                 path, error.strerror or str(error), "give the file to the user of the broker"
-            )  # fmt: skip
+            )
             continue
         action, loss = file.kind.value.action, ""
         # A log that finds its directory offline ends the start.
@@ -91,10 +97,14 @@ def checkpoint_faults(directory: str, *, is_only: bool) -> Iterator[Fault]:
         if fault.is_word:
             action, loss = file.of_words
         found = file.kind.at(
-            NO_LOG, path, f"line {fault.line}: {legible(fault.reason)}", loss,
+            NO_LOG,
+            path,
+            f"line {fault.line}: {legible(fault.reason)}",
+            loss,
             f"segmentlog recover makes it readable again; or remove the file: {file.without}",
-            action=action, mend=partial(_replaced, directory, name, fault, file),
-        )  # fmt: skip
+            action=action,
+            mend=partial(_replaced, directory, name, fault, file),
+        )
         yield found if is_noticed else found._replace(action=None)
 
 

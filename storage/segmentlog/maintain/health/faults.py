@@ -89,9 +89,12 @@ class StartStep(NamedTuple):
 
 #: Actions after which a broker does not serve a log, or has removed its records.
 HARM = {
-    StartAction.REFUSE, StartAction.OFFLINE, StartAction.UNSERVED, StartAction.STRAY,
+    StartAction.REFUSE,
+    StartAction.OFFLINE,
+    StartAction.UNSERVED,
+    StartAction.STRAY,
     StartAction.EMPTY,
-}  # fmt: skip
+}
 
 _DOES: Mapping[StartAction, str] = {
     StartAction.REFUSE: "a starting broker ends here",

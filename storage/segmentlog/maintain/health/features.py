@@ -13,9 +13,19 @@ from segmentlog.maintain.health.kinds import Fault, FaultKind
 
 #: ``MetadataVersion.LATEST_PRODUCTION`` by release, which also knows later ones, and refuses them.
 _METADATA_VERSION = {
-    (3, 3): 7, (3, 4): 8, (3, 5): 11, (3, 6): 14, (3, 7): 19, (3, 8): 20, (3, 9): 21, (4, 0): 25,
-    (4, 1): 27, (4, 2): 29, (4, 3): 30, (4, 4): 33,
-}  # fmt: skip
+    (3, 3): 7,
+    (3, 4): 8,
+    (3, 5): 11,
+    (3, 6): 14,
+    (3, 7): 19,
+    (3, 8): 20,
+    (3, 9): 21,
+    (4, 0): 25,
+    (4, 1): 27,
+    (4, 2): 29,
+    (4, 3): 30,
+    (4, 4): 33,
+}
 _LEAST_OF_KAFKA_4 = 7  #: ``metadata.version`` of Kafka 3.3
 
 #: The first releases that know another feature, and its largest level from then on.

@@ -192,16 +192,18 @@ class Identities:
                 )
             if each.node_id is not None and each.node_id != self.node_id:
                 yield FaultKind.IDS.of(
-                    each.path, f"node.id is {each.node_id}, but {self.node_id} is expected",
+                    each.path,
+                    f"node.id is {each.node_id}, but {self.node_id} is expected",
                     "start the broker whose directory this is, with its node.id",
-                )  # fmt: skip
+                )
             if each.directory_id is None:
                 continue
             if (before := seen.setdefault(each.directory_id, each.path)) != each.path:
                 yield FaultKind.IDS.of(
-                    each.path, f"directory.id {each.directory_id} is also in {before}",
+                    each.path,
+                    f"directory.id {each.directory_id} is also in {before}",
                     "one of the directories is a copy: start the broker without the copy",
-                )  # fmt: skip
+                )
 
     def _right_cluster(self) -> Identity | None:
         """The directory whose ``cluster.id`` the others must have: most have it."""

@@ -61,10 +61,7 @@ def transactions_mend(
     from segmentlog.log.index_builder import rebuild_indexes
     from segmentlog.log.producers import ProducerStates  # the compiled kernels load here
 
-    wrong = [
-        each for each in segments[:n_trusted]
-        if transactions_fault(each) and _is_sound(each)
-    ]  # fmt: skip
+    wrong = [each for each in segments[:n_trusted] if transactions_fault(each) and _is_sound(each)]
     if not wrong:
         return None
 

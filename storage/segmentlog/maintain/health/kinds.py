@@ -16,11 +16,17 @@ from segmentlog.maintain.health.mend import Mend
 from segmentlog.model import TopicPartition
 
 _REFUSE, _OFFLINE, _STRAY, _EMPTY = (
-    StartAction.REFUSE, StartAction.OFFLINE, StartAction.STRAY, StartAction.EMPTY
-)  # fmt: skip
+    StartAction.REFUSE,
+    StartAction.OFFLINE,
+    StartAction.STRAY,
+    StartAction.EMPTY,
+)
 _DROP, _DELETE, _KEEP, _MISSING = (
-    StartAction.DROP, StartAction.DELETE, StartAction.KEEP, StartAction.MISSING
-)  # fmt: skip
+    StartAction.DROP,
+    StartAction.DELETE,
+    StartAction.KEEP,
+    StartAction.MISSING,
+)
 _TRUNCATE, _UNKNOWN = StartAction.TRUNCATE, StartAction.UNKNOWN
 
 
@@ -84,9 +90,10 @@ class FaultKind(Enum):
     FOREIGN_DIRECTORY = Row("a directory whose name is not that of a partition", _REFUSE)
     MARK = Row("`.kafka_cleanshutdown` is a directory with entries", _OFFLINE)
     UNCLEAN = Row(
-        "the directory was not cleanly stopped", StartAction.RECOVER,
+        "the directory was not cleanly stopped",
+        StartAction.RECOVER,
         "does the same before the start, and keeps what it cuts off",
-    )  # fmt: skip
+    )
     # The metadata of the cluster.
     BOOTSTRAP = Row("`bootstrap.checkpoint` is damaged", _REFUSE)
     METADATA_TWICE = Row("an older copy of the cluster's metadata", _REFUSE)
@@ -96,37 +103,45 @@ class FaultKind(Enum):
     METADATA_END = Row("the cluster's metadata ends before its newest snapshot", _EMPTY)
     ELECTION = Row("`quorum-state` is not what a node writes", _REFUSE)
     METADATA_ID = Row(
-        "the topic id of the cluster's metadata is damaged, or another", _REFUSE,
+        "the topic id of the cluster's metadata is damaged, or another",
+        _REFUSE,
         "writes a damaged one again",
-    )  # fmt: skip
+    )
     SNAPSHOT_NAME = Row("a name in `__cluster_metadata-0` that no snapshot has", _REFUSE)
     SNAPSHOT = Row(
-        "the newest snapshot of the cluster's metadata is damaged", _REFUSE,
+        "the newest snapshot of the cluster's metadata is damaged",
+        _REFUSE,
         "puts it aside as a `.broken` file if an older snapshot, or none, and the log have all "
         "its records; otherwise that is a failure, and you need the directory of another "
         "controller or broker",
-    )  # fmt: skip
+    )
     # The checkpoints of a directory.
     RECOVERY_POINTS = Row(
-        "`recovery-point-offset-checkpoint` is damaged", _OFFLINE,
-        "begins a new file", "all bytes of all logs are read, unless they were cleanly stopped",
-    )  # fmt: skip
+        "`recovery-point-offset-checkpoint` is damaged",
+        _OFFLINE,
+        "begins a new file",
+        "all bytes of all logs are read, unless they were cleanly stopped",
+    )
     LOG_STARTS = Row(
-        "`log-start-offset-checkpoint` is damaged", _OFFLINE,
+        "`log-start-offset-checkpoint` is damaged",
+        _OFFLINE,
         "keeps the entries of whole lines",
         "other logs begin with their first segment, and records that DeleteRecords has deleted "
         "there may be seen again",
-    )  # fmt: skip
+    )
     HIGH_WATERMARKS = Row(
-        "`replication-offset-checkpoint` is damaged", _OFFLINE,
+        "`replication-offset-checkpoint` is damaged",
+        _OFFLINE,
         "keeps the entries of whole lines",
         "reads of other logs end at their log ends, until a broker has agreed with its replicas "
         "on a high watermark",
-    )  # fmt: skip
+    )
     CLEANED_ENDS = Row(
-        "`cleaner-offset-checkpoint` is damaged", _OFFLINE,
-        "begins a new file", "compaction begins again with the first segment of each log",
-    )  # fmt: skip
+        "`cleaner-offset-checkpoint` is damaged",
+        _OFFLINE,
+        "begins a new file",
+        "compaction begins again with the first segment of each log",
+    )
     MOVED_START = Row("the log start of a log that was moved is in its old directory", _DROP)
     # The logs that the cluster assigns to the broker.
     TOPIC_ID = Row(
@@ -135,7 +150,7 @@ class FaultKind(Enum):
         "writes a file that is missing or damaged again, with the topic id in the cluster's "
         "metadata: of this directory, or of that which `--metadata` names; without the metadata, "
         "a damaged file is a failure",
-    )  # fmt: skip
+    )
     REPLICA = Row("the cluster assigns the partition to other nodes", _STRAY)
     TWICE = Row("a partition is in two directories", _REFUSE)
     FUTURE = Row("a `-future` copy that the cluster assigns to this directory", _REFUSE)
@@ -149,66 +164,77 @@ class FaultKind(Enum):
     LEADER_EPOCHS = Row(
         "`leader-epoch-checkpoint` is damaged, lost, does not rise, or contradicts a batch",
         _OFFLINE,
-        "builds the file again from the log", "a broker keeps epochs that contradict batches",
-    )  # fmt: skip
+        "builds the file again from the log",
+        "a broker keeps epochs that contradict batches",
+    )
     NOT_OPENED = Row("a file of a segment is a directory, or a link that leads nowhere", _OFFLINE)
     TRANSACTIONS = Row(
         "a `.txnindex` file of another version", _REFUSE, "builds it again from the log"
-    )  # fmt: skip
+    )
     INDEX_GONE = Row(
         "a segment without `.index`", StartAction.REBUILD, "builds it again from the log"
-    )  # fmt: skip
+    )
     TIMES_GONE = Row(
         "a cleanly stopped segment without `.timeindex`", _DROP, "builds it again from the log"
-    )  # fmt: skip
+    )
     TIMES_ZEROED = Row(
-        "a `.timeindex` file that ends in zeros", _TRUNCATE,
+        "a `.timeindex` file that ends in zeros",
+        _TRUNCATE,
         "builds it again from the log, unless the segment has a bad batch",
-    )  # fmt: skip
+    )
     FAR_OFFSETS = Row(
         "offsets that no index can hold", StartAction.SPLIT, "splits the segment, too"
-    )  # fmt: skip
+    )
     BELOW_BASE = Row(
-        "a batch below the base offset of its segment, in a segment that is read", _REFUSE,
+        "a batch below the base offset of its segment, in a segment that is read",
+        _REFUSE,
         "cuts the log off before the batch, without the mark of a clean stop",
-    )  # fmt: skip
+    )
     BAD_END = Row(
-        "a bad length at the end of a cleanly stopped log", _REFUSE,
+        "a bad length at the end of a cleanly stopped log",
+        _REFUSE,
         "cuts it off once `.kafka_cleanshutdown` is removed",
-    )  # fmt: skip
+    )
     SHORT_END = Row(
-        "the last entry of an index leads beyond the end of a cleanly stopped log", _TRUNCATE,
+        "the last entry of an index leads beyond the end of a cleanly stopped log",
+        _TRUNCATE,
         "builds it again once `.kafka_cleanshutdown` is removed",
-    )  # fmt: skip
+    )
     TAIL = Row(
-        "bytes after the last batch of a cleanly stopped log", _KEEP,
+        "bytes after the last batch of a cleanly stopped log",
+        _KEEP,
         "cuts them off once `.kafka_cleanshutdown` is removed",
-    )  # fmt: skip
+    )
     START_BEYOND = Row(
-        "the log start is beyond the log end", _EMPTY,
+        "the log start is beyond the log end",
+        _EMPTY,
         "removes the entry if the high watermark is not beyond the log end, too: only records "
         "below it can be deleted",
-    )  # fmt: skip
+    )
     BELOW_WATERMARK = Row(
-        "the log ends below its high watermark, and nothing is cut off", _TRUNCATE,
+        "the log ends below its high watermark, and nothing is cut off",
+        _TRUNCATE,
         "lowers the high watermark, and ends with status 3: acknowledged records are missing",
-    )  # fmt: skip
+    )
     PRODUCERS = Row("producer snapshots of a cleanly stopped log are damaged, or gone", _DROP)
     SEGMENTS_GONE = Row(
-        "index files without a log, the last sign of the loss of segments", _DELETE,
+        "index files without a log, the last sign of the loss of segments",
+        _DELETE,
         "removes them, and names the loss",
-    )  # fmt: skip
+    )
     NO_SEGMENT = Row("a log with a high watermark, and without a segment", _MISSING)
     UNREAD = Row("a log that cannot be read", _UNKNOWN)
     RECOVERED = Row(
-        "bytes beyond the recovery point, without a clean stop", StartAction.RECOVER,
+        "bytes beyond the recovery point, without a clean stop",
+        StartAction.RECOVER,
         "reads them, too",
-    )  # fmt: skip
+    )
     BAD_BATCH = Row(
-        "a bad batch beyond the recovery point, without a clean stop", _TRUNCATE,
+        "a bad batch beyond the recovery point, without a clean stop",
+        _TRUNCATE,
         "does the same, and keeps the bytes; with `--on-corrupt-batch skip`, it keeps the good "
         "batches after it",
-    )  # fmt: skip
+    )
     # What is not served, and the first minute.
     LEFTOVERS = Row("logs and files that earlier starts and stops have left", _KEEP)
     EXPIRED = Row("segments that are due", _DELETE)
@@ -230,9 +256,18 @@ class FaultKind(Enum):
     ) -> Fault:
         """A fault of this kind in a log; `action`: if it is not the usual one."""
         return Fault(
-            self, action or self.value.action, *where, path, evidence, loss, remedy,
-            offset, end_offset, n_bytes, mend,
-        )  # fmt: skip
+            self,
+            action or self.value.action,
+            *where,
+            path,
+            evidence,
+            loss,
+            remedy,
+            offset,
+            end_offset,
+            n_bytes,
+            mend,
+        )
 
     def of(
         self, path: str, evidence: str, remedy: str = "", *, action: StartAction | None = None

@@ -36,11 +36,13 @@ def epochs_fault(where: TopicPartition, partition_path: str) -> Iterator[Fault]:
             action, reason = StartAction.REFUSE, contradiction.reason
             if all(min(each) >= 0 for each in entries):
                 yield FaultKind.LEADER_EPOCHS.at(
-                    where, path,
+                    where,
+                    path,
                     f"{reason}: a starting broker drops the epochs that a later line contradicts",
-                    "the offsets at which followers have to cut their copies off", _REMEDY,
+                    "the offsets at which followers have to cut their copies off",
+                    _REMEDY,
                     action=StartAction.DROP,
-                )  # fmt: skip
+                )
                 return
     yield FaultKind.LEADER_EPOCHS.at(where, path, reason, remedy=_REMEDY, action=action)
 

@@ -50,10 +50,13 @@ def snapshot_faults(path: str) -> Iterator[Fault]:
         is_read = not i and not (
             files and not begin and not snapshot.end_offset and _ends_early(snapshot.path)
         )
-        mend, remedy = None, (
-            f"put the file back from another controller or a backup: the log, from offset {begin} "
-            f"to {end}, does not join an older snapshot"
-        )  # fmt: skip
+        mend, remedy = (
+            None,
+            (
+                f"put the file back from another controller or a backup: the log, from offset "
+                f"{begin} to {end}, does not join an older snapshot"
+            ),
+        )
         if i > n_damaged:
             remedy = "remove the file: a newer snapshot is sound"
         elif is_enough:
@@ -62,12 +65,15 @@ def snapshot_faults(path: str) -> Iterator[Fault]:
         if not i and is_enough:
             mend = partial(_put_aside, path, snapshots[:n_damaged], older)
         yield FaultKind.SNAPSHOT.at(
-            TopicPartition(METADATA_TOPIC, 0), snapshot.path,
+            TopicPartition(METADATA_TOPIC, 0),
+            snapshot.path,
             f"the snapshot is damaged: {fault_in_words(fault)}; "
             + ("an older snapshot is not read instead" if is_read else "it is not read"),
-            remedy=remedy, action=StartAction.REFUSE if is_read else StartAction.KEEP,
-            offset=snapshot.end_offset, mend=mend,
-        )  # fmt: skip
+            remedy=remedy,
+            action=StartAction.REFUSE if is_read else StartAction.KEEP,
+            offset=snapshot.end_offset,
+            mend=mend,
+        )
 
 
 def _put_aside(path: str, damaged: list[Snapshot], older: Snapshot) -> Mend:
@@ -81,9 +87,10 @@ def _put_aside(path: str, damaged: list[Snapshot], older: Snapshot) -> Mend:
     if older.path:
         same = f"{os.path.basename(older.path)} and the log have the same records"
     words = (
-        f"{os.path.basename(path)}: ", Tense("put", "would put"),
+        f"{os.path.basename(path)}: ",
+        Tense("put", "would put"),
         f" {names} aside, which is damaged: {same}",
-    )  # fmt: skip
+    )
     step = RecoveryStep(RecoveryKind.SNAPSHOT_PUT_ASIDE, METADATA_TOPIC, 0, path, "")
     return Mend([(step, words)], put_aside)
 

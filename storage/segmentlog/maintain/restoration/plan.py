@@ -59,8 +59,15 @@ TOPICS_OF_BROKERS = INTERNAL_TOPICS | {REMOTE_LOG_METADATA}
 
 #: Columns with which a row keeps its place.
 _COLUMNS = (
-    "topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers",
-)  # fmt: skip
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "timestampType",
+    "key",
+    "value",
+    "headers",
+)
 
 
 class OpenTransactions(StrEnum):
@@ -114,10 +121,12 @@ class RestoredRecords:
         bounds = log.bounds(
             offsets.start_offset if self._since is None else None,
             offsets.end_offset if self._until is None else None,
-            since=self._since, until=self._until,
-            read_up_to=ReadUpTo.LOG_END, isolation_level=isolation_level,
+            since=self._since,
+            until=self._until,
+            read_up_to=ReadUpTo.LOG_END,
+            isolation_level=isolation_level,
             on_corrupt_batch=self.on_corrupt_batch,
-        )  # fmt: skip
+        )
         policy = ScanPolicy(
             IsolationLevel.READ_COMMITTED,
             self.on_corrupt_batch,
@@ -136,10 +145,11 @@ class RestoredRecords:
             return offsets.start_offset
         log = self._source.log(*topic_partition)
         return log.bounds(
-            since=self._since, read_up_to=ReadUpTo.LOG_END,
+            since=self._since,
+            read_up_to=ReadUpTo.LOG_END,
             isolation_level=IsolationLevel.READ_UNCOMMITTED,
             on_corrupt_batch=self.on_corrupt_batch,
-        ).start_offset  # fmt: skip
+        ).start_offset
 
 
 class RestoredPartition(NamedTuple):

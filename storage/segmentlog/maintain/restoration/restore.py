@@ -166,9 +166,16 @@ def restore(
         )
     counts, registered = _counts(source, chosen)
     return restore_chosen(
-        source, chosen, directories, records, options, counts=counts, registered=registered,
-        offset_map=options["offset_map"], failures=failures,
-    )  # fmt: skip
+        source,
+        chosen,
+        directories,
+        records,
+        options,
+        counts=counts,
+        registered=registered,
+        offset_map=options["offset_map"],
+        failures=failures,
+    )
 
 
 def _counts(
@@ -226,11 +233,16 @@ def restore_chosen(
         holders = directories if holder is None else [local_path(holder)]
         cluster = TargetCluster(directories, holders)
         plan = Preflight(
-            source, cluster, metadata=holder, server_properties=options["server_properties"],
-            records=records, leaves_out_replicas=options["leave_out_replicas"],
-            leaves_out_partitions=options["leave_out_partitions"], counts=counts,
+            source,
+            cluster,
+            metadata=holder,
+            server_properties=options["server_properties"],
+            records=records,
+            leaves_out_replicas=options["leave_out_replicas"],
+            leaves_out_partitions=options["leave_out_partitions"],
+            counts=counts,
             registered=registered,
-        ).plan(chosen, failures)  # fmt: skip
+        ).plan(chosen, failures)
         absent = (
             {} if options["leave_out_partitions"] else absent_partitions(source, chosen, counts)
         )
@@ -452,9 +464,12 @@ def writer_into(
     from segmentlog.writes.writer import LogWriter
 
     request = WriteRequest(
-        held.directory, ProducerConfig().preserving(), topic=topic, num_partitions=n_partitions,
+        held.directory,
+        ProducerConfig().preserving(),
+        topic=topic,
+        num_partitions=n_partitions,
         auto_create_topics=n_partitions is not None,
-    )  # fmt: skip
+    )
     return LogWriter(lambda _: WriteJob.begin(request, held), held=held)
 
 
@@ -468,8 +483,9 @@ def _commit(writers: "dict[str, LogWriter]") -> None:
                 logger.warning(
                     "%s does not have the records, and %s has them: restore again before a broker "
                     "starts, and the other directories get them",
-                    directory, ", ".join(committed),
-                )  # fmt: skip
+                    directory,
+                    ", ".join(committed),
+                )
             raise
         committed.append(directory)
 

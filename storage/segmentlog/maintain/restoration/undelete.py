@@ -236,9 +236,18 @@ def _look(
     except SegmentLogError as error:
         problem = str(error)
     return RenamedPartition(
-        *entry.topic_partition, _KINDS[entry.state], entry.path, topic_id, renamed_ms, removed_ms,
-        removal, start, end, n_bytes, problem,
-    )  # fmt: skip
+        *entry.topic_partition,
+        _KINDS[entry.state],
+        entry.path,
+        topic_id,
+        renamed_ms,
+        removed_ms,
+        removal,
+        start,
+        end,
+        n_bytes,
+        problem,
+    )
 
 
 class _Renamed(LogDirectory):
@@ -384,17 +393,28 @@ def undelete(
     records = RestoredRecords(source, (None, None), OpenTransactions.END, on_corrupt)
     if any(exists(each) and is_of_a_broker(each) for each in targets):
         return restore_chosen(
-            source, source.topic_partitions(), targets, records, options, counts={},
+            source,
+            source.topic_partitions(),
+            targets,
+            records,
+            options,
+            counts={},
             failures=Failures(),
-        )  # fmt: skip
+        )
     if len(targets) != 1:
         accepted = "give one directory that belongs to no broker, or directories of brokers"
         raise OptionError("to", ", ".join(targets), accepted)
     return _into_own(
-        source, name, targets[0], records, leave_out_partitions=options["leave_out_partitions"],
-        dry_run=options["dry_run"], on_records=options["on_records"], on_phase=options["on_phase"],
+        source,
+        name,
+        targets[0],
+        records,
+        leave_out_partitions=options["leave_out_partitions"],
+        dry_run=options["dry_run"],
+        on_records=options["on_records"],
+        on_phase=options["on_phase"],
         lock_timeout_seconds=options["lock_timeout_seconds"],
-    )  # fmt: skip
+    )
 
 
 def _chosen(

@@ -121,9 +121,7 @@ class BrokerStart:
 
         It also ends without the directory that has the metadata of the cluster.
         """
-        directory = next(
-            (each for each in self.directories if is_within(fault.path, each)), None
-        )  # fmt: skip
+        directory = next((each for each in self.directories if is_within(fault.path, each)), None)
         if fault.action is not StartAction.OFFLINE or directory is None:
             return fault
         self._offline.add(directory)
@@ -169,9 +167,12 @@ class BrokerStart:
         """Step 1: ids of the cluster, of the node and of the directories."""
         every = dict.fromkeys((*self.directories, *filter(None, [self.metadata_directory])))
         ids = Identities(
-            filter(self._is_expected, every), self._node_id, lambda: self._rows,
-            metadata_directory=self.metadata_directory, is_kraft=self._is_kraft,
-        )  # fmt: skip
+            filter(self._is_expected, every),
+            self._node_id,
+            lambda: self._rows,
+            metadata_directory=self.metadata_directory,
+            is_kraft=self._is_kraft,
+        )
         yield from ids.faults()
         self._node_id = ids.node_id
         is_old = bool(ids.known) and all(each.version == 0 for each in ids.known)
@@ -179,8 +180,9 @@ class BrokerStart:
         # The logs of a directory that only has the metadata are not looked at.
         self._places = {
             each.directory_id: each.directory
-            for each in ids.known if each.directory in self.directories
-        }  # fmt: skip
+            for each in ids.known
+            if each.directory in self.directories
+        }
 
         yield from self._sole_voter(ids.known)
 
@@ -225,10 +227,11 @@ class BrokerStart:
                     )
             elif parse_partition_directory(name) is None and is_directory(path):
                 yield FaultKind.FOREIGN_DIRECTORY.of(
-                    path, "is a directory whose name is not that of a partition",
+                    path,
+                    "is a directory whose name is not that of a partition",
                     "move it out of the log directory, or give the broker a directory below this "
                     "one in log.dirs",
-                )  # fmt: skip
+                )
 
     def _partitions(self) -> Iterator[Fault]:
         """Step 6: the partitions that the cluster assigns to this broker."""
@@ -259,11 +262,12 @@ class BrokerStart:
                 before = served.setdefault((each.topic_partition, each.state), each.path)
                 if before != each.path:
                     yield FaultKind.TWICE.at(
-                        each.topic_partition, each.path,
+                        each.topic_partition,
+                        each.path,
                         f"{before} is the same partition",
                         remedy="segmentlog compare tells which of the two has more records; move "
                         "the other one out of the log directories",
-                    )  # fmt: skip
+                    )
 
         for (where, state), (path, topic_id) in kept.items():
             if state == DirectoryState.FUTURE and not self._is_old:
@@ -280,11 +284,13 @@ class BrokerStart:
                     continue  # one of them is wrong, but not known to be
                 for each in by_id[other]:
                     yield _stray(
-                        FaultKind.TOPIC_ID, each, os.path.join(each.path, PARTITION_METADATA_FILE),
+                        FaultKind.TOPIC_ID,
+                        each,
+                        os.path.join(each.path, PARTITION_METADATA_FILE),
                         f"the topic id is {other}, but {len(by_id[right])} other partitions of "
                         f"the topic have {right}",
                         f"write the two lines 'version: 0' and 'topic_id: {right}' into the file",
-                    )  # fmt: skip
+                    )
 
     def _future(
         self,
@@ -315,35 +321,42 @@ class BrokerStart:
             if self.image is not None and assigned != own:
                 return
             yield FaultKind.FUTURE.at(
-                where, path,
+                where,
+                path,
                 f"a broker gives this copy the name {name}, because the cluster assigns the "
                 f"partition to {own}"
                 + ("" if self.image else " (if its metadata, which is not here, says so)")
                 + f", but {current} is there; {offsets}",
                 remedy="move the copy out of the log directories; if the copy has more records, "
                 f"move the log out instead, and rename the copy to {name}",
-            )  # fmt: skip
+            )
         elif assigned == own and current and current_id == topic_id:
             is_whole = 0 <= end <= copy_end
             yield FaultKind.FUTURE.at(
-                where, current,
+                where,
+                current,
                 f"the cluster assigns the log to {own}: a starting broker serves the copy {path}, "
                 f"and deletes this log after file.delete.delay.ms; {offsets}",
                 "" if is_whole else "the records that the copy does not have",
                 "" if is_whole else "move the copy out of the log directories",
                 action=StartAction.DELETE if is_whole else StartAction.EMPTY,
-                offset=begin, end_offset=end, n_bytes=n_bytes,
-            )  # fmt: skip
+                offset=begin,
+                end_offset=end,
+                n_bytes=n_bytes,
+            )
         elif assigned and assigned != own and not current:
             yield FaultKind.FUTURE.at(
-                where, path,
+                where,
+                path,
                 f"the cluster assigns the log to {assigned}, where it is not: a starting broker "
                 "begins an empty log there, and cuts this copy off to it",
                 f"offsets [{begin}, {end}), {n_bytes} bytes",
                 f"move the directory to {os.path.join(assigned, name)} before the start",
                 action=StartAction.EMPTY,
-                offset=begin, end_offset=end, n_bytes=n_bytes,
-            )  # fmt: skip
+                offset=begin,
+                end_offset=end,
+                n_bytes=n_bytes,
+            )
 
     def _moved_starts(self) -> Iterator[Fault]:
         """Log starts in the checkpoint of another directory, where no broker looks for them."""
@@ -351,8 +364,10 @@ class BrokerStart:
         starts = {each: self.loading(each).starts for each in there}
         logs = {
             each.topic_partition: (directory, each.path)
-            for directory in there for each in list_partitions(directory) if each.is_current
-        }  # fmt: skip
+            for directory in there
+            for each in list_partitions(directory)
+            if each.is_current
+        }
         for other in there if len(there) > 1 else ():
             for where, found in starts[other].items():
                 own, path = logs.get(where, (other, ""))
@@ -363,15 +378,17 @@ class BrokerStart:
                     continue
                 right = os.path.join(own, LOG_START_CHECKPOINT)
                 yield FaultKind.MOVED_START.at(
-                    where, os.path.join(other, LOG_START_CHECKPOINT),
+                    where,
+                    os.path.join(other, LOG_START_CHECKPOINT),
                     f"the log start {found} of {where} is in this file, but the log is in {own}, "
                     "where the broker does not have it: it serves the records from offset "
                     f"{first} on again",
                     f"the deletion of the records [{first}, {found})",
                     f"write the line '{where.topic} {where.partition} {found}' into {right} (and "
                     "raise the count in its second line)",
-                    offset=first, end_offset=found,
-                )  # fmt: skip
+                    offset=first,
+                    end_offset=found,
+                )
 
     def _missing(
         self, there: Collection[TopicPartition], deleted: Mapping[TopicPartition, str]
@@ -396,21 +413,25 @@ class BrokerStart:
             name = f"{where.topic}-{where.partition}"
             if path is None:
                 yield FaultKind.LOG_GONE.at(
-                    where, os.path.join(place or "", name),
+                    where,
+                    os.path.join(place or "", name),
                     f"the cluster assigns the log to this broker, but it is not there: {new}",
                     "all records that it had" if is_sole else "",
                     "put the directory back from a backup or another replica before the start, "
                     "unless its records are not needed",
-                )  # fmt: skip
+                )
             elif topic_id_of(os.path.join(path, PARTITION_METADATA_FILE)) == topic_id:
                 n_bytes = sum(list_segments(path).sizes)
                 yield FaultKind.RENAMED.at(
-                    where, path,
+                    where,
+                    path,
                     f"the directory is renamed for deletion, but the cluster still has the topic: "
                     f"{new}",
-                    f"{n_bytes} bytes of log", f"rename the directory to {name} before the start, "
-                    "unless its records are not needed", n_bytes=n_bytes,
-                )  # fmt: skip
+                    f"{n_bytes} bytes of log",
+                    f"rename the directory to {name} before the start, "
+                    "unless its records are not needed",
+                    n_bytes=n_bytes,
+                )
 
     def _partition(
         self, each: NamedPartition, found: str | tuple[StartAction, str] | None
@@ -429,9 +450,7 @@ class BrokerStart:
                 remedy += ", as segmentlog recover does"
         if not isinstance(found, str):
             if found is not None:
-                yield FaultKind.TOPIC_ID.at(
-                    where, path, found[1], remedy=remedy, action=found[0]
-                )  # fmt: skip
+                yield FaultKind.TOPIC_ID.at(where, path, found[1], remedy=remedy, action=found[0])
             elif not self._is_old and each.state in _SERVED:
                 yield _stray(FaultKind.TOPIC_ID, each, path, "the file is missing", remedy)
             return
@@ -440,10 +459,15 @@ class BrokerStart:
         row = self._rows.get((found, where.partition))
         if row is None:
             is_there = any(topic_id == found for topic_id, _ in self._rows)
-            other = f"topic {where.topic} has the topic id {right}" if right else (
-                "the cluster has no topic with this id" if not is_there else
-                f"the topic has no partition {where.partition}"
-            )  # fmt: skip
+            other = (
+                f"topic {where.topic} has the topic id {right}"
+                if right
+                else (
+                    "the cluster has no topic with this id"
+                    if not is_there
+                    else f"the topic has no partition {where.partition}"
+                )
+            )
             if self._metadata.is_doubtful:
                 other += " in the part of the metadata that can be read"
             deleted = (
@@ -457,26 +481,31 @@ class BrokerStart:
             if self._metadata.is_doubtful and not self._metadata.is_alone(self._node_id):
                 # The broker fetches the metadata before it decides about strays.
                 stray = stray._replace(
-                    action=StartAction.UNKNOWN, loss="", n_bytes=-1,
+                    action=StartAction.UNKNOWN,
+                    loss="",
+                    n_bytes=-1,
                     remedy="the other controllers have the rest of the metadata",
-                )  # fmt: skip
+                )
             yield stray
         elif row["topic"] != where.topic:
             yield FaultKind.TOPIC_ID.at(
-                where, path,
+                where,
+                path,
                 f"a broker does not serve the partition: the topic id {found} is that of topic "
                 f"{row['topic']}",
                 "partitions that the broker learns of together with it are not served either",
                 f"{remedy}, or rename the directory to {row['topic']}-{where.partition}",
                 action=StartAction.UNSERVED,
-            )  # fmt: skip
+            )
         elif self._node_id is not None and self._node_id not in row["replicas"]:
             yield _stray(
-                FaultKind.REPLICA, each, each.path,
+                FaultKind.REPLICA,
+                each,
+                each.path,
                 f"the replicas of the partition are on nodes {row['replicas']}, and not on "
                 f"{self._node_id}",
                 "the replica was moved away while the broker was down; another node has it",
-            )  # fmt: skip
+            )
 
     @cached_property
     def _rows(self) -> Mapping[tuple[str, int], Row]:
@@ -499,11 +528,15 @@ class BrokerStart:
 def _stray(kind: FaultKind, each: NamedPartition, path: str, reason: str, remedy: str) -> Fault:
     n_bytes = sum(list_segments(each.path).sizes)
     return kind.at(
-        each.topic_partition, path, reason,
+        each.topic_partition,
+        path,
+        reason,
         f"{n_bytes} bytes of log stay in the -stray directory, and are gone from the topic "
         "unless another replica has them",
-        remedy, action=StartAction.STRAY, n_bytes=n_bytes,
-    )  # fmt: skip
+        remedy,
+        action=StartAction.STRAY,
+        n_bytes=n_bytes,
+    )
 
 
 def _lost(where: TopicPartition, row: Row, assigned: str, directories: Sequence[str]) -> Fault:
@@ -511,7 +544,8 @@ def _lost(where: TopicPartition, row: Row, assigned: str, directories: Sequence[
     is_sole = len(row["replicas"]) == 1
     new = "" if is_sole else ", and fetches the records from another replica if it has them"
     return FaultKind.DISK_GONE.at(
-        where, partition_path(directories[0], where),
+        where,
+        partition_path(directories[0], where),
         f"the cluster assigns the log to the log directory with the id {assigned}, which is none "
         f"of these: up to Kafka 4.3, a broker begins an empty log in its place{new}; since 4.4, "
         "the log is not served",
@@ -519,7 +553,7 @@ def _lost(where: TopicPartition, row: Row, assigned: str, directories: Sequence[
         "name all log directories of the broker; if the disk was replaced, put its directory "
         f"back from a backup, with directory.id={assigned} in meta.properties, before the start, "
         "unless its records are not needed",
-    )  # fmt: skip
+    )
 
 
 def _span(path: str) -> tuple[int, int]:
@@ -546,10 +580,11 @@ def _space(directory: str) -> Iterator[Fault]:
     if found.f_bavail or found.f_flag & os.ST_RDONLY or not found.f_blocks:
         return
     yield FaultKind.SPACE.of(
-        directory, "no space is left on its file system",
+        directory,
+        "no space is left on its file system",
         "segmentlog usage names what takes the space; segmentlog retain and "
         "delete-records free it",
-    )  # fmt: skip
+    )
 
 
 def _owners(directory: str) -> Iterator[Fault]:

@@ -110,9 +110,7 @@ class LogStart:
         yield from name_faults(self._where, self._path)
         yield from epochs_fault(self._where, self._path)
         for path, base_offset, why in self.not_opened:
-            yield FaultKind.NOT_OPENED.at(
-                self._where, path, f"the file {why}", offset=base_offset
-            )  # fmt: skip
+            yield FaultKind.NOT_OPENED.at(self._where, path, f"the file {why}", offset=base_offset)
         if self.not_opened:
             return
         yield from self._indexes()
@@ -128,27 +126,34 @@ class LogStart:
         for each in self._segments:
             if reason := transactions_fault(each):
                 yield FaultKind.TRANSACTIONS.at(
-                    self._where, each.transaction_index_path, reason, "",
+                    self._where,
+                    each.transaction_index_path,
+                    reason,
+                    "",
                     f"segmentlog recover {FaultKind.TRANSACTIONS.value.mend}",
                     offset=each.base_offset,
-                )  # fmt: skip
+                )
             if not each.size:
                 continue
             if not exists(each.offset_index_path):
                 yield FaultKind.INDEX_GONE.at(
-                    self._where, each.offset_index_path,
+                    self._where,
+                    each.offset_index_path,
                     f"the index is missing: a starting broker reads all {each.size} bytes of the "
                     "segment to build it again",
-                    n_bytes=each.size, offset=each.base_offset,
-                )  # fmt: skip
+                    n_bytes=each.size,
+                    offset=each.base_offset,
+                )
             elif self._is_clean and times_fault(each) is FaultKind.TIMES_GONE:
                 yield FaultKind.TIMES_GONE.at(
-                    self._where, each.time_index_path,
+                    self._where,
+                    each.time_index_path,
                     "the index of times is missing: a starting broker makes an empty one",
                     "look-ups by time begin at the segment, and retention uses the time of the "
                     "file",
-                    "segmentlog recover builds it from the log", offset=each.base_offset,
-                )  # fmt: skip
+                    "segmentlog recover builds it from the log",
+                    offset=each.base_offset,
+                )
 
     def _zeroed_times(self, log_end: int) -> Iterator[Fault]:
         """Indexes of times that end in zeros, and are not built again.
@@ -161,14 +166,17 @@ class LogStart:
             if times_fault(each) is not FaultKind.TIMES_ZEROED:
                 continue
             yield FaultKind.TIMES_ZEROED.at(
-                self._where, each.time_index_path,
+                self._where,
+                each.time_index_path,
                 "the index of times ends in zeros: a broker takes the newest record for one of "
                 "1970, and retention deletes the segment half a minute after the start, unless "
                 "retention.ms is -1",
                 f"offsets [{each.base_offset}, {end}), {each.size} bytes",
                 "segmentlog recover builds the index again from the log",
-                offset=each.base_offset, end_offset=end, n_bytes=each.size,
-            )  # fmt: skip
+                offset=each.base_offset,
+                end_offset=end,
+                n_bytes=each.size,
+            )
 
     def _splits(self, log_end: int) -> Iterator[Fault]:
         """Segments whose indexes are built again, and cannot hold their offsets."""
@@ -183,12 +191,15 @@ class LogStart:
             end = find_good_end(each, after)
             if bases := [base_offset for _, base_offset in end.splits]:
                 yield FaultKind.FAR_OFFSETS.at(
-                    self._where, each.path,
+                    self._where,
+                    each.path,
                     "the offsets lie too far from the base offset for an index: a starting broker "
                     f"divides the segment at the offsets {', '.join(map(str, bases))}",
-                    "", "segmentlog recover does the same", offset=each.base_offset,
+                    "",
+                    "segmentlog recover does the same",
+                    offset=each.base_offset,
                     n_bytes=each.size,
-                )  # fmt: skip
+                )
             if end.position < each.size and i >= first:
                 return  # the log ends here
 
@@ -207,9 +218,14 @@ class LogStart:
             # A broker follows neither the order of the offsets nor their gaps.
             with open_file(each.path) as file:
                 for stretch in walk(
-                    each.path, file, 0, each.size, each.base_offset, goes_on=False,
+                    each.path,
+                    file,
+                    0,
+                    each.size,
+                    each.base_offset,
+                    goes_on=False,
                     is_ordered=False,
-                ):  # fmt: skip
+                ):
                     batches = stretch.batches
                     if batches is None:
                         if i >= first:
@@ -220,15 +236,17 @@ class LogStart:
                         continue
                     row = int(is_below.argmax())
                     yield FaultKind.BELOW_BASE.at(
-                        self._where, each.path,
+                        self._where,
+                        each.path,
                         f"the batch at byte {batches.position_of(row)} has offset {last[row]}, "
                         f"below the base offset {each.base_offset} of its segment, and the start "
                         "reads this segment",
-                        "", "segmentlog recover cuts the log off before the batch"
+                        "",
+                        "segmentlog recover cuts the log off before the batch"
                         if i >= first
                         else "remove .kafka_cleanshutdown, and run segmentlog recover",
                         offset=int(last[row]),
-                    )  # fmt: skip
+                    )
                     return
 
     def _end(self, end: LogEnd) -> Iterator[Fault]:
@@ -240,40 +258,47 @@ class LogStart:
             self.log_end = max(offset, end.offset)  # it may serve what is not read here
             if fault:
                 yield FaultKind.BAD_END.at(
-                    self._where, active.path,
+                    self._where,
+                    active.path,
                     f"the batch at byte {position} {fault}, and the directory is marked as "
                     "cleanly stopped, so that nothing is recovered",
-                    "", "remove .kafka_cleanshutdown, and run segmentlog recover",
+                    "",
+                    "remove .kafka_cleanshutdown, and run segmentlog recover",
                     offset=end.offset,
-                )  # fmt: skip
+                )
             elif offset < end.offset:
                 yield FaultKind.SHORT_END.at(
-                    self._where, active.path,
+                    self._where,
+                    active.path,
                     f"a starting broker takes offset {offset} for the end of the log, because the "
                     "directory is marked as cleanly stopped and the end is found by the last "
                     "entry of the index",
                     f"offsets [{offset}, {end.offset}) are not served, and new records get the "
                     "same offsets",
                     "remove .kafka_cleanshutdown, and run segmentlog recover",
-                    offset=offset, end_offset=end.offset,
-                )  # fmt: skip
+                    offset=offset,
+                    end_offset=end.offset,
+                )
                 log_end = offset
             elif (left := active.size - end.position) and end.damaged_from is None:
                 yield FaultKind.TAIL.at(
-                    self._where, active.path,
+                    self._where,
+                    active.path,
                     f"a starting broker leaves {left} bytes after the last batch in place, "
                     "because the directory is marked as cleanly stopped",
                     "new records follow these bytes, and cannot be read",
                     "remove .kafka_cleanshutdown, and run segmentlog recover",
-                    offset=end.offset, n_bytes=left,
-                )  # fmt: skip
+                    offset=end.offset,
+                    n_bytes=left,
+                )
         if log_end < self.log_start:
             n_bytes = sum(each.size for each in self._segments)
             first = self._segments[0].base_offset
             # Only records below the high watermark can be deleted.
             is_wrong = 0 <= self._committed_to <= log_end
             yield FaultKind.START_BEYOND.at(
-                self._where, self._path,
+                self._where,
+                self._path,
                 f"the log ends at offset {log_end}, but log-start-offset-checkpoint has "
                 f"{self.log_start}: the checkpoint is newer than the log, or the end of the log "
                 "is gone",
@@ -282,8 +307,10 @@ class LogStart:
                 if is_wrong
                 else "put the segments back, or remove the partition's line from the checkpoint "
                 "(and lower the count in its second line)",
-                offset=first, end_offset=log_end, n_bytes=n_bytes,
-            )  # fmt: skip
+                offset=first,
+                end_offset=log_end,
+                n_bytes=n_bytes,
+            )
 
     def _has_producers(self) -> bool:
         """Whether one of the first batches of the last segments is of an idempotent producer."""
@@ -307,19 +334,21 @@ class LogStart:
                 read_snapshot(path)
             except CorruptIndexError as error:
                 yield FaultKind.PRODUCERS.at(
-                    self._where, path,
+                    self._where,
+                    path,
                     f"a starting broker removes the snapshot and reads the log instead: "
                     f"{error.reason}",
                     offset=offset,
-                )  # fmt: skip
+                )
         if not offsets and self._has_producers():
             yield FaultKind.PRODUCERS.at(
-                self._where, self._path,
+                self._where,
+                self._path,
                 "no producer snapshot is there: a starting broker begins with an empty one",
                 "the sequences of idempotent producers, and open transactions: a repeated batch "
                 "is then taken for a new one",
                 "remove .kafka_cleanshutdown: the start then reads the log",
-            )  # fmt: skip
+            )
         path = os.path.join(self._path, LEADER_EPOCH_CHECKPOINT)
         try:
             epochs = read_leader_epochs(path)
@@ -327,13 +356,14 @@ class LogStart:
             return
         if not epochs:
             yield FaultKind.LEADER_EPOCHS.at(
-                self._where, path,
+                self._where,
+                path,
                 "no leader epoch is there: a cleanly stopped log does not get them back",
                 "the offsets at which followers have to cut their copies off",
                 "remove .kafka_cleanshutdown and the partition's recovery point: the start then "
                 "reads the log",
                 action=StartAction.DROP,
-            )  # fmt: skip
+            )
 
 
 def name_faults(where: TopicPartition, path: str) -> Iterator[Fault]:
@@ -345,16 +375,22 @@ def name_faults(where: TopicPartition, path: str) -> Iterator[Fault]:
                 continue
             if head[:1] == "-" and head[1:].isascii() and head[1:].isdecimal():
                 yield FaultKind.NAME.at(
-                    where, os.path.join(path, name),
+                    where,
+                    os.path.join(path, name),
                     "the name begins with an offset below 0: a starting broker removes an "
                     "index or a snapshot, and makes an empty segment at the offset of a log",
-                    "", "move the file out of the directory", action=StartAction.KEEP,
-                )  # fmt: skip
+                    "",
+                    "move the file out of the directory",
+                    action=StartAction.KEEP,
+                )
                 continue
             yield FaultKind.NAME.at(
-                where, os.path.join(path, name),
-                "the name begins with no offset", "", "move the file out of the directory",
-            )  # fmt: skip
+                where,
+                os.path.join(path, name),
+                "the name begins with no offset",
+                "",
+                "move the file out of the directory",
+            )
 
 
 def _end_by_lengths(segment: Segment) -> tuple[int, int, str]:
@@ -402,15 +438,16 @@ class LoadingDirectory:
         committed_to = self.high_watermarks.get(topic_partition, -1)
         return LogStart(
             topic_partition, path, log_start, point, committed_to, is_clean=self.is_clean
-        )  # fmt: skip
+        )
 
     def served(self, topics: Collection[str] = ()) -> list[NamedPartition]:
         """The directories of logs that it then serves, or copies to another log directory."""
         states = {DirectoryState.CURRENT, DirectoryState.FUTURE}
         return [
-            each for each in self.partitions()
+            each
+            for each in self.partitions()
             if each.state in states and (not topics or each.topic_partition.topic in topics)
-        ]  # fmt: skip
+        ]
 
     def partitions(self) -> list[NamedPartition]:
         """The directories of logs that a broker loads, but for the cluster's metadata."""

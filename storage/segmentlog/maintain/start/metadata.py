@@ -85,26 +85,30 @@ class MetadataStart:
                 yield from self._log(self.path, is_readable=is_readable)
             except (LogDirectoryError, OSError) as error:
                 yield FaultKind.METADATA_UNREAD.at(
-                    _METADATA, self.path,
+                    _METADATA,
+                    self.path,
                     f"the metadata of the cluster cannot be read: {in_words(error)}",
-                )  # fmt: skip
+                )
         elif is_sole_controller:
             self.image = Image()
             yield FaultKind.METADATA_GONE.at(
-                _METADATA, self.directory,
+                _METADATA,
+                self.directory,
                 "there is no __cluster_metadata-0, and the broker is the only controller: it "
                 "begins a new cluster, without any topic",
-                "all topics and settings", "put the directory back from a backup before the start",
-            )  # fmt: skip
+                "all topics and settings",
+                "put the directory back from a backup before the start",
+            )
         elif is_given:
             yield FaultKind.METADATA_GONE.at(
-                _METADATA, self.directory,
+                _METADATA,
+                self.directory,
                 "there is no __cluster_metadata-0: a broker that is also the only controller "
                 "begins a new cluster, and renames all partitions to -stray; another broker "
                 "fetches the metadata from the controllers",
                 remedy="put the directory back from a backup before the start",
                 action=StartAction.UNKNOWN,
-            )  # fmt: skip
+            )
 
     def _bootstrap(self) -> Iterator[Fault]:
         """Step 2: the metadata that a new cluster begins with; read at each start, if there."""
@@ -123,10 +127,11 @@ class MetadataStart:
             except (SegmentLogError, ValueError) as error:
                 fault = str(error)
         yield FaultKind.BOOTSTRAP.of(
-            path, fault,
+            path,
+            fault,
             "remove the file if __cluster_metadata-0 is sound: a start reads it, but needs it "
             "only for a new cluster",
-        )  # fmt: skip
+        )
 
     def _small_files(self, path: str) -> Iterator[Fault]:
         """The last election, the leader epochs, the topic id, and names that are none."""
@@ -137,10 +142,11 @@ class MetadataStart:
             pass
         except (CorruptCheckpointError, ValueError, OSError) as error:
             yield FaultKind.ELECTION.at(
-                _METADATA, file,
+                _METADATA,
+                file,
                 f"the file is not what a node writes: {legible(str(error))}",
                 remedy="remove the file: the node then takes part in a new election",
-            )  # fmt: skip
+            )
         yield from epochs_fault(_METADATA, path)
         file = os.path.join(path, PARTITION_METADATA_FILE)
         topic_id = topic_id_of(file)
@@ -153,10 +159,11 @@ class MetadataStart:
         for name in sorted(list_names(path)):
             if _SNAPSHOT_LIKE.search(name) and not _SNAPSHOT.match(name):
                 yield FaultKind.SNAPSHOT_NAME.at(
-                    _METADATA, os.path.join(path, name),
+                    _METADATA,
+                    os.path.join(path, name),
                     "the name is not that of a snapshot",
                     remedy="move the file out of the directory",
-                )  # fmt: skip
+                )
 
     def _log(self, path: str, *, is_readable: bool) -> Iterator[Fault]:
         """The end of the log, which a start reads to its first bad batch; and the image."""
@@ -170,7 +177,8 @@ class MetadataStart:
         if error is not None:
             self.is_doubtful = True
             yield FaultKind.METADATA_CUT.at(
-                _METADATA, error.path,
+                _METADATA,
+                error.path,
                 "a starting broker cuts the metadata of the cluster off at offset "
                 f"{max(end, newest)}: {getattr(error, 'finding', error)}",
                 "the changes of the cluster after this offset, such as topics and moves: a sole "
@@ -179,16 +187,18 @@ class MetadataStart:
                 "put the file back from another controller or a backup; without one, copy the "
                 "logs into another cluster (segmentlog restore)",
                 offset=max(end, newest),
-            )  # fmt: skip
+            )
         if (newest_epoch, newest) > (_last_epoch(path, end, epoch), end):
             yield FaultKind.METADATA_END.at(
-                _METADATA, path,
+                _METADATA,
+                path,
                 f"the log of the cluster's metadata ends at offset {end}, before its newest "
                 f"snapshot at offset {newest}",
                 "the changes of the cluster after this snapshot, unless other controllers have "
                 "them",
-                _BACKUP, offset=newest,
-            )  # fmt: skip
+                _BACKUP,
+                offset=newest,
+            )
             end = min(end, newest)
         if not is_readable:
             return
@@ -201,10 +211,12 @@ class MetadataStart:
             self.image = image
         except (SegmentLogError, ValueError) as fault:
             yield FaultKind.METADATA_UNREAD.at(
-                _METADATA, getattr(fault, "path", path),
-                f"the metadata of the cluster cannot be read: {fault}", remedy=_BACKUP,
+                _METADATA,
+                getattr(fault, "path", path),
+                f"the metadata of the cluster cannot be read: {fault}",
+                remedy=_BACKUP,
                 action=StartAction.REFUSE,
-            )  # fmt: skip
+            )
 
     def is_alone(self, node_id: int | None) -> bool:
         """Whether a node is the only voter, by its last election; also if that is not known."""
@@ -220,10 +232,16 @@ class MetadataStart:
 
 #: Fields of ``quorum-state`` by version (``QuorumStateData``), and the types of their values.
 _OF_QUORUM: tuple[Mapping[str, type], ...] = (
-    {"clusterId": str, "leaderId": int, "leaderEpoch": int, "votedId": int, "appliedOffset": int,
-     "currentVoters": list},
+    {
+        "clusterId": str,
+        "leaderId": int,
+        "leaderEpoch": int,
+        "votedId": int,
+        "appliedOffset": int,
+        "currentVoters": list,
+    },
     {"leaderId": int, "leaderEpoch": int, "votedId": int, "votedDirectoryId": str},
-)  # fmt: skip
+)
 
 
 def _read_quorum_state(path: str) -> Mapping[str, Any]:

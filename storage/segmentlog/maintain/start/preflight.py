@@ -84,13 +84,14 @@ def _unclean(loading: LoadingDirectory) -> Fault:
         with contextlib.suppress(LogDirectoryError, OSError):  # which is reported with its log
             sizes.append(loading.log(each.topic_partition, each.path).bytes_to_recover)
     return FaultKind.UNCLEAN.at(
-        NO_LOG, loading.path,
+        NO_LOG,
+        loading.path,
         "the directory was not cleanly stopped, or is in use: a starting broker reads "
         f"{sum(sizes)} bytes of {len(logs)} logs from their recovery points on, cuts each log at "
         "its first bad batch, and builds the indexes of these bytes again",
         remedy=f"segmentlog recover {FaultKind.UNCLEAN.value.mend}",
         n_bytes=sum(sizes),
-    )  # fmt: skip
+    )
 
 
 def _leftovers(loading: LoadingDirectory) -> Iterator[Fault]:
@@ -102,39 +103,45 @@ def _leftovers(loading: LoadingDirectory) -> Iterator[Fault]:
             continue
         if each.state == DirectoryState.DELETE:
             yield FaultKind.LEFTOVERS.at(
-                each.topic_partition, each.path,
+                each.topic_partition,
+                each.path,
                 f"a deleted partition with {size} bytes of log: a broker removes it "
                 "file.delete.delay.ms after its start",
-                action=StartAction.DELETE, n_bytes=size,
-            )  # fmt: skip
+                action=StartAction.DELETE,
+                n_bytes=size,
+            )
         elif each.state == DirectoryState.STRAY:
             yield FaultKind.LEFTOVERS.at(
-                each.topic_partition, each.path,
+                each.topic_partition,
+                each.path,
                 f"a stray partition with {size} bytes of log, which an earlier start has put "
                 "aside: no broker serves it or removes it",
                 remedy="if its records are still needed, see segmentlog restore",
                 n_bytes=size,
-            )  # fmt: skip
+            )
         else:
             names = list_names(each.path)
             broken = [name for name in names if name.endswith(".broken")]
             if broken:
                 yield FaultKind.LEFTOVERS.at(
-                    each.topic_partition, each.path,
+                    each.topic_partition,
+                    each.path,
                     f"{len(broken)} .broken files keep bytes that a recovery has cut off; a "
                     "broker leaves them",
-                )  # fmt: skip
+                )
             deleted = [
-                name for name in names
+                name
+                for name in names
                 if (parsed := parse_segment_file(name)) and parsed.state == FileState.DELETED
-            ]  # fmt: skip
+            ]
             if deleted:
                 yield FaultKind.LEFTOVERS.at(
-                    each.topic_partition, each.path,
+                    each.topic_partition,
+                    each.path,
                     f"{len(deleted)} deleted {'file' if len(deleted) == 1 else 'files'} "
                     "(.deleted): a starting broker removes them",
                     action=StartAction.DELETE,
-                )  # fmt: skip
+                )
 
 
 #: Things that no disk of one broker tells, and that a start may do anyway.
@@ -234,9 +241,10 @@ def preflight(
     def faults() -> Iterator[Fault]:
         first = [*directory_faults(start, names)]  # they read the metadata
         there = [
-            each for each in directories
+            each
+            for each in directories
             if is_directory(each) and (is_of_a_broker(each) or list_partitions(each))
-        ]  # fmt: skip
+        ]
         held = {
             each.topic_partition.topic
             for each in itertools.chain.from_iterable(map(list_partitions, there))
@@ -259,16 +267,21 @@ def preflight(
         cluster_at = cache(read_cluster_settings)  # once for all directories
         for each in there:
             yield from _retention(
-                each, names, start.metadata_directory, options["server_properties"], cluster_at,
-                options["on_log"]
-            )  # fmt: skip
+                each,
+                names,
+                start.metadata_directory,
+                options["server_properties"],
+                cluster_at,
+                options["on_log"],
+            )
         if start.image is None:
             yield FaultKind.METADATA_UNREAD.at(
-                NO_LOG, directories[0],
+                NO_LOG,
+                directories[0],
                 "the cluster's metadata cannot be read here, so that it is not known which "
                 "partitions a start would rename to -stray",
                 remedy="name the log directory that holds __cluster_metadata-0 (--metadata-dir)",
-            )  # fmt: skip
+            )
         if not start.is_alone:
             for name, what in _BEYOND_THESE_DISKS.items():
                 yield FaultKind.ELSEWHERE.of(directories[0], f"{name}: {what}")
@@ -355,22 +368,26 @@ def _gone(
         if isinstance(lost, EmptiedSegment):  # a start leaves its files as they are
             continue
         yield FaultKind.SEGMENTS_GONE.at(
-            each.topic_partition, each.path,
+            each.topic_partition,
+            each.path,
             f"{lost}: a starting broker removes the index, the only sign of the loss",
             remedy="put the segment back from another replica or a backup first",
-            offset=lost.start_offset, end_offset=lost.end_offset,
-        )  # fmt: skip
+            offset=lost.start_offset,
+            end_offset=lost.end_offset,
+        )
     promised = loading.high_watermarks.get(each.topic_partition, 0)
     # A broker follows links that readers leave out.
     is_empty = not log.has_segments and not any(is_file(at) for at, *_ in left_out(each.path))
     if promised > 0 and is_empty:
         yield FaultKind.NO_SEGMENT.at(
-            each.topic_partition, each.path,
+            each.topic_partition,
+            each.path,
             "the directory has no segment: a starting broker begins an empty log",
             f"all records up to the high watermark {promised}",
             "put the segments back from a backup or another replica before the start",
-            offset=0, end_offset=promised,
-        )  # fmt: skip
+            offset=0,
+            end_offset=promised,
+        )
 
 
 def _recovered(loading: LoadingDirectory, each: NamedPartition, log: LogStart) -> Iterator[Fault]:
@@ -383,10 +400,11 @@ def _recovered(loading: LoadingDirectory, each: NamedPartition, log: LogStart) -
         yield _undecided(each, error)
         return
     yield FaultKind.RECOVERED.at(
-        each.topic_partition, each.path,
+        each.topic_partition,
+        each.path,
         f"a starting broker reads {log.bytes_to_recover} bytes from the recovery point on",
         n_bytes=log.bytes_to_recover,
-    )  # fmt: skip
+    )
     if plan is not None:
         bad = plan.segments[plan.n_reached - 1 :] if plan.n_cut_bytes else ()
         # Segments without an index are read, too, also below the recovery point.
@@ -408,10 +426,15 @@ def _recovered(loading: LoadingDirectory, each: NamedPartition, log: LogStart) -
             "--on-corrupt-batch skip keeps the good batches after the damage"
         )
     yield FaultKind.BAD_BATCH.at(
-        each.topic_partition, each.path, reason, plan.loss, remedy,
-        offset=plan.end_offset, end_offset=max(plan.lost_to, committed_to),
+        each.topic_partition,
+        each.path,
+        reason,
+        plan.loss,
+        remedy,
+        offset=plan.end_offset,
+        end_offset=max(plan.lost_to, committed_to),
         n_bytes=plan.n_cut_bytes,
-    )  # fmt: skip
+    )
 
 
 def _below_watermark(
@@ -422,20 +445,24 @@ def _below_watermark(
     if not each.is_current or not log.has_segments or end < log.log_start or end >= committed_to:
         return
     yield FaultKind.BELOW_WATERMARK.at(
-        each.topic_partition, each.path,
+        each.topic_partition,
+        each.path,
         f"the log ends at offset {end}, below its high watermark {committed_to}: a starting "
         "broker takes this for the end, and new records get the offsets of those that are gone",
         f"offsets [{end}, {committed_to}), which were acknowledged",
         "put the files back from another replica or a backup before the start",
-        offset=end, end_offset=committed_to, n_bytes=0,
-    )  # fmt: skip
+        offset=end,
+        end_offset=committed_to,
+        n_bytes=0,
+    )
 
 
 def _undecided(each: NamedPartition, error: SegmentLogError | OSError) -> Fault:
     return FaultKind.UNREAD.at(
-        each.topic_partition, each.path,
+        each.topic_partition,
+        each.path,
         f"the start of this log cannot be decided: {in_words(error)}",
-    )  # fmt: skip
+    )
 
 
 def _retention(
@@ -458,11 +485,12 @@ def _retention(
         )
     except SegmentLogError as error:
         yield FaultKind.EXPIRED.at(
-            NO_LOG, directory,
+            NO_LOG,
+            directory,
             f"the segments that retention removes are not known, because the settings of topics "
             f"cannot be read: {error}",
             action=StartAction.UNKNOWN,
-        )  # fmt: skip
+        )
         return
     now_ms = int(time.time() * 1000)
     opened = open_log_dir(directory)
@@ -475,10 +503,11 @@ def _retention(
             expired = plan_retention(log, settings.config(each.topic), now_ms)
         except (SegmentLogError, OSError) as error:
             yield FaultKind.EXPIRED.at(
-                each, os.path.join(directory, str(each)),
+                each,
+                os.path.join(directory, str(each)),
                 f"the segments that retention removes are not known: {in_words(error)}",
                 action=StartAction.UNKNOWN,
-            )  # fmt: skip
+            )
             continue
         if not expired:
             continue
@@ -488,12 +517,15 @@ def _retention(
         if server_properties is None:
             why += "; by Kafka's defaults, where the cluster's metadata has no setting"
         yield FaultKind.EXPIRED.at(
-            each, log.path,
+            each,
+            log.path,
             f"retention ({why}) removes {len(expired)} "
             f"segment{'s' * (len(expired) > 1)} half a minute after the start",
             f"offsets [{first}, {end}), {n_bytes} bytes",
             "to keep them, set log.retention.ms=-1 and log.retention.bytes=-1 in "
             "server.properties before the start; segmentlog table configs lists the topics that "
             "have settings of their own",
-            offset=first, end_offset=end, n_bytes=n_bytes,
-        )  # fmt: skip
+            offset=first,
+            end_offset=end,
+            n_bytes=n_bytes,
+        )

@@ -166,10 +166,12 @@ class IndexCheck:
         for slot in bad:
             offset, other = int(entries.offsets[slot]), int(entries.others[slot])
             yield self._finding(
-                kind, entries.path,
+                kind,
+                entries.path,
                 f"entry {slot}: {message.format(offset=offset, other=other)}; {remedy}",
-                position=slot * entries.entry_bytes, offset=offset,
-            )  # fmt: skip
+                position=slot * entries.entry_bytes,
+                offset=offset,
+            )
 
     def at_the_end(self) -> Iterator[Finding]:
         """Entries without a batch, and files that are missing or cut short."""
@@ -191,26 +193,32 @@ class IndexCheck:
             yield from self._report(kind, entries, rest, nothing, "{other}, {offset} is not there")
             if entries.stray >= 0:
                 yield self._finding(
-                    kind, entries.path,
+                    kind,
+                    entries.path,
                     f"its entries end at entry {len(entries.offsets)}, and the bytes from "
                     f"{entries.stray} on cannot be entries; {remedy}",
                     position=entries.stray,
-                )  # fmt: skip
+                )
             if entries.n_bytes % entries.entry_bytes:
                 yield self._finding(
-                    kind, entries.path,
+                    kind,
+                    entries.path,
                     f"its size of {entries.n_bytes} bytes is not a multiple of "
                     f"{entries.entry_bytes}; {remedy}",
-                    position=entries.n_bytes, severity=Severity.WARNING,
-                )  # fmt: skip
+                    position=entries.n_bytes,
+                    severity=Severity.WARNING,
+                )
             elif self._segment.size and not exists(entries.path) and not is_bucket(entries.path):
                 severity, reason = Severity.WARNING, remedy
                 if self._is_leaving:
                     severity, reason = Severity.NOTE, "the segment lies below the log start"
                 yield self._finding(
-                    kind, entries.path, f"the file is missing; {reason}",
-                    offset=self._segment.base_offset, severity=severity,
-                )  # fmt: skip
+                    kind,
+                    entries.path,
+                    f"the file is missing; {reason}",
+                    offset=self._segment.base_offset,
+                    severity=severity,
+                )
 
     def _cut_short(self) -> Iterator[Finding]:
         """A time index whose last entry is older than the newest record of a closed segment.
@@ -223,11 +231,13 @@ class IndexCheck:
         if self._segment.is_active or last >= largest or not exists(entries.path):
             return
         yield self._finding(
-            FindingKind.TIME_INDEX, entries.path,
+            FindingKind.TIME_INDEX,
+            entries.path,
             f"its last entry has timestamp {last}, and the segment has {largest}: a broker does "
             f"not find newer records by time; {index_remedy(self._segment)}",
-            position=entries.n_bytes, severity=Severity.WARNING,
-        )  # fmt: skip
+            position=entries.n_bytes,
+            severity=Severity.WARNING,
+        )
 
 
 class ProducerCheck:
@@ -288,9 +298,12 @@ class ProducerCheck:
                 "are in the log twice, or the producer has begun again without a new epoch"
             )
         return self._finding(
-            kind, batches.path, message,
-            position=batches.position_of(row), offset=int(batch[sequences.BASE_OFFSET]),
-        )  # fmt: skip
+            kind,
+            batches.path,
+            message,
+            position=batches.position_of(row),
+            offset=int(batch[sequences.BASE_OFFSET]),
+        )
 
     def go_on_from(self, offset: int) -> None:
         """Leave out damage; `offset` is the next offset after it."""
@@ -301,12 +314,15 @@ class ProducerCheck:
         """Report the number of gaps in one segment that compaction may have left."""
         if self._n_explained:
             yield self._finding(
-                FindingKind.SEQUENCE_GAP, segment.path,
+                FindingKind.SEQUENCE_GAP,
+                segment.path,
                 f"{self._n_sequences} sequences of producers are missing before "
                 f"{self._n_explained} batches, of which this is the first, and so are their "
                 "offsets: compacted away, or lost",
-                position=self._first[0], offset=self._first[1], severity=Severity.NOTE,
-            )  # fmt: skip
+                position=self._first[0],
+                offset=self._first[1],
+                severity=Severity.NOTE,
+            )
         self._n_explained = self._n_sequences = 0
 
 
@@ -358,9 +374,12 @@ class TransactionCheck:
             markers = markers_among(batches)
         except MalformedBatchError as error:
             yield self._finding(
-                FindingKind.CORRUPT_BATCH, path, str(error),
-                position=error.position, offset=error.base_offset,
-            )  # fmt: skip
+                FindingKind.CORRUPT_BATCH,
+                path,
+                str(error),
+                position=error.position,
+                offset=error.base_offset,
+            )
             return
         kinds = np.full(len(rows), _DATA)
         kinds[rows[:, layout.ATTRIBUTES] & layout.CONTROL_MASK != 0] = markers[:, MARKER_TYPE]
@@ -401,11 +420,13 @@ class TransactionCheck:
         begun = self._open.pop(producer_id, None)
         if begun is None:
             yield self._finding(
-                FindingKind.MARKER_WITHOUT_DATA, path,
+                FindingKind.MARKER_WITHOUT_DATA,
+                path,
                 f"producer {producer_id} ends a transaction that has no records in the log: "
                 "compacted away, below the log start, or lost",
-                position=position, offset=offset,
-            )  # fmt: skip
+                position=position,
+                offset=offset,
+            )
         elif kind == ABORT:
             self._aborted[offset] = producer_id, begun[0]
 
@@ -415,11 +436,13 @@ class TransactionCheck:
         begun = self._open.setdefault(producer_id, (offset, epoch, path))
         if begun[1] != epoch:
             yield self._finding(
-                FindingKind.DATA_WITHOUT_MARKER, path,
+                FindingKind.DATA_WITHOUT_MARKER,
+                path,
                 f"producer {producer_id} writes with epoch {epoch}, but its transaction of epoch "
                 f"{begun[1]}, begun at offset {begun[0]}, has no end marker",
-                position=position, offset=offset,
-            )  # fmt: skip
+                position=position,
+                offset=offset,
+            )
             self._open[producer_id] = offset, epoch, path
 
     def index_of(self, segment: Segment) -> Iterator[Finding]:
@@ -432,18 +455,19 @@ class TransactionCheck:
         except CorruptIndexError as error:
             yield self._finding(
                 FindingKind.TRANSACTION_INDEX, path, f"{error.reason}; {index_remedy(segment)}"
-            )  # fmt: skip
+            )
             return
         listed = {each.last_offset: (each.producer_id, each.first_offset) for each in entries}
         for offset, (producer_id, first_offset) in aborted.items():
             if offset not in listed:
                 yield self._finding(
-                    FindingKind.TRANSACTION_INDEX, path,
+                    FindingKind.TRANSACTION_INDEX,
+                    path,
                     f"the transaction of producer {producer_id} from offset {first_offset} was "
                     f"aborted at {offset}, and the index does not contain it: a broker serves it "
                     f"as committed; {index_remedy(segment)}",
                     offset=offset,
-                )  # fmt: skip
+                )
         for offset, (producer_id, first_offset) in listed.items():
             known = aborted.get(offset)
             if known is None:
@@ -452,12 +476,13 @@ class TransactionCheck:
             is_earlier = ended_before[offset] < first_offset <= known[1]
             if producer_id != known[0] or not is_earlier:
                 yield self._finding(
-                    FindingKind.TRANSACTION_INDEX, path,
+                    FindingKind.TRANSACTION_INDEX,
+                    path,
                     f"the index has a transaction of producer {producer_id} from offset "
                     f"{first_offset}, but the log has producer {known[0]} from offset "
                     f"{known[1]}; {index_remedy(segment)}",
                     offset=offset,
-                )  # fmt: skip
+                )
 
     def at_the_end(self) -> Iterator[Finding]:
         """Transactions that are still open."""
@@ -465,8 +490,9 @@ class TransactionCheck:
             self._open.items(), key=lambda item: item[1][0]
         ):
             yield self._finding(
-                FindingKind.OPEN_TRANSACTION, path,
+                FindingKind.OPEN_TRANSACTION,
+                path,
                 f"the transaction of producer {producer_id} from offset {offset} has no end "
                 "marker: a consumer with read_committed stops at this offset",
                 offset=offset,
-            )  # fmt: skip
+            )

@@ -44,9 +44,17 @@ _AT_ONCE = 64
 
 #: Fields of a state that are compared as they are; logs are compared column by column.
 _FIELDS = (
-    "time_ms", "topics", "versions", "streams", "ended", "left", "deleted", "log_id", "features",
+    "time_ms",
+    "topics",
+    "versions",
+    "streams",
+    "ended",
+    "left",
+    "deleted",
+    "log_id",
+    "features",
     "settings",
-)  # fmt: skip
+)
 
 
 def commit_findings(objects: Objects, location: BucketLocation) -> Iterator[Finding]:
@@ -59,16 +67,18 @@ def commit_findings(objects: Objects, location: BucketLocation) -> Iterator[Find
     marker = Marker(1) if data is None else Marker.decode(data, place)
     if data is None:
         yield MakeFinding()(
-            FindingKind.COMMIT, f"{place}/{MARKER}",
+            FindingKind.COMMIT,
+            f"{place}/{MARKER}",
             "the object is missing, so readers take the place for no log; restore it",
-        )  # fmt: skip
+        )
     elif marker.layout < NEWEST_LAYOUT:
         yield MakeFinding()(
-            FindingKind.COMMIT, f"{place}/{MARKER}",
+            FindingKind.COMMIT,
+            f"{place}/{MARKER}",
             f"the log has layout {marker.layout}, which cannot tell it from another log that is "
             "made in its place: segmentlog upgrade moves it",
             severity=Severity.WARNING,
-        )  # fmt: skip
+        )
     hinted = _Hinted(objects, place)
     state = State(log_id=marker.log_id if marker.since == 1 else "")
     yield from hinted.findings()
@@ -232,9 +242,13 @@ def _missing_bytes(objects: Objects, location: BucketLocation, state: State) -> 
             if lacking:
                 first, last = lacking[0], lacking[-1]
                 yield finding(
-                    FindingKind.DATA_OBJECT, f"{place}/{key}", _why(key, first.end, sizes),
-                    position=first.start, offset=first.base_offset, end_offset=last.end_offset,
-                )  # fmt: skip
+                    FindingKind.DATA_OBJECT,
+                    f"{place}/{key}",
+                    _why(key, first.end, sizes),
+                    position=first.start,
+                    offset=first.base_offset,
+                    end_offset=last.end_offset,
+                )
         if log.snapshot is None:
             continue
         _, key, start, size = log.snapshot
@@ -250,10 +264,13 @@ def _missing_bytes(objects: Objects, location: BucketLocation, state: State) -> 
                 reason = getattr(error, "reason", "the object is missing")
         if reason:
             yield finding(
-                FindingKind.DATA_OBJECT, f"{place}/{key}",
+                FindingKind.DATA_OBJECT,
+                f"{place}/{key}",
                 f"{reason}; the producers of {at} are lost, and a broker builds them from the log",
-                position=start, offset=log.snapshot.offset, severity=Severity.WARNING,
-            )  # fmt: skip
+                position=start,
+                offset=log.snapshot.offset,
+                severity=Severity.WARNING,
+            )
 
 
 def _why(key: str, end: int, sizes: Mapping[str, int]) -> str:
@@ -314,12 +331,15 @@ class ExtentCheck:
             for name, (promised, is_there) in differing.items():
                 at = TopicPartition(extent.topic, extent.partition)
                 yield MakeFinding(at)(
-                    FindingKind.DATA_OBJECT, self._path,
+                    FindingKind.DATA_OBJECT,
+                    self._path,
                     f"the commit has the {name} {promised} for bytes "
                     f"[{extent.start}, {extent.start + extent.size}), and the batches have "
                     f"{is_there}: the object or the commit was changed; restore it",
-                    position=extent.start, offset=extent.base_offset, end_offset=extent.end_offset,
-                )  # fmt: skip
+                    position=extent.start,
+                    offset=extent.base_offset,
+                    end_offset=extent.end_offset,
+                )
 
 
 def extents_of(log: "Log") -> dict[int, ExtentCheck]:

@@ -269,15 +269,24 @@ class _Both:
         if self._common.start_offset >= self._common.end_offset and len(ranges) > 1:
             same = Comparison.DISJOINT
         left_side, right_side = (
-            Side(log.path, log.log_start_offset, log.log_end_offset, digest.n_records,
-                 digest.sha256.hexdigest())
+            Side(
+                log.path,
+                log.log_start_offset,
+                log.log_end_offset,
+                digest.n_records,
+                digest.sha256.hexdigest(),
+            )
             for log, digest in zip(self._logs, self._digests, strict=True)
-        )  # fmt: skip
+        )
         comparison = same if diverges_at is None else Comparison.DIVERGING
         return ComparedPartition(
-            *self._topic_partition, comparison, left_side, right_side, diverges_at,
+            *self._topic_partition,
+            comparison,
+            left_side,
+            right_side,
+            diverges_at,
             differs_in=differs_in,
-        )  # fmt: skip
+        )
 
     def _difference(
         self, left: pa.Table | None, right: pa.Table | None

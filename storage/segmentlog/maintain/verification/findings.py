@@ -203,11 +203,12 @@ def unfinished_commits(guards: Iterable[str]) -> Iterator[Finding]:
     """Findings about the guards in log directories, given their paths."""
     for guard in guards:
         yield MakeFinding()(
-            FindingKind.UNFINISHED_COMMIT, guard,
+            FindingKind.UNFINISHED_COMMIT,
+            guard,
             "a write job is committing, or died during its commit; brokers refuse to start until "
             "the next writer, or "
             f"segmentlog recover {os.path.dirname(guard)}, finishes or undoes it",
-        )  # fmt: skip
+        )
 
 
 #: The kinds of findings about what a starting broker does.
@@ -233,6 +234,9 @@ def as_finding(fault: Fault) -> Finding:
     """What a reader is told of a fault that a starting broker notices."""
     step = fault.as_step()
     return MakeFinding(TopicPartition(step.topic, step.partition))(
-        OF_START[step.action], step.path, step.message,
-        offset=step.offset, end_offset=step.end_offset,
-    )  # fmt: skip
+        OF_START[step.action],
+        step.path,
+        step.message,
+        offset=step.offset,
+        end_offset=step.end_offset,
+    )

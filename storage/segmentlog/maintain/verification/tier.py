@@ -141,9 +141,11 @@ class TierCheck:
             if reason:
                 n_logs = f"{len(logs)} partition{'s' if len(logs) > 1 else ''}"
                 yield MakeFinding(TopicPartition(topic, -1))(
-                    FindingKind.REMOTE_LOG, tier.folder(logs[0]),
-                    f"{n_logs} of the topic id {topic_id}: {reason}", severity=severity,
-                )  # fmt: skip
+                    FindingKind.REMOTE_LOG,
+                    tier.folder(logs[0]),
+                    f"{n_logs} of the topic id {topic_id}: {reason}",
+                    severity=severity,
+                )
 
 
 class _LogTier:
@@ -250,9 +252,11 @@ class _LogTier:
                 different.append(("start offset", stored.start_offset, start))
         for name, found, listed in different:
             yield self._segment(
-                path, f"its {name} is {found} in the tier, and {listed} in __remote_log_metadata: "
-                "the object was replaced; restore it from a replica of the bucket", start,
-            )  # fmt: skip
+                path,
+                f"its {name} is {found} in the tier, and {listed} in __remote_log_metadata: "
+                "the object was replaced; restore it from a replica of the bucket",
+                start,
+            )
         for part in (Part.OFFSET_INDEX, Part.TIME_INDEX, Part.LEADER_EPOCHS, Part.SNAPSHOT):
             try:
                 index = self._tier.open(segment, part)
@@ -261,11 +265,13 @@ class _LogTier:
                 return
             if index is None:
                 yield self._finding(
-                    FindingKind.REMOTE_SEGMENT, path,
+                    FindingKind.REMOTE_SEGMENT,
+                    path,
                     f"the segment has no {part} in the tier: a broker cannot look up offsets and "
                     "times in it, or build a replica from it",
-                    offset=start, severity=Severity.WARNING,
-                )  # fmt: skip
+                    offset=start,
+                    severity=Severity.WARNING,
+                )
             else:
                 index.close()
 
@@ -312,9 +318,13 @@ class _LogTier:
             start: int, end: int, message: str, severity: Severity = Severity.ERROR
         ) -> Finding:
             return self._finding(
-                FindingKind.OFFSET_GAP, self._log.path, message,
-                offset=start, end_offset=end, severity=severity,
-            )  # fmt: skip
+                FindingKind.OFFSET_GAP,
+                self._log.path,
+                message,
+                offset=start,
+                end_offset=end,
+                severity=severity,
+            )
 
         chain, log_start = found.segments, self._disk.log_start(self._log.topic_partition)
         for each, start, end in lost_offsets(self._tier, found, local_start, log_start):
@@ -324,10 +334,11 @@ class _LogTier:
         before = [each for each in chain if local_start is None or each.start_offset < local_start]
         for each, start in missing_offsets(before, local_start, log_start):
             yield gap(
-                each.end_offset + 1, start,
+                each.end_offset + 1,
+                start,
                 "these offsets are in no segment of the tier, and before the local log; restore "
                 "the objects",
-            )  # fmt: skip
+            )
         first = chain[0].start_offset if chain else local_start
         if first is not None and log_start < first:
             reason = "these offsets are in no segment of the tier, and after the log start; "
@@ -388,20 +399,25 @@ class _LogTier:
             batches, next_offset = stretch.batches, stretch.next_offset
             if batches is None:
                 yield self._finding(
-                    bad_kind(stretch), file.path, bad_message(stretch),
-                    position=stretch.begin, offset=stretch.offset,
-                )  # fmt: skip
+                    bad_kind(stretch),
+                    file.path,
+                    bad_message(stretch),
+                    position=stretch.begin,
+                    offset=stretch.offset,
+                )
                 compared = None if local is None else _LocalBytes(local)
                 continue
             place = compared.first_difference(batches) if compared is not None else None
             if place is not None:
                 at, different, reason = place
                 yield self._finding(
-                    FindingKind.REMOTE_COPY, file.path,
+                    FindingKind.REMOTE_COPY,
+                    file.path,
                     f"{reason}: one of the two was changed after the copy; compare both with "
                     "another replica",
-                    position=at, offset=different,
-                )  # fmt: skip
+                    position=at,
+                    offset=different,
+                )
                 compared = None
             if self._decoder is not None:
                 yield from unreadable_records(self._decoder, batches, self._finding)

@@ -154,12 +154,17 @@ def verify(
     if options["shallow"]:
         return found
     try:
-        directory = path if isinstance(path, LogDirectory) else open_log_dir(
-            *(() if path is None else (path, *more)), remote_storage=options["remote_storage"],
-            remote_storage_layout=options["remote_storage_layout"],
-            remote_storage_key_file=options["remote_storage_key_file"],
-            fail_on_data_loss=False,  # missing offsets are findings
-        )  # fmt: skip
+        directory = (
+            path
+            if isinstance(path, LogDirectory)
+            else open_log_dir(
+                *(() if path is None else (path, *more)),
+                remote_storage=options["remote_storage"],
+                remote_storage_layout=options["remote_storage_layout"],
+                remote_storage_key_file=options["remote_storage_key_file"],
+                fail_on_data_loss=False,  # missing offsets are findings
+            )
+        )
     except CorruptCheckpointError:
         if {each.kind for each in found} & {FindingKind.COMMIT, FindingKind.CHECKPOINT}:
             return found
@@ -170,10 +175,16 @@ def verify(
     take(_of_the_whole(directory, names, numbers, missing, loading))
     take(
         _of_logs(
-            directory, names, numbers, chosen, loading, records=options["records"],
-            producers=options["producers"], on_bytes=options["on_bytes"],
+            directory,
+            names,
+            numbers,
+            chosen,
+            loading,
+            records=options["records"],
+            producers=options["producers"],
+            on_bytes=options["on_bytes"],
         )
-    )  # fmt: skip
+    )
     if not names and not numbers:
         take(_leftovers(directory))
     return found
@@ -204,10 +215,11 @@ def _of_the_whole(
         is_chosen = (not topics or topic in topics) and (not partitions or partition in partitions)
         if is_chosen and where not in known:
             yield MakeFinding(where)(
-                FindingKind.UNREADABLE_FILE, each.path,
+                FindingKind.UNREADABLE_FILE,
+                each.path,
                 "a broker serves the log in this directory, but its records are not read here: it "
                 "is a symbolic link; replace the link by its target, moved or mounted there",
-            )  # fmt: skip
+            )
 
 
 def _links(directory: str) -> list[NamedPartition]:
@@ -216,9 +228,10 @@ def _links(directory: str) -> list[NamedPartition]:
     if is_url(path) or not is_directory(path):
         return []
     return [
-        each for each in list_partitions(path)
+        each
+        for each in list_partitions(path)
         if each.is_current and each.type is FileType.LINK and is_directory(each.path)
-    ]  # fmt: skip
+    ]
 
 
 def _of_logs(
@@ -361,9 +374,12 @@ def _of_log(
             path = os.path.join(parent, LOG_START_CHECKPOINT)
             yield MakeFinding(log.topic_partition)(FindingKind.CHECKPOINT, path, reason)
         for finding in LogCheck(
-            log, with_records=records, with_producers=producers, extents=extents,
+            log,
+            with_records=records,
+            with_producers=producers,
+            extents=extents,
             progress=on_bytes,
-        ).findings():  # fmt: skip
+        ).findings():
             if finding.kind in _CUT_AT:
                 damaged.setdefault(finding.kind, set()).add(finding.path)
                 is_misnamed |= finding.position == 0
@@ -379,10 +395,11 @@ def _of_log(
         return
     except RemoteSegmentError as error:
         yield MakeFinding(log.topic_partition)(
-            FindingKind.REMOTE_SEGMENT, error.path,
+            FindingKind.REMOTE_SEGMENT,
+            error.path,
             f"{error.reason}; {error.remedy}; the log cannot be joined with its tier, and is not "
             "verified",
-        )  # fmt: skip
+        )
         return
     if damaged and has_start:
         start = loading(parent).log(log.topic_partition, log.path)
@@ -417,10 +434,12 @@ def _would_lose(log: Log, loading: Callable[[str], LoadingDirectory]) -> Iterato
     way_out = f"{plan.lost.n_records} good records lie after the damage, and segmentlog recover "
     way_out += "--on-corrupt-batch skip keeps them"
     yield MakeFinding(log.topic_partition)(
-        FindingKind.RECOVERY_CUT, log.path,
+        FindingKind.RECOVERY_CUT,
+        log.path,
         f"recovery would cut off {plan.cut.what}{plan.cut.why}; {way_out}",
-        offset=plan.end_offset, end_offset=plan.lost_to,
-    )  # fmt: skip
+        offset=plan.end_offset,
+        end_offset=plan.lost_to,
+    )
 
 
 def _leftovers(directory: LogDirectory) -> Iterator[Finding]:
@@ -434,7 +453,8 @@ def _leftovers(directory: LogDirectory) -> Iterator[Finding]:
         n_bytes = sum(used.n_bytes for used in found)
         more = f", the largest of {len(found)} places" if len(found) > 1 else ""
         yield MakeFinding()(
-            FindingKind.LEFTOVERS, found[0].path,
+            FindingKind.LEFTOVERS,
+            found[0].path,
             f"{kind} files take {n_bytes:,} bytes and are part of no log{more}; removed by: "
             f"{kind.removal}",
-        )  # fmt: skip
+        )

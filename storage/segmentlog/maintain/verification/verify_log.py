@@ -68,9 +68,11 @@ def unreadable_records(
         is_unknown = isinstance(error, UnsupportedFormatError)
         yield finding(
             FindingKind.UNSUPPORTED_BATCH if is_unknown else FindingKind.CORRUPT_RECORDS,
-            batches.path, str(error), position=batches.position_of(row),
+            batches.path,
+            str(error),
+            position=batches.position_of(row),
             offset=int(batches.headers[row, layout.BASE_OFFSET]),
-        )  # fmt: skip
+        )
 
 
 class LogCheck:
@@ -124,9 +126,11 @@ class LogCheck:
                     yield self._unread(segment, error)
             except RemoteSegmentError as error:
                 yield self._finding(
-                    FindingKind.REMOTE_SEGMENT, error.path, f"{error.reason}; {error.remedy}",
+                    FindingKind.REMOTE_SEGMENT,
+                    error.path,
+                    f"{error.reason}; {error.remedy}",
                     offset=segment.base_offset,
-                )  # fmt: skip
+                )
             is_all_read = False
             self._offsets.give_up()
         yield from self._transactions.at_the_end()
@@ -148,7 +152,7 @@ class LogCheck:
             file.expect(0, segment.size)
             for stretch in walk(
                 segment.path, file, 0, segment.size, segment.base_offset, windows=self._windows
-            ):  # fmt: skip
+            ):
                 batches = stretch.batches
                 if batches is None:
                     found = self._damaged(segment, stretch, after)
@@ -214,9 +218,12 @@ class LogCheck:
             position = batches.position_of(row)
             error = UnsupportedFormatError(batches.path, position, "codec", int(codecs[row]))
             yield self._finding(
-                FindingKind.UNSUPPORTED_BATCH, batches.path, str(error), position=position,
+                FindingKind.UNSUPPORTED_BATCH,
+                batches.path,
+                str(error),
+                position=position,
                 offset=int(batches.headers[row, layout.BASE_OFFSET]),
-            )  # fmt: skip
+            )
 
     def _follow_epochs(self, batches: ScannedBatches) -> Iterator[Finding]:
         """The first batch of the log whose leader epoch is not that of the checkpoint."""
@@ -224,28 +231,31 @@ class LogCheck:
             return
         offset, epoch, known = found
         yield self._finding(
-            FindingKind.LEADER_EPOCHS, self._epochs.path,
+            FindingKind.LEADER_EPOCHS,
+            self._epochs.path,
             f"the batch has leader epoch {epoch}, but the checkpoint has {known} there: a "
             "follower may cut its copy off at a wrong offset; remove the file, and "
             "segmentlog recover builds it again from the log",
             offset=offset,
-        )  # fmt: skip
+        )
         self._epochs = None
 
     def _unread(self, segment: Segment, error: OSError) -> Finding:
         """The finding for a file that cannot be read to its end."""
         if not exists(segment.path):
             return self._finding(
-                FindingKind.VANISHED_SEGMENT, segment.path,
+                FindingKind.VANISHED_SEGMENT,
+                segment.path,
                 "existed when the verification began, and is gone: removed by retention or "
                 "compaction",
                 offset=segment.base_offset,
-            )  # fmt: skip
+            )
         return self._finding(
-            FindingKind.UNREADABLE_FILE, error.filename or segment.path,
+            FindingKind.UNREADABLE_FILE,
+            error.filename or segment.path,
             f"{error.strerror or error}; this segment is not verified to its end",
             offset=segment.base_offset,
-        )  # fmt: skip
+        )
 
     def _orphans(self) -> Iterator[Finding]:
         """Index files whose segment is gone."""
@@ -256,11 +266,12 @@ class LogCheck:
             if any(each.start_offset <= base_offset < each.end_offset for each in lost):
                 continue  # the finding about the missing segment names it
             yield self._finding(
-                FindingKind.INDEX_WITHOUT_LOG, path,
+                FindingKind.INDEX_WITHOUT_LOG,
+                path,
                 "no segment has this base offset: a crash has left the file; the next writer, "
                 "segmentlog recover, or the next start of a broker removes it",
                 offset=base_offset,
-            )  # fmt: skip
+            )
 
     def _left_out(self) -> Iterator[Finding]:
         """Files that a broker takes for segments, and that readers leave out."""
@@ -268,11 +279,12 @@ class LogCheck:
             return
         for path, base_offset, why in left_out(self._log.path):
             yield self._finding(
-                FindingKind.UNREADABLE_FILE, path,
+                FindingKind.UNREADABLE_FILE,
+                path,
                 f"a broker takes the file for the segment at offset {base_offset}, but its "
                 f"records are not read here: it {why}",
                 offset=base_offset,
-            )  # fmt: skip
+            )
 
     def _was_whole(self) -> bool:
         """Whether a broker has acknowledged the last bytes, and then stopped cleanly.
@@ -304,9 +316,13 @@ class LogCheck:
             )
         if message:
             yield self._finding(
-                FindingKind.HIGH_WATERMARK, self._log.path, message,
-                offset=end, end_offset=promised or -1, severity=severity,
-            )  # fmt: skip
+                FindingKind.HIGH_WATERMARK,
+                self._log.path,
+                message,
+                offset=end,
+                end_offset=promised or -1,
+                severity=severity,
+            )
 
 
 class _OffsetCheck:
@@ -330,25 +346,33 @@ class _OffsetCheck:
         self._n_gaps = self._n_missing = 0
         if reached > base:
             yield self._finding(
-                FindingKind.OVERLAPPING_SEGMENT, segment.path,
+                FindingKind.OVERLAPPING_SEGMENT,
+                segment.path,
                 f"begins at offset {base}, but the segment before it ends at offset {reached}",
-                position=0, offset=base,
-            )  # fmt: skip
+                position=0,
+                offset=base,
+            )
         elif base in self._lost:
             lost = self._lost[base]
             yield self._finding(
-                FindingKind.MISSING_SEGMENT, segment.path,
+                FindingKind.MISSING_SEGMENT,
+                segment.path,
                 f"{lost}; put the segment back from a replica or a backup; until then, keep index "
                 "files between the two, which show what was there",
-                position=0, offset=lost.start_offset, end_offset=base,
-            )  # fmt: skip
+                position=0,
+                offset=lost.start_offset,
+                end_offset=base,
+            )
         elif -1 < reached < base:
             yield self._finding(
-                FindingKind.OFFSET_GAP, segment.path,
+                FindingKind.OFFSET_GAP,
+                segment.path,
                 f"no batch holds offsets [{reached}, {base}) before this segment: "
                 "compacted away, or a segment is missing",
-                position=0, offset=reached, end_offset=base,
-            )  # fmt: skip
+                position=0,
+                offset=reached,
+                end_offset=base,
+            )
 
     def follow(self, batches: ScannedBatches) -> None:
         """Count offsets that no batch holds: a compacted log may have millions of them."""
@@ -375,11 +399,14 @@ class _OffsetCheck:
         if self._n_gaps:
             at, begin, end = self._first_gap
             yield self._finding(
-                FindingKind.OFFSET_GAP, segment.path,
+                FindingKind.OFFSET_GAP,
+                segment.path,
                 f"no batch holds {self._n_missing} offsets, the first of them [{begin}, {end}); "
                 "compacted away, or lost",
-                position=at, offset=begin, end_offset=end,
-            )  # fmt: skip
+                position=at,
+                offset=begin,
+                end_offset=end,
+            )
 
     def give_up(self) -> None:
         """Leave out a segment that cannot be read to its end."""

@@ -43,12 +43,21 @@ _DIGEST = "credentials"
 #: What stands before the first slash of a path that was made here, if it has options.
 _MADE = re.compile(rf"([^:;@]*@)?[^:;@]*(:\d+)?(;({'|'.join(sorted(_SHOWN))}|{_DIGEST})=[^;@]*)+")
 _OF_ENVIRONMENT = (
-    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_CLIENT_SECRET",
-    "AZURE_STORAGE_KEY", "AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_SAS_TOKEN",
-    "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_CLIENT_SECRET",
-    "AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_TOKEN", "GOOGLE_BEARER_TOKEN",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AZURE_CLIENT_SECRET",
+    "AZURE_STORAGE_KEY",
+    "AZURE_STORAGE_CONNECTION_STRING",
+    "AZURE_STORAGE_SAS_TOKEN",
+    "AZURE_STORAGE_ACCOUNT_KEY",
+    "AZURE_STORAGE_ACCESS_KEY",
+    "AZURE_STORAGE_CLIENT_SECRET",
+    "AZURE_STORAGE_SAS_KEY",
+    "AZURE_STORAGE_TOKEN",
+    "GOOGLE_BEARER_TOKEN",
     "GOOGLE_SERVICE_ACCOUNT_KEY",
-)  # fmt: skip
+)
 
 #: Secrets that a digest replaces: user, password, and options that are not shown.
 _secrets: "dict[str, _Secrets]" = {}

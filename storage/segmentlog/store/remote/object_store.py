@@ -146,9 +146,14 @@ def _status(facts: Facts) -> FileStatus:
     digest = blake2b(f"{facts.size} {facts.version}".encode(), digest_size=7).digest()
     inode = int.from_bytes(digest, "big") or 1
     return FileStatus(
-        mode, facts.size, inode, facts.modified_ns, facts.modified_ns, is_remembered=False,
+        mode,
+        facts.size,
+        inode,
+        facts.modified_ns,
+        facts.modified_ns,
+        is_remembered=False,
         n_allocated=facts.size,
-    )  # fmt: skip
+    )
 
 
 class _Object:

@@ -126,8 +126,10 @@ def _of_role(
         given = {name: value for name, value in asked.items() if value}
         found = client.assume_role(**given)["Credentials"]
         return Credentials(
-            found["AccessKeyId"], found["SecretAccessKey"], found["SessionToken"],
+            found["AccessKeyId"],
+            found["SecretAccessKey"],
+            found["SessionToken"],
             found["Expiration"].astimezone(UTC),
-        )  # fmt: skip
+        )
 
     return now

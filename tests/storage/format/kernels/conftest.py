@@ -22,9 +22,12 @@ def build(place: Path, *variants: str, **settings: str) -> dict[str, str]:
     for each in ("segmentlog", "kernel_compiler"):
         shutil.copytree(TOP / "storage" / each, place / each, ignore=ignored)
     subprocess.run(
-        [sys.executable, "-m", "kernel_compiler.build", *variants], check=True, timeout=1500,
-        cwd=place, env=os.environ | {"PYTHONPATH": str(place)} | settings,
-    )  # fmt: skip
+        [sys.executable, "-m", "kernel_compiler.build", *variants],
+        check=True,
+        timeout=1500,
+        cwd=place,
+        env=os.environ | {"PYTHONPATH": str(place)} | settings,
+    )
     return {"PYTHONPATH": str(place)}
 
 

@@ -44,9 +44,12 @@ V2, V3, VECTORS = KNOWN = "x86-64-v2", "x86-64-v3", "x86-64-v3-vpclmulqdq"
     ],
 )
 def test_the_variants_that_a_processor_runs(
-    features: set[str], newest_leaf: int, saved: int, best: str | None,
+    features: set[str],
+    newest_leaf: int,
+    saved: int,
+    best: str | None,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     """The code that asks ``cpuid`` runs here, in Python, with the answers of other processors."""
     monkeypatch.syspath_prepend(str(STORAGE))
     glue = importlib.import_module("kernel_compiler.glue")
@@ -74,9 +77,12 @@ def run(code: str, variables: Mapping[str, str]) -> subprocess.CompletedProcess[
     """A new interpreter, in which no kernels are asked for but by these variables."""
     settings = {key: each for key, each in os.environ.items() if not key.startswith("SEGMENTLOG_")}
     return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False,
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
         env={**settings, **variables},
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("asked", ["x86-64-v9", "x86-64-v3 "])

@@ -27,10 +27,17 @@ def test_words_are_the_bytes_of_the_reference() -> None:
 @pytest.mark.parametrize(
     ("encoded", "expected"),
     [
-        ("00", 0), ("01", -1), ("02", 1), ("7e", 63), ("7f", -64), ("8001", 64),
-        ("808001", 8192), ("feffffff0f", 2**31 - 1), ("ffffffff0f", -(2**31)),
+        ("00", 0),
+        ("01", -1),
+        ("02", 1),
+        ("7e", 63),
+        ("7f", -64),
+        ("8001", 64),
+        ("808001", 8192),
+        ("feffffff0f", 2**31 - 1),
+        ("ffffffff0f", -(2**31)),
     ],
-)  # fmt: skip
+)
 def test_varints_of_the_format_are_read(encoded: str, expected: int) -> None:
     """Kafka's own vectors are read as an int and as a long."""
     buf = np.frombuffer(bytes.fromhex(encoded), np.uint8)

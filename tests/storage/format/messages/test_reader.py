@@ -44,5 +44,9 @@ def test_names_in_snake_case() -> None:
     names = ["MetadataHash", "topicId", "TopicIdPartition", "Isr", "LastKnownElr"]
 
     assert [*map(snake_case, names)] == [
-        "metadata_hash", "topic_id", "topic_id_partition", "isr", "last_known_elr",
-    ]  # fmt: skip
+        "metadata_hash",
+        "topic_id",
+        "topic_id_partition",
+        "isr",
+        "last_known_elr",
+    ]

@@ -33,28 +33,54 @@ GROUPS = "__consumer_offsets"
 COMMIT_KEY = bytes.fromhex("000100016700017400000003")
 OFFSET = {"offset": 5, "metadata": "m", "commit_timestamp": 1000}
 MEMBER = {
-    "member_id": "L", "client_id": "c", "client_host": "/h", "session_timeout": 6,
-    "subscription": b"\1", "assignment": b"\2",
-}  # fmt: skip
+    "member_id": "L",
+    "client_id": "c",
+    "client_host": "/h",
+    "session_timeout": 6,
+    "subscription": b"\1",
+    "assignment": b"\2",
+}
 GROUP = {"protocol_type": "consumer", "generation": 3, "protocol": "range", "leader": "L"}
-CURRENT = {"member_epoch": 1, "previous_member_epoch": 0, "state": 0,
-           "partitions_pending_revocation": []}  # fmt: skip
+CURRENT = {
+    "member_epoch": 1,
+    "previous_member_epoch": 0,
+    "state": 0,
+    "partitions_pending_revocation": [],
+}
 OWNED = {"topic_id": uuid.UUID(int=5), "partitions": [1]}
 CONSUMER = {
-    "instance_id": "", "rack_id": "", "client_id": "c", "client_host": "h",
-    "subscribed_topic_regex": "", "server_assignor": "",
-}  # fmt: skip
-STREAMS = {"instance_id": "", "rack_id": "", "client_id": "c", "client_host": "h",
-           "rebalance_timeout_ms": -1, "topology_epoch": 3, "process_id": "p",
-           "client_tags": []}  # fmt: skip
+    "instance_id": "",
+    "rack_id": "",
+    "client_id": "c",
+    "client_host": "h",
+    "subscribed_topic_regex": "",
+    "server_assignor": "",
+}
+STREAMS = {
+    "instance_id": "",
+    "rack_id": "",
+    "client_id": "c",
+    "client_host": "h",
+    "rebalance_timeout_ms": -1,
+    "topology_epoch": 3,
+    "process_id": "p",
+    "client_tags": [],
+}
 TRANSACTION = {
-    "producer_id": 7, "producer_epoch": 1, "transaction_timeout_ms": 60000,
+    "producer_id": 7,
+    "producer_epoch": 1,
+    "transaction_timeout_ms": 60000,
     "transaction_status": 1,
     "transaction_partitions": [{"topic": "t", "partition_ids": [0, 2]}],
-    "transaction_last_update_timestamp_ms": 11, "transaction_start_timestamp_ms": 10,
-}  # fmt: skip
-TAGS = {"previous_producer_id": -1, "next_producer_id": -1, "next_producer_epoch": -1,
-        "client_transaction_version": 0}  # fmt: skip
+    "transaction_last_update_timestamp_ms": 11,
+    "transaction_start_timestamp_ms": 10,
+}
+TAGS = {
+    "previous_producer_id": -1,
+    "next_producer_id": -1,
+    "next_producer_epoch": -1,
+    "client_transaction_version": 0,
+}
 
 # ruff: noqa: ISC004 - bytes of one value stand on several lines
 
@@ -102,14 +128,22 @@ WRITTEN = [
      STREAMS | {"user_endpoint": {"host": "x", "port": 9}}),
 ]  # fmt: skip
 TRANSACTIONS = [
-    ("0000000000000000000700010000ea600100000001000174000000020000000000000002000000000000000b0000"
-     "00000000000a", TRANSACTION),
-    ("0001000000000000000700010000ea600102027403000000000000000200000000000000000b00000000000000"
-     "0a00", TRANSACTION | TAGS),
-    ("0001000000000000000700010000ea600102027403000000000000000200000000000000000b00000000000000"
-     "0a020008000000000000000602020002",
-     TRANSACTION | TAGS | {"previous_producer_id": 6, "client_transaction_version": 2}),
-]  # fmt: skip
+    (
+        "0000000000000000000700010000ea600100000001000174000000020000000000000002000000000000000b0000"
+        "00000000000a",
+        TRANSACTION,
+    ),
+    (
+        "0001000000000000000700010000ea600102027403000000000000000200000000000000000b00000000000000"
+        "0a00",
+        TRANSACTION | TAGS,
+    ),
+    (
+        "0001000000000000000700010000ea600102027403000000000000000200000000000000000b00000000000000"
+        "0a020008000000000000000602020002",
+        TRANSACTION | TAGS | {"previous_producer_id": 6, "client_transaction_version": 2},
+    ),
+]
 
 
 def key_of(kind: int) -> bytes:
@@ -269,11 +303,17 @@ def test_a_tombstone_has_its_key_alone() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        (None, None), (b"", b""), (b"\0", b"\0"), (b"\0\1", b"\0\1"), (b"\x7f\xff", b"\x7f\xff"),
-        (commit_key("g", "t", 3)[:-1], commit_value(7)), (commit_key("g", "t", 3), b"\0\x63"),
-        (None, b"\xff" * 100), (b"key", b"[hidden]"),
+        (None, None),
+        (b"", b""),
+        (b"\0", b"\0"),
+        (b"\0\1", b"\0\1"),
+        (b"\x7f\xff", b"\x7f\xff"),
+        (commit_key("g", "t", 3)[:-1], commit_value(7)),
+        (commit_key("g", "t", 3), b"\0\x63"),
+        (None, b"\xff" * 100),
+        (b"key", b"[hidden]"),
     ],
-)  # fmt: skip
+)
 def test_other_bytes_are_not_decoded(topic: str, key: bytes | None, value: bytes | None) -> None:
     """Bytes that are cut, of another type or of a later version stay as they are."""
     assert record_as_json(topic, key, value) is None

@@ -62,12 +62,16 @@ def n_spare() -> int:
 def log(n_rows: int = N_ROWS) -> bytes:
     """Batches of records, whose keys and values show their offsets."""
     return b"".join(
-        encode_batch([
-            Record(offset, 1_700_000_000_000, b"k%d" % offset, b"%d" % offset * (offset % 9), ())
-            for offset in range(base, base + 100)
-        ])
+        encode_batch(
+            [
+                Record(
+                    offset, 1_700_000_000_000, b"k%d" % offset, b"%d" % offset * (offset % 9), ()
+                )
+                for offset in range(base, base + 100)
+            ]
+        )
         for base in range(0, n_rows, 100)
-    )  # fmt: skip
+    )
 
 
 def read(data: bytes) -> Iterator[pa.RecordBatch]:
@@ -245,8 +249,10 @@ def test_a_process_ends_while_rows_are_held_and_dropped(tmp_path: Path) -> None:
     for _ in range(3):
         done = subprocess.run(
             [sys.executable, "-X", "faulthandler", "-c", ENDING, str(tmp_path)],
-            capture_output=True, timeout=120, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
         assert (0, b"") == (done.returncode, done.stderr)
         assert int(done.stdout) < ALL
 

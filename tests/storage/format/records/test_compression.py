@@ -46,16 +46,20 @@ FRAMINGS = {
     "lz4": (Codec.LZ4, lz4_frame(TEXT), TEXT),
     "lz4, content size": (Codec.LZ4, lz4_frame(TEXT, store_size=True), TEXT),
     "lz4, checksums": (
-        Codec.LZ4, lz4_frame(TEXT, content_checksum=True, block_checksum=True), TEXT,
+        Codec.LZ4,
+        lz4_frame(TEXT, content_checksum=True, block_checksum=True),
+        TEXT,
     ),
     "lz4, two frames": (Codec.LZ4, lz4_frame(TEXT) + lz4_frame(b"x"), TEXT + b"x"),
     "lz4, stored block": (
-        Codec.LZ4, bytes.fromhex("04224d186040820100008001") + bytes(4), b"\x01",
+        Codec.LZ4,
+        bytes.fromhex("04224d186040820100008001") + bytes(4),
+        b"\x01",
     ),
     "zstd": (Codec.ZSTD, zstd_frame(TEXT), TEXT),
     "zstd, content size": (Codec.ZSTD, zstd_frame(TEXT, size=True), TEXT),
     "zstd, two frames": (Codec.ZSTD, zstd_frame(TEXT) + zstd_frame(b"x"), TEXT + b"x"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", FRAMINGS)

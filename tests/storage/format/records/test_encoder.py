@@ -73,9 +73,13 @@ GOLDEN = [
             "00000000000000640000004c0000000702d9e1e45900000000000100000000000003e800000000000003ed"
             "ffffffffffffffffffffffffffff0000000214000000046b31047631001e000a02010476320402680201026e01"
         ),
-        [Record(0, 1000, b"k1", b"v1"),
-         Record(1, 1005, None, b"v2", ((b"h", b"\1"), (b"n", None)))],
-        100, 7, None,
+        [
+            Record(0, 1000, b"k1", b"v1"),
+            Record(1, 1005, None, b"v2", ((b"h", b"\1"), (b"n", None))),
+        ],
+        100,
+        7,
+        None,
     ),
     (
         (
@@ -83,9 +87,11 @@ GOLDEN = [
             "ffffffffffffffffffffffffffff00000002100000000261026200100001020261026200"
         ),
         [Record(0, 1000, b"a", b"b"), Record(1, 999, b"a", b"b")],
-        50, 1, 7777,
+        50,
+        1,
+        7777,
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(
@@ -133,9 +139,13 @@ def test_facts_are_what_a_scan_finds() -> None:
         assert n_batches == len(found.table) > 10
         assert headers[:n_batches].tolist() == found.table[:, : layout.N_HEADER_COLUMNS].tolist()
         for base, count, delta, most, where in zip(
-            found.base_offsets, found.records_counts, found.last_offset_deltas,
-            found.max_timestamps, found.max_timestamp_offsets, strict=True,
-        ):  # fmt: skip
+            found.base_offsets,
+            found.records_counts,
+            found.last_offset_deltas,
+            found.max_timestamps,
+            found.max_timestamp_offsets,
+            strict=True,
+        ):
             inside = records[base : base + count]
             assert count == delta + 1
             assert (most, -where) == max((r.timestamp_ms, -r.offset) for r in inside)
@@ -260,10 +270,23 @@ def aiokafka_reads(found: EncodedBatches) -> list[tuple]:
 
 @pytest.mark.parametrize(
     ("codec", "level"),
-    [(Codec.NONE, None), (Codec.GZIP, None), (Codec.GZIP, -1), (Codec.GZIP, 1), (Codec.GZIP, 9),
-     (Codec.SNAPPY, None), (Codec.LZ4, None), (Codec.LZ4, 1), (Codec.LZ4, 9), (Codec.LZ4, 17),
-     (Codec.ZSTD, None), (Codec.ZSTD, -131072), (Codec.ZSTD, 0), (Codec.ZSTD, 22)],
-)  # fmt: skip
+    [
+        (Codec.NONE, None),
+        (Codec.GZIP, None),
+        (Codec.GZIP, -1),
+        (Codec.GZIP, 1),
+        (Codec.GZIP, 9),
+        (Codec.SNAPPY, None),
+        (Codec.LZ4, None),
+        (Codec.LZ4, 1),
+        (Codec.LZ4, 9),
+        (Codec.LZ4, 17),
+        (Codec.ZSTD, None),
+        (Codec.ZSTD, -131072),
+        (Codec.ZSTD, 0),
+        (Codec.ZSTD, 22),
+    ],
+)
 def test_another_client_reads_every_codec(codec: Codec, level: int | None) -> None:
     """The client reads several blocks of snappy and of LZ4, and several batches."""
     records = numbered(4000, size=120)
@@ -292,9 +315,17 @@ def test_frames_are_those_that_java_reads(codec: Codec, expected: str) -> None:
 
 @pytest.mark.parametrize(
     ("codec", "level"),
-    [(Codec.GZIP, 0), (Codec.GZIP, 10), (Codec.GZIP, -2), (Codec.LZ4, 0), (Codec.LZ4, 18),
-     (Codec.ZSTD, 23), (Codec.ZSTD, -131073), (Codec.SNAPPY, 1)],
-)  # fmt: skip
+    [
+        (Codec.GZIP, 0),
+        (Codec.GZIP, 10),
+        (Codec.GZIP, -2),
+        (Codec.LZ4, 0),
+        (Codec.LZ4, 18),
+        (Codec.ZSTD, 23),
+        (Codec.ZSTD, -131073),
+        (Codec.SNAPPY, 1),
+    ],
+)
 def test_levels_are_those_of_kafka(codec: Codec, level: int) -> None:
     """The error has the name of Kafka's setting."""
     with pytest.raises(OptionError, match=rf"compression\.{codec.name.lower()}\.level"):
@@ -326,8 +357,9 @@ def test_offsets_are_assigned_to_all_batches_at_once() -> None:
         assert batch[12:16] == (9).to_bytes(4, "big")
     changed = np.flatnonzero(before != found.buffer)
     assert {int(at - found.positions[found.positions <= at].max()) for at in changed} <= {
-        *range(8), *range(12, 16)
-    }  # fmt: skip
+        *range(8),
+        *range(12, 16),
+    }
     for outside in (-1, len(before) - 60, 2**62):
         assert assign_offsets(found.buffer, np.array([0, outside]), 1, 1) == 1
 

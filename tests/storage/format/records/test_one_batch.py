@@ -27,11 +27,14 @@ def records_of(batch: bytes) -> list[Record]:
         assert RECORDS_SCHEMA == piece.schema
         found += [
             Record(
-                row["offset"], row["timestamp"], row["key"], row["value"],
+                row["offset"],
+                row["timestamp"],
+                row["key"],
+                row["value"],
                 tuple((each["key"], each["value"]) for each in row["headers"] or ()),
             )
             for row in piece.to_pylist()
-        ]  # fmt: skip
+        ]
     return found
 
 

@@ -34,12 +34,14 @@ def batch(
     sizes = (0, 5, 40, 90, 200, 700)
     records = [
         Record(
-            base + i, 1_700_000_000_000 + i * 1000,
+            base + i,
+            1_700_000_000_000 + i * 1000,
             None if i % 4 == 3 else bytes([i & 0xFF]) * (i % 30),
-            None if i % 5 == 4 else bytes(sizes[i % 6]), headers,
+            None if i % 5 == 4 else bytes(sizes[i % 6]),
+            headers,
         )
         for i in range(n)
-    ]  # fmt: skip
+    ]
     return encode_batch(records, attributes=attributes, codec=codec)
 
 
@@ -49,9 +51,12 @@ def emptied(base: int) -> bytes:
 
 
 def decode(
-    data: bytes, columns: list[str] | None = None, offsets: tuple[int, int] = (0, 2**62),
-    *, in_one_pass: bool,
-) -> list[pa.RecordBatch]:  # fmt: skip
+    data: bytes,
+    columns: list[str] | None = None,
+    offsets: tuple[int, int] = (0, 2**62),
+    *,
+    in_one_pass: bool,
+) -> list[pa.RecordBatch]:
     buf, schema, wanted = with_slack(data), record_schema(columns), OffsetRange(*offsets)
     one_pass = OnePassDecoder(WHERE, schema, wanted) if in_one_pass else None
     decoder = RecordDecoder(WHERE, schema, wanted)
@@ -130,8 +135,10 @@ def test_one_pass_stops_before_an_unusual_batch(make: Callable[[], bytes]) -> No
     rows += one_pass.flush()
 
     assert (Stop.UNUSUAL, len(before), 5) == (
-        one_pass.stop, one_pass.position, one_pass.next_offset,
-    )  # fmt: skip
+        one_pass.stop,
+        one_pass.position,
+        one_pass.next_offset,
+    )
     assert 5 == sum(each.num_rows for each in rows) == one_pass.flushed_offset
 
 
@@ -321,9 +328,18 @@ WIDE_WINDOW = ZSTD_FRAME[:4] + bytes([ZSTD_FRAME[4] & ~0xE3, 18 << 3]) + ZSTD_FR
         (Codec.ZSTD, WIDE_WINDOW),
         (Codec.ZSTD, b"\x50\x2a\x4d\x18" + bytes(4) + ZSTD_FRAME),
     ],
-    ids=["lz4 header checksum", "lz4 cut", "lz4 with more", "lz4 of one byte", "zstd cut",
-         "zstd with more", "zstd header cut", "zstd window", "zstd skippable frame"],
-)  # fmt: skip
+    ids=[
+        "lz4 header checksum",
+        "lz4 cut",
+        "lz4 with more",
+        "lz4 of one byte",
+        "zstd cut",
+        "zstd with more",
+        "zstd header cut",
+        "zstd window",
+        "zstd skippable frame",
+    ],
+)
 def test_unusual_frames_are_left_to_the_careful_decoder(codec: int, payload: bytes) -> None:
     """The careful decoder gives a reason in words, or accepts the frame.
 
@@ -382,9 +398,18 @@ def refuse(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 @pytest.mark.parametrize("columns", [None, ["offset", "timestamp"]])
 @pytest.mark.parametrize(
     "topic",
-    ["append-time", "append-time-zstd", "codec-lz4", "codec-none", "codec-zstd", "headers",
-     "nulls", "segments", "transactions"],
-)  # fmt: skip
+    [
+        "append-time",
+        "append-time-zstd",
+        "codec-lz4",
+        "codec-none",
+        "codec-zstd",
+        "headers",
+        "nulls",
+        "segments",
+        "transactions",
+    ],
+)
 def test_scans_of_a_brokers_files_stay_in_one_pass(
     topic: str, columns: list[str] | None, refuse: Callable[[], None]
 ) -> None:

@@ -23,11 +23,18 @@ def written(columns: dict[str, pa.Array], n_rows: int, start: int = 0) -> list[R
 
 @pytest.mark.parametrize(
     "kind",
-    [pa.binary(), pa.string(), pa.large_binary(), pa.large_string(), pa.binary_view(),
-     pa.string_view(), pa.dictionary(pa.int8(), pa.string()),
-     pa.dictionary(pa.int32(), pa.large_binary())],
+    [
+        pa.binary(),
+        pa.string(),
+        pa.large_binary(),
+        pa.large_string(),
+        pa.binary_view(),
+        pa.string_view(),
+        pa.dictionary(pa.int8(), pa.string()),
+        pa.dictionary(pa.int32(), pa.large_binary()),
+    ],
     ids=str,
-)  # fmt: skip
+)
 @pytest.mark.parametrize("column", ["key", "value"])
 @pytest.mark.parametrize("start", [0, 2])
 def test_bytes_and_text_of_every_type_are_written(

@@ -102,18 +102,24 @@ def test_time_rises_in_a_clone_of_many_windows_if_it_rises_in_the_source(
     )
     parts = np.where(np.arange(6000) < 3000, np.arange(6000) % 2, np.arange(6000) % 3)
     source = write(
-        tmp_path / "s", table.append_column("partition", pa.array(parts, pa.int32())),
+        tmp_path / "s",
+        table.append_column("partition", pa.array(parts, pa.int32())),
         batch_size=400,
-    )  # fmt: skip
+    )
     monkeypatch.setattr(module, "_WINDOW_BYTES", 4_000)
     opened = segmentlog.open_log_dir(source)
     job = module.CloneJob(opened, CloneSettings("t", "u", num_partitions=1, dry_run=True))
     (task,) = job.tasks(1)
     assert 10 < len(task.windows)
     segmentlog.clone(
-        source, "t", "u", to=tmp_path / "c", num_partitions=1, order="timestamp",
+        source,
+        "t",
+        "u",
+        to=tmp_path / "c",
+        num_partitions=1,
+        order="timestamp",
         null_keys="keep-order",
-    )  # fmt: skip
+    )
     found = segmentlog.read(tmp_path / "c", "u", columns=["timestamp", "value"])
     times = found["timestamp"].cast(pa.int64()).to_numpy()
     assert (np.diff(times) >= 0).all()
@@ -191,9 +197,10 @@ def test_records_keep_their_partitions_without_a_number(tmp_path: Path) -> None:
 def test_the_codec_is_that_of_the_source_or_of_the_setting(tmp_path: Path) -> None:
     source = write(tmp_path / "s", rows(2000), codec=Codec.ZSTD)
     for name, given, codec in (
-        ("a", {}, Codec.ZSTD), ("b", {"codec": Codec.GZIP}, Codec.GZIP),
+        ("a", {}, Codec.ZSTD),
+        ("b", {"codec": Codec.GZIP}, Codec.GZIP),
         ("c", {"settings": {"compression.type": "lz4"}}, Codec.LZ4),
-    ):  # fmt: skip
+    ):
         segmentlog.clone(source, "t", name, num_partitions=2, **given)
         log = segmentlog.open_log_dir(source).log(name, 0)
         header = log.segments[0].header_at(0, up_to_offset=2**62)
@@ -459,7 +466,7 @@ def test_a_transform_changes_values_and_leaves_out_rows(source: Path, tmp_path: 
         (lambda rows: _with_offset(rows, 5000), OptionError, "adds, repeats or moves"),
         (lambda rows: _with_offset(rows, None), ColumnError, "unchanged"),
     ],
-)  # fmt: skip
+)
 def test_a_transform_returns_only_rows_that_it_got(
     source: Path, transform: Rows, error: type[Exception], match: str
 ) -> None:
@@ -498,9 +505,10 @@ def test_groups_skip_nothing_and_repeat_what_is_said(
     places = {(each.group, each.partition): each.offset for each in found.offsets}
     for group in found.groups:
         was_read = {
-            row["value"] for row in old
+            row["value"]
+            for row in old
             if row["offset"] < read_in.get((group.group, row["partition"]), 0)
-        }  # fmt: skip
+        }
         comes = {
             row["value"] for row in new if row["offset"] >= places[group.group, row["partition"]]
         }

@@ -38,11 +38,15 @@ CLONE = (sys.executable, "-m", "segmentlog", "clone", "--partitions", "2")
 def write(path: Path, n_records: int, n_bytes: int = 20) -> Path:
     """A topic of three partitions."""
     value = os.urandom(n_bytes)
-    table = pa.table({
-        "key": [b"%d" % (i % 50) for i in range(n_records)],
-        "value": [b"%09d" % i + value for i in range(n_records)],
-        "timestamp": pa.array(range(EPOCH_MS, EPOCH_MS + n_records), pa.timestamp("ms", "UTC")),
-    })  # fmt: skip
+    table = pa.table(
+        {
+            "key": [b"%d" % (i % 50) for i in range(n_records)],
+            "value": [b"%09d" % i + value for i in range(n_records)],
+            "timestamp": pa.array(
+                range(EPOCH_MS, EPOCH_MS + n_records), pa.timestamp("ms", "UTC")
+            ),
+        }
+    )
     config = segmentlog.ProducerConfig(use_timestamps=True, batch_size=500)
     with segmentlog.open_writer(path, "t", num_partitions=3, config=config) as writer:
         writer.append(table)

@@ -74,16 +74,23 @@ def test_the_new_id_of_a_key_chooses_its_partition(tmp_path: Any) -> None:
     with segmentlog.open_writer(tmp_path / "s", "t", num_partitions=3) as writer:
         writer.append(table)
     found = segmentlog.clone(
-        tmp_path / "s", "t", "u", to=tmp_path / "c", num_partitions=4,
-        key_schema_ids={5: 6}, schema_ids={7: 8}, order="timestamp",
-    )  # fmt: skip
+        tmp_path / "s",
+        "t",
+        "u",
+        to=tmp_path / "c",
+        num_partitions=4,
+        key_schema_ids={5: 6},
+        schema_ids={7: 8},
+        order="timestamp",
+    )
     new = [b"\x00\x00\x00\x00\x06" + key[5:] for key in keys]
     with segmentlog.open_writer(tmp_path / "fresh", "u", num_partitions=4) as writer:
         writer.append(pa.table({"key": new, "value": [frame(5)] * 50}))
     places = [
-        sorted(segmentlog.read(path, "u", columns=["key", "partition", "value"]).to_pylist(),
-               key=str)
+        sorted(
+            segmentlog.read(path, "u", columns=["key", "partition", "value"]).to_pylist(), key=str
+        )
         for path in (tmp_path / "c", tmp_path / "fresh")
-    ]  # fmt: skip
+    ]
     assert places[0] == places[1]
     assert (5,) == found.unknown_schema_ids

@@ -340,9 +340,17 @@ class Producers:
         base_ms = append_ms if attributes & APPEND_TIME else records[0].timestamp_ms
         largest = append_ms if attributes & APPEND_TIME else max(r.timestamp_ms for r in records)
         return Batch(
-            first, self._offset - 1, records, attributes, base_ms, largest,
-            producer, epoch, sequence, 3,
-        )  # fmt: skip
+            first,
+            self._offset - 1,
+            records,
+            attributes,
+            base_ms,
+            largest,
+            producer,
+            epoch,
+            sequence,
+            3,
+        )
 
 
 def write(partition: Path, log: PlainLog, bases: Sequence[int]) -> None:

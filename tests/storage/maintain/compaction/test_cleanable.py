@@ -75,8 +75,12 @@ def test_up_to_an_open_transaction(tmp_path: Path) -> None:
     opened = records_of(3, (b"k", b"v"))._replace(
         attributes=TRANSACTIONAL, producer_id=7, epoch=0, sequence=0
     )
-    log = {**segments(1, 1), 2: [records_of(2, (b"k", b"v")), opened],
-           4: [records_of(4, (b"k", b"v"))], 5: []}  # fmt: skip
+    log = {
+        **segments(1, 1),
+        2: [records_of(2, (b"k", b"v")), opened],
+        4: [records_of(4, (b"k", b"v"))],
+        5: [],
+    }
     lay_out(tmp_path / "open", log)
     lay_out(tmp_path / "ended", {**log, 5: [marker(5, COMMIT, 7)], 6: []})
 

@@ -87,8 +87,13 @@ def test_the_last_record_of_each_key_stays(tmp_path: Path) -> None:
 
     assert [(2, b"a", b"3"), (3, b"c", b"4"), (5, b"b", b"6"), (6, b"a", b"7")] == rows(tmp_path)
     assert [0, 6] == list(rest_of(partition))
-    assert (0, 6, 1, 2, 1) == (done.first_dirty_offset, done.clean_to, done.n_passes,
-                               done.segments_before, done.segments_after)  # fmt: skip
+    assert (0, 6, 1, 2, 1) == (
+        done.first_dirty_offset,
+        done.clean_to,
+        done.n_passes,
+        done.segments_before,
+        done.segments_after,
+    )
     assert (6, 3, 1) == (done.records_before, done.records_after, done.records_without_key)
     assert done.bytes_after == (partition / f"{0:020d}.log").stat().st_size < done.bytes_before
     assert {TopicPartition("t", 0): 6} == cleaned_to(tmp_path)
@@ -332,15 +337,18 @@ def test_tombstones_go_after_their_horizon(tmp_path: Path) -> None:
     """
     partition = lay_out(
         tmp_path,
-        {0: [records_of(0, (b"a", b"1"), (b"a", None), (b"b", b"2"), time_ms=1)],
-         3: [records_of(3, (b"c", b"3"))]},
-    )  # fmt: skip
+        {
+            0: [records_of(0, (b"a", b"1"), (b"a", None), (b"b", b"2"), time_ms=1)],
+            3: [records_of(3, (b"c", b"3"))],
+        },
+    )
     how = {"min.cleanable.dirty.ratio": "0", "delete.retention.ms": "1000"}
     compact(tmp_path, settings=how, now_ms=5000)
     (kept, *_) = rest_of(partition)[0]
     assert (6000, [(1, 2), (2, 3)]) == (
-        kept.horizon_ms, [(each.offset, each.timestamp_ms) for each in kept.records]
-    )  # fmt: skip
+        kept.horizon_ms,
+        [(each.offset, each.timestamp_ms) for each in kept.records],
+    )
     assert [(1, b"a", None), (2, b"b", b"2"), (3, b"c", b"3")] == rows(tmp_path)
 
     for now_ms, n_left, offset in ((5999, 2, 4), (6000, 1, 5)):
@@ -407,8 +415,12 @@ def test_aborted_records_go_and_their_marker_stays_with_the_last_batch(tmp_path:
         (each.base_offset, len(each.records)) for each in rest_of(partition)[0]
     ]
     (emptied,) = [each for each in rest_of(partition)[0] if not each.records]
-    assert (3, 1, 0, 1) == (emptied.last_offset, emptied.sequence, emptied.epoch,
-                            emptied.producer_id)  # fmt: skip
+    assert (3, 1, 0, 1) == (
+        emptied.last_offset,
+        emptied.sequence,
+        emptied.epoch,
+        emptied.producer_id,
+    )
     entries = [*read_transaction_index(str(partition / f"{0:020d}.txnindex"))]
     assert [(1, 1, 4, 5)] == [tuple(each) for each in entries]
     scan = segmentlog.open_log_dir(tmp_path).log("t", 0).scan(isolation_level="read_committed")
@@ -441,8 +453,13 @@ def test_sequences_of_active_producers_stay(tmp_path: Path) -> None:
         batch = records_of(offset, (key, b"v"), time_ms=10**12)
         return batch._replace(producer_id=producer_id, epoch=0, sequence=0)
 
-    batches = [records_of(0, (b"0", b"v")), idempotent(1, b"0", 1), idempotent(2, b"0", 2),
-               idempotent(3, b"0", 3), idempotent(4, b"1", 2)]  # fmt: skip
+    batches = [
+        records_of(0, (b"0", b"v")),
+        idempotent(1, b"0", 1),
+        idempotent(2, b"0", 2),
+        idempotent(3, b"0", 3),
+        idempotent(4, b"1", 2),
+    ]
     for days, kept in ((0, [(1, 0), (3, 1), (4, 1)]), (2, [(3, 1), (4, 1)])):
         directory = tmp_path / str(days)
         partition = lay_out(directory, {0: batches, 5: [records_of(5, (b"2", b"v"))]})
@@ -455,8 +472,11 @@ def test_the_last_batch_of_a_pass_stays_for_its_offset(tmp_path: Path) -> None:
     """The batch stays even if all of its records are removed."""
     partition = lay_out(
         tmp_path,
-        {0: [records_of(0, (None, b"1")), records_of(1, (None, b"2"))], 2: [], },
-    )  # fmt: skip
+        {
+            0: [records_of(0, (None, b"1")), records_of(1, (None, b"2"))],
+            2: [],
+        },
+    )
     (done,) = compact(tmp_path)
 
     assert [(1, 1, ())] == [(*each[:2], each.records) for each in rest_of(partition)[0]]

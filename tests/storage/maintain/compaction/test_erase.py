@@ -156,8 +156,9 @@ def test_keys_of_all_kinds(tmp_path: Path) -> None:
 
 def test_very_many_keys(tmp_path: Path) -> None:
     """Each of thousands of keys is found, and no other key goes."""
-    batches = [records_of(i, *((b"%d" % j, b"v") for j in range(i, i + 10)))
-               for i in range(0, 5000, 10)]  # fmt: skip
+    batches = [
+        records_of(i, *((b"%d" % j, b"v") for j in range(i, i + 10))) for i in range(0, 5000, 10)
+    ]
     lay_out(tmp_path, {0: batches, 5000: []})
     (done,) = segmentlog.erase(tmp_path, [b"%d" % i for i in range(0, 9000, 3)])
 
@@ -243,8 +244,10 @@ def test_every_codec_and_format(tmp_path: Path) -> None:
 
     assert [each for each in before if each[1] != b"a"] == rows(tmp_path)
     assert (len(codecs) + 6, len(codecs) + 6, 2) == (
-        done.records, done.batches, done.emptied_batches
-    )  # fmt: skip
+        done.records,
+        done.batches,
+        done.emptied_batches,
+    )
     data = (partition / f"{0:020d}.log").read_bytes()
     assert all(each in data for each in whole)
     assert [] == errors_in(tmp_path)
@@ -360,8 +363,10 @@ def test_random_logs_keep_all_but_the_records(tmp_path: Path, kind: str) -> None
         largest = max((each.timestamp_ms for each in stays), default=max_ms)
         assert (max_ms if is_append_time else largest) == new.fields[4]
     assert (len(removed), removed[0], removed[-1]) == (
-        done.records, done.first_offset, done.last_offset
-    )  # fmt: skip
+        done.records,
+        done.first_offset,
+        done.last_offset,
+    )
     assert 0 < len(removed) < n_records
 
 
@@ -528,9 +533,15 @@ def test_files_that_still_have_erased_records_are_named(tmp_path: Path) -> None:
 
     A call for other keys names the files that have records with these keys.
     """
-    lay_out(tmp_path, {0: [records_of(0, (b"a", b"1"), (b"b", b"2"))],
-                       2: [records_of(2, (b"b", b"3"))], 3: [records_of(3, (b"a", b"4"))],
-                       4: []})  # fmt: skip
+    lay_out(
+        tmp_path,
+        {
+            0: [records_of(0, (b"a", b"1"), (b"b", b"2"))],
+            2: [records_of(2, (b"b", b"3"))],
+            3: [records_of(3, (b"a", b"4"))],
+            4: [],
+        },
+    )
     before_ms = int(time.time() * 1000)
     (done,) = segmentlog.erase(tmp_path, "a")
     names = [f"t-0/{base:020d}.log.deleted" for base in (0, 3)]
@@ -552,8 +563,13 @@ def test_an_erasure_after_a_cut_names_what_is_left(tmp_path: Path, every: int) -
     number, is_cut, n_named = 0, True, 0
     while is_cut:
         directory = tmp_path / str(number)
-        lay_out(directory, {0: [records_of(0, (b"a", b"secret"))],
-                            1: [records_of(1, (b"b", b"2"), (b"a", b"secret"))]})  # fmt: skip
+        lay_out(
+            directory,
+            {
+                0: [records_of(0, (b"a", b"secret"))],
+                1: [records_of(1, (b"b", b"2"), (b"a", b"secret"))],
+            },
+        )
         with pytest.MonkeyPatch.context() as patch:
             crash_at(patch, number)
             try:
@@ -573,9 +589,10 @@ def test_an_erasure_after_a_cut_names_what_is_left(tmp_path: Path, every: int) -
                 for state in ("", ".swap")
             }
             holding = {
-                str(path) for path in directory.rglob("*")
+                str(path)
+                for path in directory.rglob("*")
                 if path.is_file() and b"secret" in path.read_bytes()
-            }  # fmt: skip
+            }
             assert named <= holding <= named | in_logs, (number, dry_run)
             n_named += len(named)
         number += every
@@ -611,9 +628,12 @@ def test_copies_of_all_kinds_are_named(tmp_path: Path) -> None:
     broken = ("broken", f"t-0/segmentlog.{0:020d}.log.0.broken", 1)
     moved = [
         (kind, f"t-3.{'0' * 32}-{state}", 3)
-        for kind, state in (("deleted-partition", "delete"), ("future-replica", "future"),
-                            ("stray-partition", "stray"))
-    ]  # fmt: skip
+        for kind, state in (
+            ("deleted-partition", "delete"),
+            ("future-replica", "future"),
+            ("stray-partition", "stray"),
+        )
+    ]
     staged = ("staged", "segmentlog.0123.4.5.stage", -1)
     cleaned = ("unfinished", f"t-0/{0:020d}.log.cleaned", 1)
 
@@ -632,8 +652,10 @@ def test_a_topic_of_which_only_renamed_directories_are_left(tmp_path: Path) -> N
     gone = lay_out(tmp_path, {0: [records_of(0, (b"a", b"1"))]}, "t-0")
     gone.rename(tmp_path / f"t-0.{'0' * 32}-delete")
     (tmp_path / f"t-1.{'0' * 32}-stray").write_bytes(b"a")
-    expected = [("deleted-partition", f"t-0.{'0' * 32}-delete", 1),
-                ("stray-partition", f"t-1.{'0' * 32}-stray", -1)]  # fmt: skip
+    expected = [
+        ("deleted-partition", f"t-0.{'0' * 32}-delete", 1),
+        ("stray-partition", f"t-1.{'0' * 32}-stray", -1),
+    ]
 
     assert expected == copies(tmp_path, topics="t")
     assert 1 == segmentlog.open_log_dir(tmp_path).log("u", 0).scan().read_all().num_rows
@@ -680,8 +702,9 @@ def test_links_that_readers_leave_out_are_named(tmp_path: Path) -> None:
 
 def test_a_dry_run_names_what_a_finished_swap_has_replaced(tmp_path: Path) -> None:
     """Readers take the new segments for the log, and the old ones have the records."""
-    partition = lay_out(tmp_path, {0: [records_of(0, (b"a", b"1"))],
-                                   1: [records_of(1, (b"b", b"2"))], 2: []})  # fmt: skip
+    partition = lay_out(
+        tmp_path, {0: [records_of(0, (b"a", b"1"))], 1: [records_of(1, (b"b", b"2"))], 2: []}
+    )
     emptied = encode(records_of(0, (b"a", b"1"))._replace(records=()))
     (partition / f"{0:020d}.log.swap").write_bytes(emptied)
     segmentlog.open_log_dir(tmp_path)
@@ -722,8 +745,10 @@ def test_segments_in_tiered_storage_are_named(tmp_path: Path) -> None:
     """The broker's list has the segments of a log, which may have such records."""
     written(tmp_path)
     ids = [f"{letter * 21}A" for letter in "BCD"]
-    announce(tmp_path, [Listed(ids[0], 0, 99, 1), Listed(ids[1], 100, 199, 1, 0),
-                        Listed(ids[2], 200, 299, 1, 3)])  # fmt: skip
+    announce(
+        tmp_path,
+        [Listed(ids[0], 0, 99, 1), Listed(ids[1], 100, 199, 1, 0), Listed(ids[2], 200, 299, 1, 3)],
+    )
     (found,) = segmentlog.erase(tmp_path, "nobody")
     (copy,) = found.remaining
 

@@ -85,12 +85,19 @@ class Story:
     ) -> segmentlog.CompactedPartition | None:
         """Run one compaction, `later_ms` after the previous one."""
         self.now_ms += later_ms
-        given = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0",
-                 "delete.retention.ms": "1000", **(settings or {})}  # fmt: skip
+        given = {
+            "cleanup.policy": "compact",
+            "min.cleanable.dirty.ratio": "0",
+            "delete.retention.ms": "1000",
+            **(settings or {}),
+        }
         done = segmentlog.compact(
-            self.directory, settings=given, now_ms=self.now_ms,
-            dedupe_buffer_bytes=self.map_bytes, producer_expiration_ms=NEVER_MS,
-        )  # fmt: skip
+            self.directory,
+            settings=given,
+            now_ms=self.now_ms,
+            dedupe_buffer_bytes=self.map_bytes,
+            producer_expiration_ms=NEVER_MS,
+        )
         return done[0] if done else None
 
     @property
@@ -142,8 +149,11 @@ def test_idempotent_batches_keep_their_ends(tmp_path: Path) -> None:
     ]
     story.add(*(data(9 + i, key) for i, key in enumerate([0, 1, 2, 3, 4, 5])))
     story.clean()
-    known = [(each.base_offset, each.last_offset, each.producer_id, each.sequence)
-             for each in story.batches if each.producer_id > 0]  # fmt: skip
+    known = [
+        (each.base_offset, each.last_offset, each.producer_id, each.sequence)
+        for each in story.batches
+        if each.producer_id > 0
+    ]
 
     assert [(0, 2, 1, 0), (6, 7, 2, 0), (8, 8, 3, 3)] == known
     assert [9, 10, 11, 12, 13, 14] == story.records
@@ -154,12 +164,22 @@ def test_passes_of_four_keys_with_aborts(tmp_path: Path) -> None:
     story = Story(
         tmp_path,
         [
-            data(0, 0), data(1, 1), data(2, 100, by=1, txn=True), data(3, 2),
-            data(4, 101, by=2, txn=True), data(5, 3), marker(6, ABORT, 1), data(7, 0),
-            marker(8, ABORT, 2), data(9, 1), data(10, 2), data(11, 4), data(12, 3),
+            data(0, 0),
+            data(1, 1),
+            data(2, 100, by=1, txn=True),
+            data(3, 2),
+            data(4, 101, by=2, txn=True),
+            data(5, 3),
+            marker(6, ABORT, 1),
+            data(7, 0),
+            marker(8, ABORT, 2),
+            data(9, 1),
+            data(10, 2),
+            data(11, 4),
+            data(12, 3),
         ],
         map_slots=5,
-    )  # fmt: skip
+    )
     done = story.clean()
 
     assert done is not None
@@ -183,11 +203,15 @@ def test_committed_records_win_over_aborted_ones(tmp_path: Path) -> None:
     story = Story(
         tmp_path,
         [
-            data(0, 1, by=1, txn=True), data(1, 2, by=2, txn=True),
-            data(2, 2, 3, by=1, seq=1, txn=True), marker(4, ABORT, 1), marker(5, COMMIT, 2),
-            data(6, 2, by=2, seq=1, txn=True), marker(7, COMMIT, 2),
+            data(0, 1, by=1, txn=True),
+            data(1, 2, by=2, txn=True),
+            data(2, 2, 3, by=1, seq=1, txn=True),
+            marker(4, ABORT, 1),
+            marker(5, COMMIT, 2),
+            data(6, 2, by=2, seq=1, txn=True),
+            marker(7, COMMIT, 2),
         ],
-    )  # fmt: skip
+    )
     story.clean()
 
     assert [4, 5, 6, 7] == story.records
@@ -304,10 +328,14 @@ def test_keys_like_markers_remove_no_marker(tmp_path: Path) -> None:
     like = [bytes([0, 0, 0, kind]) for kind in (ABORT, COMMIT)]
     story = Story(
         tmp_path,
-        [data(0, 1, by=1, txn=True), marker(1, COMMIT, 1), data(2, 2, by=2, txn=True),
-         marker(3, ABORT, 2)],
+        [
+            data(0, 1, by=1, txn=True),
+            marker(1, COMMIT, 1),
+            data(2, 2, by=2, txn=True),
+            marker(3, ABORT, 2),
+        ],
         [records_of(4, *((key, b"v") for key in like))],
-    )  # fmt: skip
+    )
     story.clean()
 
     assert [0, 1, 3, 4, 5] == story.records

@@ -91,8 +91,11 @@ def test_a_broker_ends_without_the_directory_of_its_metadata(
     mended = {
         each.kind for each in segmentlog.recover(path.parents[file.count("/")], metadata=directory)
     }
-    assert mended & {RecoveryKind.CHECKPOINT_MENDED, RecoveryKind.LEADER_EPOCHS_BUILT,
-                     RecoveryKind.TOPIC_ID_WRITTEN}  # fmt: skip
+    assert mended & {
+        RecoveryKind.CHECKPOINT_MENDED,
+        RecoveryKind.LEADER_EPOCHS_BUILT,
+        RecoveryKind.TOPIC_ID_WRITTEN,
+    }
     assert [] == harm(directory, second)
 
 
@@ -222,9 +225,10 @@ def test_a_log_start_in_the_old_directory_is_not_found_there(
     assert [] == [each for each in segmentlog.preflight(*directories) if each.topic == "big"]
     shutil.move(tmp_path / "one" / "big-0", tmp_path / "two" / "big-0")
     (step,) = [
-        each for each in segmentlog.preflight(*directories)
+        each
+        for each in segmentlog.preflight(*directories)
         if each.path.endswith("log-start-offset-checkpoint")
-    ]  # fmt: skip
+    ]
     assert (StartAction.DROP, 0, 15) == (step.action, step.offset, step.end_offset)
     assert f"'big 0 15' into {tmp_path / 'two'}" in step.remedy
     begin = segmentlog.open_log_dir(*directories).log("big", 0).log_start_offset

@@ -66,16 +66,22 @@ def restore(targets: list[Path], source: Path, monkeypatch: pytest.MonkeyPatch) 
     """Restore `source` into `targets`, with the replicas of each partition by the metadata."""
 
     def call(
-        replicas: Any = ((2, 1, 3), (3, 1)), directories: Any = None, registered: Any = (),
+        replicas: Any = ((2, 1, 3), (3, 1)),
+        directories: Any = None,
+        registered: Any = (),
         **options: Any,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         image = Image()
         image.tables["brokers"][7] = {"broker_id": 7, "log_dirs": registered, "fenced": True}
         for i, each in enumerate(replicas):
             row = {
-                "topic": "t", "topic_id": topic_id, "partition": i, "replicas": [*each],
-                "directories": directories, "leader_epoch": 5,
-            }  # fmt: skip
+                "topic": "t",
+                "topic_id": topic_id,
+                "partition": i,
+                "replicas": [*each],
+                "directories": directories,
+                "leader_epoch": 5,
+            }
             image.tables["partitions"][topic_id, i] = row
         monkeypatch.setattr(placement, "ClusterMetadata", lambda _: image_here(image))
         monkeypatch.setattr(
@@ -144,8 +150,9 @@ def test_the_disk_that_the_metadata_names_gets_the_replica(
 ) -> None:
     """A broker has two disks; one of them alone may lack the partition."""
     disks = [
-        formatted(tmp_path / "a", 7, FIRST_DISK), formatted(tmp_path / "b", 7, SECOND_DISK),
-    ]  # fmt: skip
+        formatted(tmp_path / "a", 7, FIRST_DISK),
+        formatted(tmp_path / "b", 7, SECOND_DISK),
+    ]
     with pytest.raises(LogDirectoryError, match="add the log directory of broker 7"):
         restore(((7,), (7,)), [SECOND_DISK], to=disks[0])
     found = restore(((7,), (7,)), [SECOND_DISK], to=disks)
@@ -221,9 +228,12 @@ def test_a_partition_without_a_topic_id_gets_it(restore: Restore, targets: list[
 
 @pytest.mark.parametrize("n_commits", [1, 2])
 def test_a_run_that_was_killed_between_two_commits_is_repeated(
-    restore: Restore, targets: list[Path], monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture, n_commits: int,
-) -> None:  # fmt: skip
+    restore: Restore,
+    targets: list[Path],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    n_commits: int,
+) -> None:
     """The replicas that have the records stay, and the others become equal to them."""
     commit = module._commit
 

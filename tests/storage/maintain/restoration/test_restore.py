@@ -67,9 +67,13 @@ def restore(target: Path, monkeypatch: pytest.MonkeyPatch) -> Restore:
         image, topic_id = Image(), uuid.UUID(bytes=base64.urlsafe_b64decode(IDS[1] + "=="))
         for i, each in enumerate(replicas):
             row = {
-                "topic": "t", "topic_id": topic_id, "partition": i, "replicas": each,
-                "directories": directories, "leader_epoch": 3,
-            }  # fmt: skip
+                "topic": "t",
+                "topic_id": topic_id,
+                "partition": i,
+                "replicas": each,
+                "directories": directories,
+                "leader_epoch": 3,
+            }
             image.tables["partitions"][topic_id, i] = row
         for name, value in (own or {}).items():
             image.tables["configs"][2, "t", name] = {"value": value}
@@ -149,9 +153,12 @@ def test_damaged_batches_are_left_out_on_request(
 
 @pytest.mark.parametrize("on_corrupt_batch", ["fail", "skip"])
 def test_damaged_commits_of_groups_end_no_restoration(
-    restore: Restore, target: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture,
+    restore: Restore,
+    target: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
     on_corrupt_batch: str,
-) -> None:  # fmt: skip
+) -> None:
     """A warning names what is not known; on request, sound batches are used."""
     source = recent(tmp_path / "lost")
     for number, group in enumerate(("whole", "damaged")):
@@ -236,10 +243,15 @@ def test_settings_of_the_lost_cluster_come_from_its_metadata(
     to = str(shutil.copytree(example_cluster, tmp_path / "to"))
     source = segmentlog.open_replicas(example_cluster)
     found = plan.Preflight(
-        source, placement.TargetCluster([to], [to]), metadata=None, server_properties=None,
+        source,
+        placement.TargetCluster([to], [to]),
+        metadata=None,
+        server_properties=None,
         records=RestoredRecords(source, (None, None), segmentlog.OpenTransactions.END),
-        leaves_out_replicas=False, leaves_out_partitions=False, counts={},
-    )  # fmt: skip
+        leaves_out_replicas=False,
+        leaves_out_partitions=False,
+        counts={},
+    )
     assert [True, False] == [found._was_compacted(each) for each in ("again", "orders")]
     assert 1_048_588 == found._most_message_bytes("orders")
 
@@ -429,15 +441,22 @@ def test_the_offset_map_has_each_record(
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (RestoredRecords, "of"), (module._Work, "_make_replicas"), (OutputFile, "finish"),
+        (RestoredRecords, "of"),
+        (module._Work, "_make_replicas"),
+        (OutputFile, "finish"),
         (segmentlog.LogWriter, "flush"),
     ],
     ids=["a read", "a new partition", "the rows of the map", "a commit"],
-)  # fmt: skip
+)
 def test_a_restoration_that_fails_leaves_the_earlier_offset_map(
-    restore: Restore, target: Path, undecided: Path, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch, owner: object, name: str,
-) -> None:  # fmt: skip
+    restore: Restore,
+    target: Path,
+    undecided: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: object,
+    name: str,
+) -> None:
     """The rows of the map are on the disk before the records become visible."""
     file = tmp_path / "map.parquet"
     file.write_text("earlier")
@@ -454,9 +473,11 @@ def test_a_restoration_that_fails_leaves_the_earlier_offset_map(
 
 
 def test_an_offset_map_that_cannot_get_its_name_is_written_by_the_next_run(
-    restore: Restore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    restore: Restore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
+) -> None:
     """The records are restored before, and a warning says so."""
     source, file = recent(tmp_path / "lost"), tmp_path / "map.parquet"
 

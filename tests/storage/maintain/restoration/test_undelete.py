@@ -203,9 +203,10 @@ def test_the_list_says_what_is_known(
     )
     assert "a broker leaves them" in stopped[2].removal
     monkeypatch.setattr(
-        DirectorySettings, "read",
+        DirectorySettings,
+        "read",
         lambda *_, **__: (_ for _ in ()).throw(LogDirectoryError("/m", "is damaged")),
-    )  # fmt: skip
+    )
     assert "cannot be read: /m: is damaged" in segmentlog.renamed_partitions(directory)[0].removal
 
 

@@ -44,8 +44,9 @@ def harm(steps: list[StartStep]) -> list[tuple[StartAction, str, str]]:
     """Action, log and file of the steps that end a start, or lose a log."""
     return [
         (each.action, f"{each.topic}-{each.partition}" if each.topic else "", Path(each.path).name)
-        for each in steps if each.has_harm
-    ]  # fmt: skip
+        for each in steps
+        if each.has_harm
+    ]
 
 
 @pytest.mark.parametrize(
@@ -111,47 +112,47 @@ CHANGES: dict[str, tuple[Callable[[Path], object], StartAction | None]] = {
     "a link to a directory": (lambda to: (to / "linked").symlink_to(to.parent), REFUSE),
     "the cache of a tier": (lambda to: (to / "remote-log-index-cache").mkdir(), None),
     "a file": (write("notes.txt", b"x"), None),
-    "one partition twice": (
-        lambda to: shutil.copytree(to / "orders-0", to / "orders-00"), REFUSE
-    ),
-    "a version of meta.properties": (
-        change("meta.properties", "version=1", "version=2"), REFUSE
-    ),
+    "one partition twice": (lambda to: shutil.copytree(to / "orders-0", to / "orders-00"), REFUSE),
+    "a version of meta.properties": (change("meta.properties", "version=1", "version=2"), REFUSE),
     "no cluster.id": (change("meta.properties", "cluster.id=.*", ""), REFUSE),
     "a malformed directory.id": (
-        change("meta.properties", "directory.id=.*", "directory.id=xyz"), REFUSE
+        change("meta.properties", "directory.id=.*", "directory.id=xyz"),
+        REFUSE,
     ),
     "a reserved directory.id": (
-        change("meta.properties", "directory.id=.*", "directory.id=AAAAAAAAAAAAAAAAAAAAAQ"), REFUSE
+        change("meta.properties", "directory.id=.*", "directory.id=AAAAAAAAAAAAAAAAAAAAAQ"),
+        REFUSE,
     ),
-    "broker.id of version 0": (
-        change("meta.properties", "node.id=1(.*)version=1", ""), None
-    ),
+    "broker.id of version 0": (change("meta.properties", "node.id=1(.*)version=1", ""), None),
     "a blank line in a checkpoint": (
-        write("recovery-point-offset-checkpoint", b"0\n0\n\n"), REFUSE
+        write("recovery-point-offset-checkpoint", b"0\n0\n\n"),
+        REFUSE,
     ),
     "words in recovery points": (
-        write("recovery-point-offset-checkpoint", b"0\n1\norders x y\n"), None
+        write("recovery-point-offset-checkpoint", b"0\n1\norders x y\n"),
+        None,
     ),
     "words in high watermarks": (
-        write("replication-offset-checkpoint", b"0\n1\norders x y\n"), UNSERVED
+        write("replication-offset-checkpoint", b"0\n1\norders x y\n"),
+        UNSERVED,
     ),
-    "words in leader epochs": (
-        write("orders-1/leader-epoch-checkpoint", b"0\n1\nx y\n"), REFUSE
-    ),
+    "words in leader epochs": (write("orders-1/leader-epoch-checkpoint", b"0\n1\nx y\n"), REFUSE),
     "an offset below 0 in leader epochs": (
-        write("orders-1/leader-epoch-checkpoint", b"0\n1\n0 -5\n"), REFUSE
+        write("orders-1/leader-epoch-checkpoint", b"0\n1\n0 -5\n"),
+        REFUSE,
     ),
     "more lines beside a topic id": (append("orders-1/partition.metadata", b"\nmore: x\n"), None),
     "a blank after a topic id": (append("orders-1/partition.metadata", b" \n"), REFUSE),
     "the topic id of another topic": (
-        lambda to: shutil.copy(to / "invoices-1" / "partition.metadata", to / "orders-1"), UNSERVED
+        lambda to: shutil.copy(to / "invoices-1" / "partition.metadata", to / "orders-1"),
+        UNSERVED,
     ),
     "a segment without an offset": (write("orders-1/abc.log", b"x"), REFUSE),
     "an index without an offset": (write("orders-1/abc.index", b"x"), REFUSE),
     "a snapshot without an offset": (write("orders-1/abc.snapshot", b"x"), REFUSE),
     "a snapshot of the metadata without an offset": (
-        write(f"{METADATA}/abc.checkpoint", b"x"), REFUSE
+        write(f"{METADATA}/abc.checkpoint", b"x"),
+        REFUSE,
     ),
     "a segment below 0": (write("orders-1/-0000000000000000005.log", b"x"), None),
     "an index below 0": (write("orders-1/-0000000000000000005.index", b"x"), None),
@@ -173,7 +174,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], StartAction | None]] = {
     "zeros at the end of a log": (append(ORDERS_1, bytes(400)), REFUSE),
     "ten zeros at the end of a log": (append(ORDERS_1, bytes(10)), None),
     "garbage at the end of a log": (append(ORDERS_1, b"\x01\x02" * 40), None),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
@@ -245,8 +246,9 @@ def test_a_batch_that_begins_below_the_name_of_its_segment_is_not_cut_off(
     assert StartAction.TRUNCATE not in {each.action for each in steps}
     assert any(
         each.path == str(path) and f"rename the file to {right}.log" in each.message
-        for each in segmentlog.verify(directory) if each.severity == Severity.ERROR
-    )  # fmt: skip
+        for each in segmentlog.verify(directory)
+        if each.severity == Severity.ERROR
+    )
     (failed,) = [
         each for each in segmentlog.recover(directory) if each.kind == RecoveryKind.LOG_FAILED
     ]
@@ -341,7 +343,8 @@ OF_TWO: dict[str, tuple[Callable[[Path], object], StartAction | None]] = {
     "another cluster": (change("meta.properties", "cluster.id=.*", "cluster.id=other"), REFUSE),
     "another node": (change("meta.properties", "node.id=1", "node.id=7"), REFUSE),
     "the same directory": (
-        lambda to: shutil.copy(to.parent / "logs" / "meta.properties", to), REFUSE
+        lambda to: shutil.copy(to.parent / "logs" / "meta.properties", to),
+        REFUSE,
     ),
     "recovery points": (write("recovery-point-offset-checkpoint", bytes(50)), OFFLINE),
     "log starts": (write("log-start-offset-checkpoint", bytes(50)), OFFLINE),
@@ -351,13 +354,15 @@ OF_TWO: dict[str, tuple[Callable[[Path], object], StartAction | None]] = {
     "an empty topic id": (write("orders-1/partition.metadata", b""), REFUSE),
     "leader epochs": (write("orders-1/leader-epoch-checkpoint", bytes(50)), OFFLINE),
     "a copy of a partition": (
-        lambda to: shutil.copytree(to.parent / "logs" / "orders-0", to / "orders-0"), REFUSE
+        lambda to: shutil.copytree(to.parent / "logs" / "orders-0", to / "orders-0"),
+        REFUSE,
     ),
     "two copies of the metadata": (
-        lambda to: shutil.copytree(to.parent / "logs" / METADATA, to / METADATA), REFUSE
+        lambda to: shutil.copytree(to.parent / "logs" / METADATA, to / METADATA),
+        REFUSE,
     ),
     "the first metadata of a cluster": (write("bootstrap.checkpoint", bytes(50)), None),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", OF_TWO)
@@ -380,9 +385,10 @@ def test_a_copy_in_its_log_directory_becomes_the_log(directory: Path, name: str)
     make, expected = FUTURES[name]
     make(directory, second)
     ordered = [
-        each for each in segmentlog.preflight(directory, second)
+        each
+        for each in segmentlog.preflight(directory, second)
         if each.has_harm or (each.action == StartAction.DELETE and "retention" not in each.reason)
-    ]  # fmt: skip
+    ]
     assert expected == sorted((each.action, Path(each.path).name) for each in ordered)
     assert all(each.remedy for each in ordered if each.has_harm)
 
@@ -449,9 +455,10 @@ def test_a_zeroed_block_of_the_metadata_makes_strays_and_no_clean_mark(directory
     ]
     strays = sorted(each.topic for each in steps if each.action == StartAction.STRAY)
     expected = sorted(
-        each.name.rpartition("-")[0] for each in directory.iterdir()
+        each.name.rpartition("-")[0]
+        for each in directory.iterdir()
         if each.is_dir() and each.name != METADATA
-    )  # fmt: skip
+    )
     assert expected == strays
     found = segmentlog.recover(directory)
     kinds = [each.kind for each in found]
@@ -478,9 +485,10 @@ def test_a_sound_directory_gets_the_clean_mark(directory: Path) -> None:
     """The check of the start does not keep the mark from a directory that a broker would load."""
     (directory / ".kafka_cleanshutdown").unlink()
     (note,) = [
-        each for each in segmentlog.verify(directory)
+        each
+        for each in segmentlog.verify(directory)
         if each.kind == FindingKind.NOT_CLEANLY_STOPPED
-    ]  # fmt: skip
+    ]
     assert (Severity.NOTE, str(directory)) == (note.severity, note.path)
     assert segmentlog.recover(directory)[-1].kind == RecoveryKind.MARKED_CLEAN
 
@@ -525,8 +533,11 @@ def test_a_killed_log_is_read_and_cut(directory: Path) -> None:
     (directory / "recovery-point-offset-checkpoint").write_text("0\n1\norders 1 0\n")
     path = directory / ORDERS_1
     path.write_bytes(path.read_bytes()[:-1])
-    steps = [each for each in segmentlog.preflight(directory, topics="orders")
-             if (each.topic, each.partition) == ("orders", 1)]  # fmt: skip
+    steps = [
+        each
+        for each in segmentlog.preflight(directory, topics="orders")
+        if (each.topic, each.partition) == ("orders", 1)
+    ]
     read, cut = (
         next(each for each in steps if each.action == action)
         for action in (StartAction.RECOVER, StartAction.TRUNCATE)
@@ -550,10 +561,13 @@ def test_things_that_earlier_stops_have_left_are_notes(directory: Path) -> None:
         Path(each.path).name for each in found
     )
     actions = [each.action for each in segmentlog.preflight(directory, topics="orders")]
-    assert (2, 2) == (actions.count(StartAction.KEEP), sum(
-        each.action == StartAction.DELETE and not each.end_offset > 0
-        for each in segmentlog.preflight(directory, topics="orders")
-    ))  # fmt: skip
+    assert (2, 2) == (
+        actions.count(StartAction.KEEP),
+        sum(
+            each.action == StartAction.DELETE and not each.end_offset > 0
+            for each in segmentlog.preflight(directory, topics="orders")
+        ),
+    )
 
 
 def test_a_directory_without_a_broker_is_not_judged_by_ids(tmp_path: Path) -> None:
@@ -676,8 +690,11 @@ def test_a_cut_below_the_high_watermark_is_a_loss(directory: Path) -> None:
     (directory / "recovery-point-offset-checkpoint").unlink()
     path = directory / ORDERS_1
     path.write_bytes(path.read_bytes()[:-1])
-    (cut,) = [each for each in segmentlog.preflight(directory, topics="orders")
-              if each.action == StartAction.TRUNCATE]  # fmt: skip
+    (cut,) = [
+        each
+        for each in segmentlog.preflight(directory, topics="orders")
+        if each.action == StartAction.TRUNCATE
+    ]
     assert (0, 20) == (cut.offset, cut.end_offset)
     assert "below its high watermark 20: acknowledged records go" in cut.reason
 
@@ -693,8 +710,11 @@ def test_a_log_that_ends_below_its_high_watermark_is_a_loss(
         (directory / "recovery-point-offset-checkpoint").unlink()
     path = directory / "orders-1" / LOG
     path.write_bytes(data and encode_batch([Record(0, 0, b"k", b"v")]))
-    (step,) = [each for each in segmentlog.preflight(directory, topics="orders")
-               if each.action == StartAction.TRUNCATE]  # fmt: skip
+    (step,) = [
+        each
+        for each in segmentlog.preflight(directory, topics="orders")
+        if each.action == StartAction.TRUNCATE
+    ]
     assert (1 if data else 0, 20) == (step.offset, step.end_offset)
     assert 1 == CliRunner().invoke(app, ["preflight", str(directory)]).exit_code
 

@@ -72,8 +72,10 @@ def test_names_of_headers_are_compared_as_bytes(tmp_path: Path) -> None:
     assert "h\ufffd" == shown[0]["headers"][4][0]["key"].as_py()
     found = only(left, right)
     assert (Comparison.DIVERGING, 4, ("headers",)) == (
-        found.comparison, found.diverges_at, found.differs_in,
-    )  # fmt: skip
+        found.comparison,
+        found.diverges_at,
+        found.differs_in,
+    )
     assert Comparison.EQUAL == only(left, left).comparison
 
 

@@ -26,9 +26,11 @@ from segmentlog.tools.cli import app
 EXAMPLE = Path(__file__).parents[4] / "examples" / "tier"
 ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
 SEGMENT, OBJECT, COPY, LOG = (
-    FindingKind.REMOTE_SEGMENT, FindingKind.REMOTE_OBJECT, FindingKind.REMOTE_COPY,
+    FindingKind.REMOTE_SEGMENT,
+    FindingKind.REMOTE_OBJECT,
+    FindingKind.REMOTE_COPY,
     FindingKind.REMOTE_LOG,
-)  # fmt: skip
+)
 Told = tuple[Severity, FindingKind, int]
 
 
@@ -46,8 +48,9 @@ class Tier:
         self.partition = written(self.local)
         segments = segmentlog.open_log_dir(self.local).log("t", 0).segments
         self.options: dict[str, Any] = {
-            "remote_storage": self.bucket, "remote_storage_layout": layout
-        }  # fmt: skip
+            "remote_storage": self.bucket,
+            "remote_storage_layout": layout,
+        }
         if layout == "local":
             logs = [
                 copy_segment(self.partition, self.bucket, base, base + 100)
@@ -65,11 +68,14 @@ class Tier:
         self.names = names
         self.listed = [
             Listed(
-                name[21:], each.base_offset, each.base_offset + 99, each.size,
+                name[21:],
+                each.base_offset,
+                each.base_offset + 99,
+                each.size,
                 max_timestamp_ms=each.largest_timestamp(),
             )
             for name, each in zip(names, segments, strict=False)
-        ]  # fmt: skip
+        ]
         remove_local(self.partition, *range(0, 600, 100))
 
     def announce(self, *others: Listed) -> None:
@@ -163,8 +169,11 @@ def test_missing_offsets_without_a_list(tier: Tier) -> None:
     (found,) = tier.told()
 
     assert (ERROR, FindingKind.OFFSET_GAP, 300, 400) == (
-        found.severity, found.kind, found.offset, found.end_offset
-    )  # fmt: skip
+        found.severity,
+        found.kind,
+        found.offset,
+        found.end_offset,
+    )
 
 
 @pytest.mark.parametrize(("n_missing", "severity"), [(2, Severity.WARNING), (9, ERROR)])
@@ -177,8 +186,11 @@ def test_missing_offsets_at_the_log_start(tier: Tier, n_missing: int, severity: 
     (found,) = tier.told()
 
     assert (severity, FindingKind.OFFSET_GAP, 0, min(100 * n_missing, 600)) == (
-        found.severity, found.kind, found.offset, found.end_offset
-    )  # fmt: skip
+        found.severity,
+        found.kind,
+        found.offset,
+        found.end_offset,
+    )
 
 
 def test_an_object_that_no_entry_has(tier: Tier) -> None:
@@ -201,8 +213,12 @@ def test_an_object_that_no_entry_has(tier: Tier) -> None:
     told = {Path(each.path).name: (each.severity, each.message) for each in found}
     assert 5 == len(told)
     assert (NOTE, "its name is not a name of the layout; it is not read") == told["notes.txt"]
-    expected = {"B": (NOTE, "being copied"), "C": (NOTE, "being deleted"),
-                "D": (WARNING, "segment as deleted"), "E": (WARNING, "no entry")}  # fmt: skip
+    expected = {
+        "B": (NOTE, "being copied"),
+        "C": (NOTE, "being deleted"),
+        "D": (WARNING, "segment as deleted"),
+        "E": (WARNING, "no entry"),
+    }
     for name, (severity, message) in told.items():
         if name != "notes.txt":
             assert expected[name[21]][0] is severity
@@ -319,8 +335,10 @@ def test_segments_of_a_lost_leader_are_not_compared(tmp_path: Path) -> None:
     lost.write_bytes(data)
     (found,) = segmentlog.verify(tmp_path / "local", remote_storage=bucket)
     assert (ERROR, FindingKind.CORRUPT_BATCH, str(lost)) == (
-        found.severity, found.kind, found.path
-    )  # fmt: skip
+        found.severity,
+        found.kind,
+        found.path,
+    )
 
 
 def test_a_segment_in_which_the_local_log_begins(tmp_path: Path) -> None:
@@ -348,9 +366,7 @@ def test_a_segment_in_which_the_local_log_begins(tmp_path: Path) -> None:
 def test_records_of_segments_outside_the_log_are_parsed(tmp_path: Path, is_lost: bool) -> None:
     """A read never opens a copy of local offsets, or a segment of a lost leader."""
     partition, bucket = written(tmp_path / "local"), tmp_path / "bucket"
-    copied = [
-        copy_segment(partition, bucket, base, base + 100) for base in range(0, 900, 100)
-    ][-1]  # fmt: skip
+    copied = [copy_segment(partition, bucket, base, base + 100) for base in range(0, 900, 100)][-1]
     if is_lost:
         copied = copy_segment(partition, bucket, 800, 900, ((0, 0), (1, 750)))
     remove_local(partition, *range(0, 600, 100))

@@ -62,15 +62,25 @@ def test_many_batches_a_call_are_as_one_by_one(seed: int) -> None:
 def test_all_kinds_of_findings_come_out_of_it() -> None:
     """A marker lacks data, data has an earlier epoch, one transaction aborts, one stays open."""
     story = [
-        (1, 0, COMMIT), (1, 0, DATA), (1, 0, DATA), (1, 0, COMMIT), (1, 0, DATA), (1, 1, DATA),
-        (2, 0, DATA), (1, 1, COMMIT), (2, 0, ABORT), (3, 0, DATA),
-    ]  # fmt: skip
+        (1, 0, COMMIT),
+        (1, 0, DATA),
+        (1, 0, DATA),
+        (1, 0, COMMIT),
+        (1, 0, DATA),
+        (1, 1, DATA),
+        (2, 0, DATA),
+        (1, 1, COMMIT),
+        (2, 0, ABORT),
+        (3, 0, DATA),
+    ]
     found = followed(b"".join(batch(i, *each) for i, each in enumerate(story)), [80])
 
     assert [
-        (FindingKind.MARKER_WITHOUT_DATA, 0), (FindingKind.DATA_WITHOUT_MARKER, 5),
-        (FindingKind.TRANSACTION_INDEX, 8), (FindingKind.OPEN_TRANSACTION, 9),
-    ] == [(each.kind, each.offset) for each in found]  # fmt: skip
+        (FindingKind.MARKER_WITHOUT_DATA, 0),
+        (FindingKind.DATA_WITHOUT_MARKER, 5),
+        (FindingKind.TRANSACTION_INDEX, 8),
+        (FindingKind.OPEN_TRANSACTION, 9),
+    ] == [(each.kind, each.offset) for each in found]
 
 
 @pytest.mark.parametrize("pieces", [[80], [1] * 80])

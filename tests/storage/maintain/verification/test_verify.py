@@ -104,8 +104,11 @@ def test_damage_is_found_in_the_chosen_partitions_alone(directory: Path) -> None
     assert seen == found
     (damage,) = [each for each in found if each.severity is Severity.ERROR]
     assert (FindingKind.CORRUPT_BATCH, "orders", 1, 0) == (
-        damage.kind, damage.topic, damage.partition, damage.offset
-    )  # fmt: skip
+        damage.kind,
+        damage.topic,
+        damage.partition,
+        damage.offset,
+    )
     for chosen in ({"topics": "orders"}, {"topics": ["orders", "payments"], "partitions": (0, 1)}):
         assert [damage] == segmentlog.verify(directory, **chosen)
     opened = segmentlog.open_log_dir(directory)

@@ -69,8 +69,10 @@ def test_a_disk_that_fails_is_an_error(
     first, second = LogCheck(log).findings()
 
     assert (FindingKind.UNREADABLE_FILE, str(path / MIDDLE), 2) == (
-        first.kind, first.path, first.offset,
-    )  # fmt: skip
+        first.kind,
+        first.path,
+        first.offset,
+    )
     assert first.message.startswith("Input/output error; ")
     assert FindingKind.OFFSET_INDEX == second.kind
 
@@ -155,8 +157,10 @@ def test_bytes_after_the_zeros_of_an_index_are_no_entries(write_log: Callable[..
     found = list(LogCheck(segmentlog.open_log_dir(path.parent).log("t", 0)).findings())
 
     assert (Severity.ERROR, FindingKind.OFFSET_INDEX, str(index), 1 << 40) == (
-        *found[0][:2], found[0].path, found[0].position,
-    )  # fmt: skip
+        *found[0][:2],
+        found[0].path,
+        found[0].position,
+    )
     assert found[0].message.startswith(
         f"its entries end at entry {n_entries}, and the bytes from {1 << 40} on cannot be entries"
     )

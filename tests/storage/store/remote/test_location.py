@@ -23,7 +23,10 @@ from segmentlog.store.remote.location import location_of, path_of_url, without_o
         ("s3://bucket", "s3://bucket"),
         ("s3://bucket/two%20words", "s3://bucket/two words"),
         ("gcs://anonymous@bucket/a", "gs://anonymous@bucket/a"),
-        ("abfss://container@account.dfs.core.windows.net/a", "abfs://container@account.dfs.core.windows.net/a"),
+        (
+            "abfss://container@account.dfs.core.windows.net/a",
+            "abfs://container@account.dfs.core.windows.net/a",
+        ),
         ("hdfs://name:8020/kafka", "hdfs://name:8020/kafka"),
         ("hdfs:///kafka", "hdfs:///kafka"),
         (
@@ -31,7 +34,7 @@ from segmentlog.store.remote.location import location_of, path_of_url, without_o
             "s3://b;region=eu-west-1;endpoint_override=http:%2F%2Fminio:9000/a",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_url_becomes_a_path_that_names_can_be_joined_to(url: str, path: str) -> None:
     """The options come before the key. A path that is converted again does not change."""
     assert path == path_of_url(url) == readable_path(url) == path_of_url(path)
@@ -95,12 +98,22 @@ except LogDirectoryError as error:
 
 @pytest.mark.parametrize(
     "url",
-    ["s3://KEY:abc/topsecret@bucket/kafka", "s3://KEY:12/topsecret@bucket", "gs://KEY:1/topsecret",
-     "s3://KEY:abc;topsecret/x@bucket", "s3://KEY:abc?topsecret@bucket/kafka", "s3a://K:/topsecret@b",
-     "abfs://account:ab/topsecret@container", "webhdfs://user:x/topsecret@host:9870/kafka",
-     "s3:/KEY:topsecret@bucket/kafka", "s3:KEY:topsecret@bucket", "S3a:/KEY:a/topsecret@bucket",
-     "s3://KEY:topsecret;a=b/topsecret@bucket", "s3://KEY:topsecret;region=b/topsecret@bucket"],
-)  # fmt: skip
+    [
+        "s3://KEY:abc/topsecret@bucket/kafka",
+        "s3://KEY:12/topsecret@bucket",
+        "gs://KEY:1/topsecret",
+        "s3://KEY:abc;topsecret/x@bucket",
+        "s3://KEY:abc?topsecret@bucket/kafka",
+        "s3a://K:/topsecret@b",
+        "abfs://account:ab/topsecret@container",
+        "webhdfs://user:x/topsecret@host:9870/kafka",
+        "s3:/KEY:topsecret@bucket/kafka",
+        "s3:KEY:topsecret@bucket",
+        "S3a:/KEY:a/topsecret@bucket",
+        "s3://KEY:topsecret;a=b/topsecret@bucket",
+        "s3://KEY:topsecret;region=b/topsecret@bucket",
+    ],
+)
 def test_malformed_credentials_stand_in_no_error(url: str) -> None:
     """A character that is not quoted ends the credentials early."""
     for parse in (readable_path, local_path, open_log_dir):

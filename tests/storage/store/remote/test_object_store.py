@@ -61,14 +61,19 @@ def read_all(directory: LogDirectory) -> dict:
         log = directory.log(*topic_partition)
         end = log.end_offset()
         found[topic_partition] = (
-            log.topic_id, log.log_start_offset, end, log.log_end_offset, log.high_watermark,
-            log.size_bytes, log.end,
+            log.topic_id,
+            log.log_start_offset,
+            end,
+            log.log_end_offset,
+            log.high_watermark,
+            log.size_bytes,
+            log.end,
             [log.offset_for_timestamp(time) for time in (0, 1_760_000_000_000, 2**60)],
             [each.offsets for each in log.slices(log.log_start_offset, end, 1000)],
             log.scan(include_headers=True).read_all(),
             log.scan(isolation_level="read_committed").read_all(),
             [finding[:4] + finding[5:] for finding in LogCheck(log).findings()],
-        )  # fmt: skip
+        )
     return found
 
 

@@ -139,19 +139,26 @@ def test_s3_takes_the_options_of_its_url() -> None:
         (
             "abfs://account:key@logs/kafka?dfs_storage_authority=.other.example",
             "logs",
-            {"account_name": "account", "account_key": "key",
-             "dfs_storage_authority": ".other.example"},
+            {
+                "account_name": "account",
+                "account_key": "key",
+                "dfs_storage_authority": ".other.example",
+            },
         ),
         (
             "abfs://account:key@127.0.0.1:10000/logs/kafka?enable_tls=false",
             "",
-            {"account_name": "account", "account_key": "key",
-             "blob_storage_authority": "127.0.0.1:10000",
-             "dfs_storage_authority": "127.0.0.1:10000",
-             "blob_storage_scheme": "http", "dfs_storage_scheme": "http"},
+            {
+                "account_name": "account",
+                "account_key": "key",
+                "blob_storage_authority": "127.0.0.1:10000",
+                "dfs_storage_authority": "127.0.0.1:10000",
+                "blob_storage_scheme": "http",
+                "dfs_storage_scheme": "http",
+            },
         ),
     ],
-)  # fmt: skip
+)
 def test_azure_takes_the_key_of_its_url(
     monkeypatch: pytest.MonkeyPatch, url: str, container: str, given: dict[str, str]
 ) -> None:
