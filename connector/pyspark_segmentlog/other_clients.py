@@ -46,9 +46,9 @@ IsKnown = Callable[[str], bool]
 
 def guard(is_known: IsKnown) -> None:
     """Let clients of servers that `as_kafka` knows raise an error where they are made."""
-    if any(isinstance(each, _Finder) for each in sys.meta_path):
+    if any(isinstance(each, _ClientFinder) for each in sys.meta_path):
         return
-    finder = _Finder(is_known)
+    finder = _ClientFinder(is_known)
     sys.meta_path.insert(0, finder)
     finder.change_loaded()
 
@@ -71,7 +71,7 @@ def names_of(servers: str) -> list[str]:
     return [servers.strip(), *(each.strip() for each in servers.split(","))]
 
 
-class Command:
+class PickledCommand:
     """What Spark pickles: a function, or a tuple that begins with one, after `guard_as_told`."""
 
     def __init__(self, command: Any, place: str) -> None:  # noqa: ANN401
@@ -95,14 +95,14 @@ def _last(_: None, command: Any) -> Any:  # noqa: ANN401
 
 def release() -> None:
     """Put all classes back."""
-    sys.meta_path[:] = [each for each in sys.meta_path if not isinstance(each, _Finder)]
+    sys.meta_path[:] = [each for each in sys.meta_path if not isinstance(each, _ClientFinder)]
     _GUARDED.clear()
     while _CHANGED:
         owner, name, found = _CHANGED.pop()
         setattr(owner, name, found)
 
 
-class _Finder(importlib.abc.MetaPathFinder):
+class _ClientFinder(importlib.abc.MetaPathFinder):
     """Lets the modules of clients be found as ever, and changes them when they are loaded."""
 
     def __init__(self, is_known: IsKnown) -> None:

@@ -33,7 +33,7 @@ def new_session() -> "SparkSession":
     return cast("SparkSession", session)
 
 
-class Columns(StructType):
+class ArrowStructType(StructType):
     """Columns for both engines: Sail takes the Arrow schema that they offer."""
 
     @classmethod

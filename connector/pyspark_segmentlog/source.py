@@ -48,7 +48,7 @@ class SegmentLogDataSource(DataSource):
         from pyspark_segmentlog.python_worker import freeze_modules
         from pyspark_segmentlog.reads.reader import read_schema
         from pyspark_segmentlog.reads.table import TableOptions, reads_table
-        from pyspark_segmentlog.sail import Columns
+        from pyspark_segmentlog.sail import ArrowStructType
 
         of_table = schema_of_table(self.options)
         if of_table is not None:
@@ -56,11 +56,11 @@ class SegmentLogDataSource(DataSource):
         if reads_table(self.options):
             from pyspark_segmentlog.reads.table import table_columns
 
-            return Columns(table_columns(TableOptions.parse(self.options)).fields)
+            return ArrowStructType(table_columns(TableOptions.parse(self.options)).fields)
         options = ReadOptions.parse(self.options)
         columns = read_schema(options)
         freeze_modules()
-        return Columns(columns.fields)
+        return ArrowStructType(columns.fields)
 
     @PlainErrors()
     def reader(self, schema: "StructType | pa.Schema") -> DataSourceReader:

@@ -185,6 +185,18 @@ def test_every_module_imports_and_has_a_docstring() -> None:
             assert module.__doc__ or found.name.endswith("._compiled"), found.name
 
 
+@pytest.mark.addition("module")
+def test_the_name_of_a_class_means_one_thing() -> None:
+    """A reader who meets it in one room has not met another one of that name."""
+    homes: dict[str, list[str]] = {}
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(str(path.relative_to(TOP)))
+
+    assert {} == {name: found for name, found in homes.items() if len(found) > 1}
+
+
 #: Rooms whose tests are in other folders, and these folders.
 TESTED_ELSEWHERE: dict[str, str] = {}
 

@@ -26,7 +26,7 @@ from racing import SMALL, Raced, delta_options, race
 
 import segmentlog
 from segmentlog.bucket.clients import objects_at
-from segmentlog.bucket.commits import Commit, PartitionLog, PlacedExtent, State, Topic
+from segmentlog.bucket.commits import Commit, LogState, PartitionLog, PlacedExtent, Topic
 from segmentlog.bucket.growing import Growing
 from segmentlog.bucket.sequence import interval, sequence_at
 from segmentlog.model import TopicPartition
@@ -275,7 +275,7 @@ def _long_log(server: LatentServer, scratch: Path, n: int) -> list[Row]:
         writer.append(SMALL)
     found = sequence_at(location_of(f"bucket+file://{local}"))
 
-    def make(state: State) -> Commit:
+    def make(state: LogState) -> Commit:
         job, base = token_hex(8), state.logs[_ORDERS].end
         extent = PlacedExtent(
             *_ORDERS,
@@ -352,7 +352,7 @@ def _checkpoints(n: int) -> Row:
         name: array("q", given.get(name, [0] * n)) for name in log.extents.columns
     }
     state = replace(
-        State(log_id=token_hex(16)),
+        LogState(log_id=token_hex(16)),
         number=n,
         token=token_hex(16),
         time_ms=n,
@@ -364,7 +364,7 @@ def _checkpoints(n: int) -> Row:
     data = state.encode()
     seconds = time.perf_counter() - begin
     begin = time.perf_counter()
-    State.decode(data, "")
+    LogState.decode(data, "")
     decoded, every = time.perf_counter() - begin, interval(state)
     # Each has the size of its time; intervals double with it.
     sizes = [len(data) * at / n for at in range(32, n + 1, 32) if at % _interval_at(at) == 0]

@@ -22,7 +22,7 @@ from store_servers import BUCKET, S3Server
 import segmentlog
 from segmentlog.bucket import clients, places, sequence
 from segmentlog.bucket.clients import objects_at
-from segmentlog.bucket.commits import Commit, PlacedExtent, State
+from segmentlog.bucket.commits import Commit, LogState, PlacedExtent
 from segmentlog.bucket.objects import ObstoreObjects
 from segmentlog.bucket.sequence import sequence_at
 from segmentlog.model import TopicPartition
@@ -180,7 +180,7 @@ def _planning(url: str, n_extents: int) -> Row:
         writer.append(_SMALL)
     location = location_of(url)
 
-    def make(state: State) -> Commit:
+    def make(state: LogState) -> Commit:
         job = f"{state.number:016x}"
         extents = []
         for partition in range(n_partitions):

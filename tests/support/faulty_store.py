@@ -15,7 +15,7 @@ from typing import TypeVar
 import pytest
 
 from segmentlog.bucket import clients, combining, places, sequence
-from segmentlog.bucket.objects import Found
+from segmentlog.bucket.objects import ListedObject
 from segmentlog.errors import StorageError
 from segmentlog.store.paths import BucketLocation
 
@@ -146,13 +146,13 @@ class FaultyClient:
             raise FileNotFoundError(key)
         return data[start : start + n_bytes]
 
-    def list(self, prefix: str, *, after: str = "") -> Iterator[Found]:
+    def list(self, prefix: str, *, after: str = "") -> Iterator[ListedObject]:
         store = self.store
         held = self._ask("list", prefix, store.held.copy)
         if self.faults is not None and self.faults.random() < self.share:
             held = self._stale(held)
         return iter(
-            Found(key, len(data), store.modified_ms[key], _e_tag(data))
+            ListedObject(key, len(data), store.modified_ms[key], _e_tag(data))
             for key, data in sorted(held.items())
             if key.startswith(prefix) and key > after
         )

@@ -17,7 +17,7 @@ from pyspark_segmentlog.options.read_options import ReadOptions
 from pyspark_segmentlog.options.timestamps import TimestampBound
 from pyspark_segmentlog.options.topic_pattern import compile_topic_pattern
 from pyspark_segmentlog.reads.offset_ranges import PartitionRange, available, split_ranges
-from pyspark_segmentlog.reads.pushed import Bounds
+from pyspark_segmentlog.reads.pushed import PushedBounds
 from pyspark_segmentlog.reads.task_groups import group_slices
 from segmentlog.errors import (
     LogChangedError,
@@ -87,7 +87,7 @@ Part: TypeAlias = LogSlice | LateRange | LatePartitions
 
 
 @without_collector()
-def plan_tasks(options: ReadOptions, bounds: Bounds | None = None) -> list[tuple[Part, ...]]:
+def plan_tasks(options: ReadOptions, bounds: PushedBounds | None = None) -> list[tuple[Part, ...]]:
     """The part that each task reads: a slice or a range, and several only with ``maxPartitions``.
 
     With `bounds`, parts are left out that hold none of the rows within them.  The last task of a
@@ -119,13 +119,13 @@ def _grouped(
     return [*group_slices(parts, options.max_partitions, options.partition_assignor)]
 
 
-def plan_slices(options: ReadOptions, bounds: Bounds | None = None) -> list[LogSlice]:
+def plan_slices(options: ReadOptions, bounds: PushedBounds | None = None) -> list[LogSlice]:
     """Slices of all records that `options` select, sorted by topic, partition and offset."""
     *_, cuts = _plan(options, bounds)
     return [log_slice for slices in cuts.values() for log_slice in slices]
 
 
-def plan_late_ranges(options: ReadOptions, bounds: Bounds | None = None) -> list[LateRange]:
+def plan_late_ranges(options: ReadOptions, bounds: PushedBounds | None = None) -> list[LateRange]:
     """The ranges of `plan_slices`, with earliest and latest left to the tasks."""
     return _late_ranges(*_plan(options, bounds))
 
@@ -144,7 +144,7 @@ def _late_ranges(ids: Mapping[TopicPartition, str], asked: Ranges, cuts: Cuts) -
 
 
 def _plan(
-    options: ReadOptions, bounds: Bounds | None
+    options: ReadOptions, bounds: PushedBounds | None
 ) -> tuple[Mapping[TopicPartition, str], Ranges, Cuts]:
     """Topic ids, the ranges as they were asked for, and their slices, from one moment."""
 
@@ -295,7 +295,7 @@ class PlannedMoment:
             return self._by_time(since, is_start=True, one_segment=False)
         return self._resolve(start, is_start=True)
 
-    def within(self, bounds: Bounds, asked: Ranges) -> Ranges:
+    def within(self, bounds: PushedBounds, asked: Ranges) -> Ranges:
         """The parts of ranges that may hold rows within bounds; an edge like `LATEST` may stay."""
         options, found = self._options, {}
         for each, (start, end) in asked.items():

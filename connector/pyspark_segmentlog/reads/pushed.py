@@ -22,7 +22,7 @@ _DAY = 86_400_000_000  # microseconds
 _LARGEST_DAY = 2**31 - 1  # an integer up to it may be a day, not microseconds
 
 
-class Bounds(NamedTuple):
+class PushedBounds(NamedTuple):
     """What every row has that the pushed filters keep; ranges include both of their ends."""
 
     topics: frozenset[str] | None = None
@@ -45,7 +45,7 @@ class Bounds(NamedTuple):
         return TimestampRange(first // 1000, min(last // 1000 + 1, _MOST))
 
 
-def bounds_of(filters: Iterable["Filter"]) -> Bounds:
+def bounds_of(filters: Iterable["Filter"]) -> PushedBounds:
     """The bounds of filters that all have to be true."""
     topics: frozenset[str] | None = None
     ranges = dict.fromkeys(("partition", "offset", "timestamp"), (_LEAST, _MOST))
@@ -58,7 +58,7 @@ def bounds_of(filters: Iterable["Filter"]) -> Bounds:
         elif column in ranges:
             first, last = _range(each, _micros if column == "timestamp" else _whole)
             ranges[column] = (max(first, ranges[column][0]), min(last, ranges[column][1]))
-    return Bounds(topics, *ranges.values())
+    return PushedBounds(topics, *ranges.values())
 
 
 def _values(filter_: "Filter") -> Collection[Any]:

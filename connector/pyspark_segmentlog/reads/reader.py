@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_segmentlog.reads.planner import LateRange, Part
-    from pyspark_segmentlog.reads.pushed import Bounds
+    from pyspark_segmentlog.reads.pushed import PushedBounds
     from segmentlog.decoding import Decoding, Skipped
 
 
@@ -65,7 +65,7 @@ class SegmentLogReader(DataSourceReader):
         self._columns = columns
         self._text = text
         self._decoding = decoding
-        self._bounds: Bounds | None = None
+        self._bounds: PushedBounds | None = None
 
     @classmethod
     def of_query(cls, raw: Mapping[str, str], schema: "StructType", query: Query) -> Self:

@@ -15,7 +15,7 @@ from pyspark_segmentlog.options.reference import PartitionAssignor
 from segmentlog.model import TopicPartition
 
 
-class Part(Protocol):
+class ReadPart(Protocol):
     """A part of a read, which one task reads as a whole."""
 
     @property
@@ -27,7 +27,7 @@ class Part(Protocol):
         """Bytes of ``.log`` files."""
 
 
-_Part = TypeVar("_Part", bound=Part)
+_Part = TypeVar("_Part", bound=ReadPart)
 
 
 def group_slices(

@@ -123,7 +123,7 @@ def as_kafka(servers: Mapping[str, Directory]) -> AsKafka:
 def _dumps(self: CloudPickleSerializer, obj: Any) -> bytes:  # noqa: ANN401
     """A function for another process is pickled so that clients meet the error there, too."""
     is_command = callable(obj[0] if isinstance(obj, tuple) and obj else obj)
-    given = other_clients.Command(obj, str(TOLD)) if is_command else obj
+    given = other_clients.PickledCommand(obj, str(TOLD)) if is_command else obj
     found: bytes = original(self, "dumps")(self, given)
     return found
 

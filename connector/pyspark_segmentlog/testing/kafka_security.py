@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pyspark
 
 
-class Fault(NamedTuple):
+class RefusedOption(NamedTuple):
     """An option for which a client does not start, its value, and what it takes."""
 
     name: str
@@ -67,7 +67,7 @@ _KERBEROS = "com.sun.security.auth.module.Krb5LoginModule"
 _ELSE = "give the test other settings, such as kafka.security.protocol=PLAINTEXT"
 
 
-def find_fault(given: Mapping[str, str]) -> Fault | None:
+def find_fault(given: Mapping[str, str]) -> RefusedOption | None:
     """The first option, without its prefix, for which a client does not start."""
     protocol = given.get("security.protocol", "PLAINTEXT").upper()
     has_tls = protocol.endswith("SSL") and "ssl.engine.factory.class" not in given
@@ -75,10 +75,10 @@ def find_fault(given: Mapping[str, str]) -> Fault | None:
     return next(chain(_of_tls(given) if has_tls else (), of_sasl), None)
 
 
-def _of_tls(given: Mapping[str, str]) -> Iterator[Fault]:
+def _of_tls(given: Mapping[str, str]) -> Iterator[RefusedOption]:
     for name, (pattern, accepted) in _TLS.items():
         if name in given and not pattern.fullmatch(given[name]):
-            yield Fault(name, given[name], accepted)
+            yield RefusedOption(name, given[name], accepted)
     for store, parts in (
         ("truststore", ("certificates",)),
         ("keystore", ("key", "certificate.chain")),
@@ -88,31 +88,33 @@ def _of_tls(given: Mapping[str, str]) -> Iterator[Fault]:
         )
         inline = [f"ssl.{store}.{each}" for each in parts if given.get(f"ssl.{store}.{each}")]
         if inline and kind.upper() != "PEM":
-            yield Fault(inline[0], "…", f"it goes with ssl.{store}.type=PEM alone")
+            yield RefusedOption(inline[0], "…", f"it goes with ssl.{store}.type=PEM alone")
         if inline and (place or password):
             other = f"ssl.{store}.{'location' if place else 'password'}"
-            yield Fault(other, place or "…", f"not together with {inline[0]}")
+            yield RefusedOption(other, place or "…", f"not together with {inline[0]}")
         if inline and len(inline) < len(parts):
-            yield Fault(
+            yield RefusedOption(
                 inline[0], "…", f"ssl.{store}.key and ssl.{store}.certificate.chain go together"
             )
         if password and not place:
-            yield Fault(f"ssl.{store}.password", "…", f"it goes with ssl.{store}.location")
+            yield RefusedOption(f"ssl.{store}.password", "…", f"it goes with ssl.{store}.location")
         if place and store == "keystore" and not password and kind.upper() != "PEM":
-            yield Fault(f"ssl.{store}.location", place, f"it goes with ssl.{store}.password")
+            yield RefusedOption(
+                f"ssl.{store}.location", place, f"it goes with ssl.{store}.password"
+            )
         if place and not Path(place).is_file():
             accepted = f"a file on this machine, which is read when a client starts; {_ELSE}"
-            yield Fault(f"ssl.{store}.location", place, accepted)
+            yield RefusedOption(f"ssl.{store}.location", place, accepted)
 
 
-def _of_sasl(given: Mapping[str, str]) -> Iterator[Fault]:
+def _of_sasl(given: Mapping[str, str]) -> Iterator[RefusedOption]:
     mechanism, config = given.get("sasl.mechanism", "GSSAPI"), given.get("sasl.jaas.config")
     if not mechanism:
-        yield Fault("sasl.mechanism", mechanism, f"one of {', '.join(_MECHANISMS[:5])}")
+        yield RefusedOption("sasl.mechanism", mechanism, f"one of {', '.join(_MECHANISMS[:5])}")
     if config is None:
         if not _has_login():
             accepted = "this protocol goes with kafka.sasl.jaas.config, or with a file of the JVM"
-            yield Fault(
+            yield RefusedOption(
                 "security.protocol",
                 given["security.protocol"],
                 f"{accepted} (java.security.auth.login.config)",
@@ -121,19 +123,21 @@ def _of_sasl(given: Mapping[str, str]) -> Iterator[Fault]:
     try:
         module, options = _parse_login(config)
     except ValueError as error:  # the value may hold a password
-        yield Fault("sasl.jaas.config", "…", f"one entry of JAAS; {error}")
+        yield RefusedOption("sasl.jaas.config", "…", f"one entry of JAAS; {error}")
         return
     is_of_kafka = _KAFKA.match(module) is not None
     if is_of_kafka and not module.endswith(_MODULES):
-        yield Fault("sasl.jaas.config", module, f"Kafka's modules are {', '.join(_MODULES)}")
+        yield RefusedOption(
+            "sasl.jaas.config", module, f"Kafka's modules are {', '.join(_MODULES)}"
+        )
     others = ("sasl.client.callback.handler.class", "security.providers", "sasl.login.class")
     is_judged = is_of_kafka or module == _KERBEROS  # another module may bring its mechanism
     if is_judged and mechanism not in _MECHANISMS and not any(each in given for each in others):
-        yield Fault("sasl.mechanism", mechanism, f"one of {', '.join(_MECHANISMS[:5])}")
+        yield RefusedOption("sasl.mechanism", mechanism, f"one of {', '.join(_MECHANISMS[:5])}")
     services = (given.get("sasl.kerberos.service.name"), options.get("serviceName"))
     if is_judged and mechanism == "GSSAPI" and not any(services):
         accepted = "GSSAPI, the default, goes with kafka.sasl.kerberos.service.name"
-        yield Fault("sasl.mechanism", mechanism, accepted)
+        yield RefusedOption("sasl.mechanism", mechanism, accepted)
 
 
 def _has_login() -> bool:

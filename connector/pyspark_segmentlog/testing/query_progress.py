@@ -21,18 +21,18 @@ from segmentlog.reads import offsets_as_topics, offsets_of_json
 _LONGEST_WAIT = 10.0
 
 
-class _Source(NamedTuple):
+class _QuerySource(NamedTuple):
     description: str
     directory: str
     isolation_level: str
 
 
 #: Sources, by their options `initial_offsets.OPTION`.
-_SOURCES: dict[str, _Source] = {}
+_SOURCES: dict[str, _QuerySource] = {}
 
 #: By the run of a query: its sources, None for those of other formats; and the numbers of rows by
 #: micro-batch that its sink has written, None for a sink of another format.
-_RUNS: dict[str, tuple[Sequence[_Source | None], Mapping[int, int] | None]] = {}
+_RUNS: dict[str, tuple[Sequence[_QuerySource | None], Mapping[int, int] | None]] = {}
 
 _CHANGED = threading.Condition()
 _BEGUN: list[object] = []  # starts that have not returned
@@ -52,7 +52,7 @@ def describe_source(place: str, options: Mapping[str, str], directory: str) -> N
     else:
         said = f"SubscribePattern[{options['subscribepattern'].strip()}]"
     level = options.get("kafka.isolation.level", "read_uncommitted")
-    _SOURCES[place] = _Source(f"KafkaV2[{said}]", directory, level)
+    _SOURCES[place] = _QuerySource(f"KafkaV2[{said}]", directory, level)
 
 
 @contextmanager
@@ -112,7 +112,7 @@ def described(progress: StreamingQueryProgress, document: dict[str, Any]) -> Any
     return progress
 
 
-def _add_latest(source: dict[str, Any], ours: _Source) -> None:
+def _add_latest(source: dict[str, Any], ours: _QuerySource) -> None:
     """Add the ends of the partitions, which Spark does not ask a source of Python for before 4.2.
 
     They are those of now.

@@ -29,7 +29,7 @@ from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.store.paths import tiered_paths
 
 if TYPE_CHECKING:
-    from segmentlog.analysis.scan_partition import Part, ScannedPartition
+    from segmentlog.analysis.scan_partition import ScannedPart, ScannedPartition
 
 _NO_RETENTION = report.RetentionForecast("", -1, -1, "unknown", 0, 0, None, 0)
 _SCHEMAS = "_schemas"
@@ -114,7 +114,7 @@ def analyze(
     return analyze_plan(plan, on_bytes=options["on_bytes"], use_threads=options["use_threads"])
 
 
-class Request(NamedTuple):
+class AnalysisRequest(NamedTuple):
     """How partitions are analyzed; it travels to other processes."""
 
     settings: Mapping[str, str]
@@ -135,7 +135,7 @@ class AnalysisPlan(NamedTuple):
     topics: Mapping[str, Sequence[TopicPartition]]
     problems: tuple[str, ...]  # about partitions that are missing
     show_keys: bool
-    request: Request
+    request: AnalysisRequest
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -169,7 +169,7 @@ def plan_analysis(
 ) -> AnalysisPlan:
     """Choose the partitions; see `analyze` for arguments and errors."""
     names = topic_names("topics", topics)
-    request = Request(
+    request = AnalysisRequest(
         options["settings"] or {},
         None if options["metadata"] is None else os.fsdecode(options["metadata"]),
         None
@@ -212,7 +212,7 @@ def analyze_plan(
     """Analyze the partitions of a plan; `on_topic` is called with each topic before its scan."""
     scanner = _Scanner(plan.directory, plan.request, on_bytes, use_threads=use_threads)
 
-    def groups() -> Iterator[_Group]:
+    def groups() -> Iterator[_ScannedGroup]:
         for topic, partitions in plan.topics.items():
             on_topic(topic)
             yield scanner.group(topic, [each.partition for each in partitions])
@@ -226,7 +226,7 @@ class AnalysisTask(NamedTuple):
     paths: tuple[str, ...]
     topic: str
     partitions: tuple[int, ...]
-    request: Request
+    request: AnalysisRequest
 
 
 def tasks_of(plan: AnalysisPlan, most: int) -> list[AnalysisTask]:
@@ -263,25 +263,25 @@ def report_of_tasks(plan: AnalysisPlan, outcomes: Iterable[str]) -> report.Analy
 
     Raises `ValueError` if an outcome was not made by `run_task`.
     """
-    from segmentlog.analysis.scan_partition import Part
+    from segmentlog.analysis.scan_partition import ScannedPart
 
-    def groups() -> Iterator[_Group]:
+    def groups() -> Iterator[_ScannedGroup]:
         for text in outcomes:
             found = json.loads(text)
             reports = tuple(
                 report.from_json(report.PartitionReport, each) for each in found["reports"]
             )
-            yield _Group(found["topic"], Part.from_json(found["part"]), reports)
+            yield _ScannedGroup(found["topic"], ScannedPart.from_json(found["part"]), reports)
 
     schemas = partial(_schemas, plan.directory)
     return _whole_report(plan, groups(), schemas)
 
 
-class _Group(NamedTuple):
+class _ScannedGroup(NamedTuple):
     """Some partitions of a topic that were scanned, and all of them as one part."""
 
     topic: str
-    part: "Part"
+    part: "ScannedPart"
     reports: tuple[report.PartitionReport, ...]
 
 
@@ -291,7 +291,7 @@ class _Scanner:
     def __init__(
         self,
         directory: LogDirectory,
-        request: Request,
+        request: AnalysisRequest,
         on_bytes: Callable[[int], object] = lambda _: None,
         *,
         use_threads: bool,
@@ -302,12 +302,12 @@ class _Scanner:
         #: reads the schemas of a registry once
         self.schemas = cache(partial(_schemas, directory))
 
-    def group(self, topic: str, partitions: Iterable[int]) -> _Group:
+    def group(self, topic: str, partitions: Iterable[int]) -> _ScannedGroup:
         """Scan partitions of a topic."""
         from segmentlog.analysis.figures import figures
-        from segmentlog.analysis.scan_partition import Part, scan_partitions
+        from segmentlog.analysis.scan_partition import ScannedPart, scan_partitions
 
-        whole, reports = Part(self._request.now_ms), list[report.PartitionReport]()
+        whole, reports = ScannedPart(self._request.now_ms), list[report.PartitionReport]()
         for found in scan_partitions(
             self._directory,
             [TopicPartition(topic, each) for each in partitions],
@@ -324,7 +324,7 @@ class _Scanner:
                 )
             )
             whole.merge_beside(found.part)
-        return _Group(topic, whole, tuple(reports))
+        return _ScannedGroup(topic, whole, tuple(reports))
 
     def _retention(
         self, topic: str, found: "ScannedPartition"
@@ -344,7 +344,7 @@ class _Scanner:
 
 def _whole_report(
     plan: AnalysisPlan,
-    groups: Iterable[_Group],
+    groups: Iterable[_ScannedGroup],
     schemas: Callable[[], Mapping[int, tuple[str, str]]],
 ) -> report.Analysis:
     """The report of all topics, from their partitions, in their order."""
@@ -358,13 +358,13 @@ def _whole_report(
 def _topic_report(
     plan: AnalysisPlan,
     topic: str,
-    groups: Iterable[_Group],
+    groups: Iterable[_ScannedGroup],
     schemas: Mapping[int, tuple[str, str]],
 ) -> report.TopicReport:
     from segmentlog.analysis.figures import figures, sum_retention
-    from segmentlog.analysis.scan_partition import Part
+    from segmentlog.analysis.scan_partition import ScannedPart
 
-    whole, partitions = Part(plan.request.now_ms), list[report.PartitionReport]()
+    whole, partitions = ScannedPart(plan.request.now_ms), list[report.PartitionReport]()
     for each in groups:
         whole.merge_beside(each.part)
         partitions += each.reports

@@ -6,7 +6,7 @@ import numpy as np
 
 from segmentlog.analysis import report
 from segmentlog.analysis.sample import FORMATS, Sample
-from segmentlog.analysis.scan_partition import Part
+from segmentlog.analysis.scan_partition import ScannedPart
 from segmentlog.format.kernels import layout, sketches
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.model import Codec
@@ -16,7 +16,7 @@ _LEAST_SHARE = 0.0001  #: of the records, of one of the heaviest keys
 
 
 def figures(
-    part: Part, retention: report.RetentionForecast, schemas: Mapping[int, tuple[str, str]]
+    part: ScannedPart, retention: report.RetentionForecast, schemas: Mapping[int, tuple[str, str]]
 ) -> report.TopicFigures:
     """The figures of a partition, or of a topic.
 

@@ -44,7 +44,7 @@ _SAMPLED = 4  #: of so many slices, one is sampled
 _MOST_SAMPLED = 8  #: partitions of a topic of which more is taken
 
 
-class Part:
+class ScannedPart:
     """What was found in a part of a log: in a slice, a partition, or several partitions.
 
     `n_bytes`: of its files.  `n_deleted`, `n_lost`: offsets before its start, and in segments that
@@ -58,12 +58,12 @@ class Part:
         self.n_bytes = self.n_segments = 0
         self.n_offsets = self.n_deleted = self.n_lost = self.n_unreadable = 0
 
-    def merge(self, other: "Part") -> None:
+    def merge(self, other: "ScannedPart") -> None:
         """Add the part that follows."""
         self.batches.merge(other.batches)
         self._add(other)
 
-    def merge_beside(self, other: "Part") -> None:
+    def merge_beside(self, other: "ScannedPart") -> None:
         """Add a part of another partition, whose order says nothing about the order of this."""
         n_back, most_back = (
             self.records[each] + other.records[each]
@@ -75,7 +75,7 @@ class Part:
         self.records.counters[sketches.N_BACK] = n_back
         self.records.counters[sketches.MOST_BACK_MS] = most_back
 
-    def _add(self, other: "Part") -> None:
+    def _add(self, other: "ScannedPart") -> None:
         self.records.merge(other.records)
         self.sample.merge(other.sample)
         for name in _COUNTERS:
@@ -100,7 +100,7 @@ class Part:
         return found
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> "Part":
+    def from_json(cls, found: Mapping[str, Any]) -> "ScannedPart":
         """The inverse of `to_json`, of whole partitions."""
         part = cls(0, BatchStats.from_json(found["batches"]))
         part.records = RecordSketch.from_json(found["records"])
@@ -120,7 +120,7 @@ class ScannedPartition(NamedTuple):
     """
 
     partition: int
-    part: Part
+    part: ScannedPart
     offsets: OffsetRange
     n_not_read: int
     problems: tuple[str, ...]
@@ -171,7 +171,7 @@ def scan_partitions(
                     read.cancel()
 
 
-_Read = tuple[Part, str]  # what is in a slice, and its damage
+_Read = tuple[ScannedPart, str]  # what is in a slice, and its damage
 
 
 def _at_once(read: Callable[[], _Read]) -> Future[_Read]:
@@ -197,7 +197,7 @@ class _Scan:
         is_last: bool,
     ) -> None:
         self._topic_partition, self._now_ms = topic_partition, now_ms
-        self._whole, self._offsets, self._n_not_read = Part(now_ms), OffsetRange(0, 0), 0
+        self._whole, self._offsets, self._n_not_read = ScannedPart(now_ms), OffsetRange(0, 0), 0
         self._problems: list[str] = []
         self._log: Log | None = None
         self._left = 0
@@ -234,7 +234,7 @@ class _Scan:
 
     def _fail(self, error: SegmentLogError | OSError) -> None:
         self.has_failed = True
-        self._log, self._whole, self._offsets = None, Part(self._now_ms), OffsetRange(0, 0)
+        self._log, self._whole, self._offsets = None, ScannedPart(self._now_ms), OffsetRange(0, 0)
         self._n_not_read = 0
         self._problems.append(told(error, self._topic_partition))
 
@@ -286,9 +286,9 @@ def told(error: SegmentLogError | OSError, each: TopicPartition) -> str:
 
 def _read(
     log_slice: LogSlice, now_ms: int, memory: ReadMemory, sampler: Callable[[], Sampler | None]
-) -> tuple[Part, str]:
+) -> tuple[ScannedPart, str]:
     """What is in a slice, and the first damage in it, without which it is then read again."""
-    parts, problem, on_corrupt = list[Part](), "", OnCorruptBatch.FAIL
+    parts, problem, on_corrupt = list[ScannedPart](), "", OnCorruptBatch.FAIL
     rest = deque([log_slice])
     while rest:
         piece = rest.popleft()
@@ -305,7 +305,7 @@ def _read(
         except (UnsupportedFormatError, StorageError) as error:
             problem = problem or str(error)
             rest.extendleft(reversed(cut_around(piece, error)))
-    whole, *others = parts or [Part(now_ms)]
+    whole, *others = parts or [ScannedPart(now_ms)]
     for each in others:
         whole.merge(each)
     if problem:
@@ -321,8 +321,8 @@ def _read_with(
     memory: ReadMemory,
     sampler: Sampler | None,
     on_corrupt_batch: OnCorruptBatch,
-) -> Part:
-    part = Part(now_ms, BatchStats(log_slice.offsets, sampler))
+) -> ScannedPart:
+    part = ScannedPart(now_ms, BatchStats(log_slice.offsets, sampler))
     policy = ScanPolicy(on_corrupt_batch=on_corrupt_batch, in_milliseconds=True)
     rows = scan_slice(
         log_slice,

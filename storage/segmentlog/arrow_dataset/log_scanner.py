@@ -370,7 +370,7 @@ class _Placed(NamedTuple):
     n_bytes: int
 
 
-class _Source:
+class _PartitionRows:
     """One partition: the rows that are read and not yet handed out."""
 
     def __init__(self, tables: Iterable[pa.Table]) -> None:
@@ -415,7 +415,7 @@ def merge_by_timestamp(
     handed out.  One table of each partition is in memory, or `most_bytes` and one table, if that
     is more, and the rows of the next result.
     """
-    sources = [_Source(each) for each in partitions]
+    sources = [_PartitionRows(each) for each in partitions]
     # The partitions that are not read to their ends, by the places of the last rows read.  Unread
     # rows of the first one are not below its place, and those of the others are after it: above
     # the place, or equal to it in a later partition.
@@ -445,13 +445,13 @@ def _in_order(taken: list[_Placed]) -> Iterator[pa.RecordBatch]:
     if not taken:
         return
     order = np.concatenate([each.places for each in taken]).argsort(kind="stable")
-    pieces = _Pieces([each.rows for each in taken])
+    pieces = _OrderedTables([each.rows for each in taken])
     taken.clear()  # a piece is freed once its rows are handed out
     for begin in range(0, len(order), _MOST_ROWS):
         yield from pieces.rows(order[begin : begin + _MOST_ROWS]).combine_chunks().to_batches()
 
 
-class _Pieces:
+class _OrderedTables:
     """Tables of which each hands out its rows in their order."""
 
     # The rows of one result are copied together: they are few enough to stay in a cache, and all

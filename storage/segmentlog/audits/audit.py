@@ -475,7 +475,7 @@ def audit(
     SegmentLogError
         See `dataset`.  A partition that cannot be read is a result with an error.
     """
-    from segmentlog.audits.comparison import Comparison
+    from segmentlog.audits.comparison import AuditComparison
     from segmentlog.audits.record_sums import RowSums, compared_columns
     from segmentlog.audits.spill import SpillFile
     from segmentlog.audits.table_offsets import TableOffsets
@@ -506,7 +506,7 @@ def audit(
     offsets.finish()
     if sums is not None:
         sums.finish()
-    comparison = Comparison(plan.bounds, offsets, spill, plan.most_ranges, compared, sums)
+    comparison = AuditComparison(plan.bounds, offsets, spill, plan.most_ranges, compared, sums)
     found = []
     planned = zip(plan.bounds.partitions, plan.losses, strict=True)
     for code, (each, losses) in enumerate(planned):

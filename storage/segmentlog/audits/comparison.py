@@ -62,7 +62,7 @@ class ComparedPart(NamedTuple):
     edges: dict[str, tuple[OffsetRange, OffsetRange]]
 
 
-class Comparison:
+class AuditComparison:
     """The partitions of a log beside the offsets of a table."""
 
     def __init__(

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from segmentlog.arrow_dataset.bounds import DatasetBounds, PartitionBounds, reopened
 from segmentlog.audits.audit import FINDINGS, RANGES, AuditedPartition, AuditPlan, FoundOffsets
-from segmentlog.audits.comparison import ComparedPart, Comparison, scan_ranges
+from segmentlog.audits.comparison import AuditComparison, ComparedPart, scan_ranges
 from segmentlog.audits.record_sums import RowSums, SumsByCode
 from segmentlog.audits.spill import SpillFile
 from segmentlog.audits.stretches import Stretches
@@ -70,7 +70,7 @@ class _Partition(NamedTuple):
     error: str = ""  #: why it has no offsets
 
 
-class Part(NamedTuple):
+class AuditPart(NamedTuple):
     """Some offsets of a partition; `code`: the place of the partition in the plan."""
 
     code: int
@@ -92,7 +92,7 @@ class AuditWork(NamedTuple):
     opens: Callable[..., LogDirectory]
     policy: ScanPolicy
     partitions: tuple[_Partition, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[AuditPart, ...]
     names: ColumnNames
     columns: Columns  # of the rows that `collect` gets
     others: frozenset[TopicPartition]
@@ -128,7 +128,7 @@ class AuditWork(NamedTuple):
         parts = []
         for code, found in enumerate(cuts):
             edges = [ALL_OFFSETS.start_offset, *found[::every], ALL_OFFSETS.end_offset]
-            parts += [Part(code, OffsetRange(*within)) for within in pairwise(edges)]
+            parts += [AuditPart(code, OffsetRange(*within)) for within in pairwise(edges)]
         return cls(
             bounds.paths,
             bounds.opens,
@@ -240,7 +240,7 @@ class AuditWork(NamedTuple):
         directory = self.opens(*self.paths)
         bounds = DatasetBounds(self.paths, (), self.policy, self.opens)
         for part in sorted(wanted):
-            comparison = Comparison(bounds, offsets, spill, self.most_ranges, compared, sums)
+            comparison = AuditComparison(bounds, offsets, spill, self.most_ranges, compared, sums)
             code, within = self.parts[part]
             known = self.partitions[code]
             error = known.error

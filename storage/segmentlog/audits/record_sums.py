@@ -188,7 +188,7 @@ def _of_headers(column: pa.Array) -> _Words:
     return found
 
 
-class _Run(NamedTuple):
+class _SumRun(NamedTuple):
     """Rows of several partitions, sorted by partition and offset."""
 
     codes: Int64s  # the partitions
@@ -217,7 +217,7 @@ class RowSums:
         self._spill = spill
         self._collected: list[tuple[Int64s, Int64s, Int64s]] = []
         self._n_collected = 0
-        self._runs: list[_Run] = []
+        self._runs: list[_SumRun] = []
         self._n_in_memory = 0
 
     def add(self, codes: Int64s, offsets: Int64s, sums: Int64s) -> None:
@@ -236,7 +236,7 @@ class RowSums:
         order = np.lexsort((offsets, codes))
         codes = codes[order]
         begins = np.append(0, np.flatnonzero(np.diff(codes)) + 1)
-        run = _Run(
+        run = _SumRun(
             codes[begins],
             np.append(begins, len(codes)).astype(np.int64),
             offsets[order],
@@ -246,7 +246,7 @@ class RowSums:
         if self._n_in_memory > _MOST_IN_MEMORY:
             self._n_in_memory -= len(codes)
             places = [self._spill.write(each) for each in run]
-            run = _Run(
+            run = _SumRun(
                 *(self._spill.mapped(at, len(each)) for at, each in zip(places, run, strict=True))
             )
         self._runs.append(run)

@@ -34,7 +34,7 @@ _MOST_RUNS = 32  # in memory, before they are joined
 _MOST_MERGED = 1 << 19
 
 
-class _Run(NamedTuple):
+class _StretchRun(NamedTuple):
     """Stretches of several partitions, one partition after the other."""
 
     codes: Int64s  # the partitions, in order
@@ -151,8 +151,8 @@ class TableOffsets:
         self._windows: dict[int, list[int]] = {}
         self._pieces: defaultdict[int, list[Stretches]] = defaultdict(list)
         self._n_pieces = 0  # stretches
-        self._runs: list[_Run] = []
-        self._spilled: list[_Run] = []
+        self._runs: list[_StretchRun] = []
+        self._spilled: list[_StretchRun] = []
         self.n_rows: defaultdict[int, int] = defaultdict(int)  #: by partition
 
     def add(self, codes: Int64s, offsets: Int64s) -> None:
@@ -199,7 +199,7 @@ class TableOffsets:
             codes, begins, *stretches = (
                 self._spill.mapped(at, len(each)) for at, each in zip(places, arrays, strict=True)
             )
-            self._spilled.append(_Run(codes, begins, Stretches(*stretches)))
+            self._spilled.append(_StretchRun(codes, begins, Stretches(*stretches)))
 
     def finish(self) -> None:
         """All rows were added."""
@@ -214,18 +214,18 @@ class TableOffsets:
         return Cursor(parts, windows, partial(self._collector.bitmaps.stretches, code))
 
 
-def _parts(runs: list[_Run], code: int) -> Iterator[Stretches]:
+def _parts(runs: list[_StretchRun], code: int) -> Iterator[Stretches]:
     for run in runs:
         found = run.of(code)
         if found is not None:
             yield found
 
 
-def _as_run(by_code: dict[int, Stretches]) -> _Run:
+def _as_run(by_code: dict[int, Stretches]) -> _StretchRun:
     lengths = [len(each.first) for each in by_code.values()]
     stretches = Stretches(*map(np.concatenate, zip(*by_code.values(), strict=True)))
     begins = np.concatenate([[0], np.cumsum(lengths)])
-    return _Run(np.array([*by_code], np.int64), begins, stretches)
+    return _StretchRun(np.array([*by_code], np.int64), begins, stretches)
 
 
 class Cursor:

@@ -442,27 +442,27 @@ def _of_fragments(table: ds.Dataset, places: Sequence[Place]) -> Iterator[pa.Rec
                 yield from _of_fragment(fragment, table.schema, places)
 
 
-class _File(NamedTuple):
+class _TableFile(NamedTuple):
     """A file of a table, and the columns in the names of its directories."""
 
     path: str
     constants: Mapping[str, str | None]
 
 
-def _files_of(tree: _Tree) -> list[_File]:
+def _files_of(tree: _Tree) -> list[_TableFile]:
     """The files of a directory that are not hidden, or the only one."""
     if not tree.is_directory(tree.inner):
         info = tree.files.get_file_info(tree.inner)
         if info.type == fs.FileType.NotFound:
             raise FileNotFoundError(tree.path)
-        return [_File(tree.inner, _constants(_named(os.path.dirname(tree.inner))))]
+        return [_TableFile(tree.inner, _constants(_named(os.path.dirname(tree.inner))))]
     found, around = [], _named(tree.inner)
     selector = fs.FileSelector(tree.inner, recursive=True)
     for each in tree.files.get_file_info(selector):
         parts = each.path[len(tree.inner) :].strip("/").split("/")
         _refuse_mark(tree, parts)
         if each.type == fs.FileType.File and not any(map(_is_hidden, parts)):
-            found.append(_File(each.path, _constants([*around, *parts[:-1]])))
+            found.append(_TableFile(each.path, _constants([*around, *parts[:-1]])))
     if not found:
         raise OptionError("table", tree.path, f"it has no files with rows: {_ACCEPTED}")
     return sorted(found, key=lambda each: each.path)
@@ -509,7 +509,7 @@ def _constants(directories: Sequence[str]) -> dict[str, str | None]:
     return found
 
 
-def _files_of_sink(tree: _Tree) -> list[_File]:
+def _files_of_sink(tree: _Tree) -> list[_TableFile]:
     """The files that the log of Spark's file sink lists."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
@@ -537,7 +537,7 @@ def _files_of_sink(tree: _Tree) -> list[_File]:
             )
             raise OptionError("table", tree.path, reason)
         parts = inner[len(tree.inner) + 1 :].split("/")
-        found.append(_File(inner, _constants(parts[:-1])))
+        found.append(_TableFile(inner, _constants(parts[:-1])))
     return found
 
 
@@ -580,7 +580,7 @@ def _sink_entries(tree: _Tree, path: str) -> list[tuple[str, str]]:
         raise OptionError("table", tree.path, reason) from error
 
 
-def _of_files(tree: _Tree, files: Sequence[_File]) -> Iterator[TablePart]:
+def _of_files(tree: _Tree, files: Sequence[_TableFile]) -> Iterator[TablePart]:
     """The rows of each file, with its own schema."""
     kinds = {_FORMATS.get(os.path.splitext(each.path)[1], "parquet") for each in files}
     if len(kinds) > 1:

@@ -13,7 +13,7 @@ bound by how many writes a commit has.  Two rules put more than one into it.
 Why nothing is lost or there twice:
 
 - What decides stays the conditional create, by somebody who has read all commits before.
-- A job takes effect once.  `State.ended` has the jobs that did, whoever has named them, and a
+- A job takes effect once.  `LogState.ended` has the jobs that did, whoever has named them, and a
   commit that names one of them again is not valid.  A sweep that ends a job ends its proposals.
 - A write is acknowledged only if a commit that its writer has read has its token.
 - A combiner only takes what can follow as it is.  It refuses nothing in the name of others: a
@@ -35,9 +35,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
-from segmentlog.bucket.commits import Commit, State
+from segmentlog.bucket.commits import Commit, LogState
 from segmentlog.bucket.directory_objects import DirectoryObjects
-from segmentlog.bucket.objects import Found
+from segmentlog.bucket.objects import ListedObject
 from segmentlog.bucket.proposals import (
     HOT,
     MOST_BYTES,
@@ -75,7 +75,7 @@ _MOST_PARTS = 128
 class _Write:
     """A write of this process, and what became of it."""
 
-    make: Callable[[State], Commit | None]
+    make: Callable[[LogState], Commit | None]
     begun_ms: int
     proposals: list[Proposal] = field(default_factory=list)  # that were published
     read_to: int = 0  # the last commit that does not name it
@@ -86,7 +86,7 @@ class _Write:
     refusal: Exception | None = None
     is_fenced: bool = False  # whether the next commit ends its job, as it is given up
 
-    def judge(self, state: State) -> Commit | None:
+    def judge(self, state: LogState) -> Commit | None:
         """The commit that follows a state; None if there is none."""
         self.commit, self.refusal, self.is_fenced = None, None, False
         try:
@@ -115,7 +115,7 @@ class Writes:
         self._hot_until = float("-inf")
         self._asks, self._asked = False, float("-inf")  # to ask others for turns, and when
         self._pace = _FIRST_PACE
-        self._last_listed = list[tuple[Key, Found]]()
+        self._last_listed = list[tuple[Key, ListedObject]]()
         self._passed_over = set[str]()  # tokens of proposals that no commit can have
         self._bodies = dict[str, bytes]()  # of proposals that are too large for their keys
 
@@ -129,7 +129,7 @@ class Writes:
         self._asks |= not self.is_hot
         self._hot_until = time.monotonic() + max(HOT_SECONDS, _HOT_PACES * self._pace)
 
-    def append(self, make: Callable[[State], Commit | None], begun_ms: int) -> State:
+    def append(self, make: Callable[[LogState], Commit | None], begun_ms: int) -> LogState:
         """See `Sequence.append`."""
         write = _Write(make, begun_ms)
         with self._taking:
@@ -169,7 +169,7 @@ class Writes:
 
     def _commit(self, group: list[_Write]) -> None:
         sequence, n_lost, most = self._sequence, 0, len(group)
-        state, fresh = sequence.looked_at(), cast("State | None", None)
+        state, fresh = sequence.looked_at(), cast("LogState | None", None)
         while True:
             self._settle(group, state)
             group = [each for each in group if not each.is_done]
@@ -217,7 +217,7 @@ class Writes:
                 sequence.pause(n_lost, time.monotonic() - begun)
                 state = sequence.refresh()
 
-    def _settle(self, mine: list[_Write], state: State) -> None:
+    def _settle(self, mine: list[_Write], state: LogState) -> None:
         """End the writes that a commit of another writer has named."""
         for each in mine:
             if each.proposals:
@@ -230,7 +230,7 @@ class Writes:
 
     # --- the commit
 
-    def _made(self, mine: list[_Write], state: State, others: list[Proposal]) -> "Made | None":
+    def _made(self, mine: list[_Write], state: LogState, others: list[Proposal]) -> "Made | None":
         """The commit of writes, and of proposals of others; None if there is nothing to commit.
 
         Each of `mine` has what became of it.  Raises `_NotTogetherError` if one of several writes
@@ -257,7 +257,7 @@ class Writes:
 
     # --- proposals
 
-    def _queued(self, mine: list[_Write], state: State, n_lost: int) -> list[Proposal] | None:
+    def _queued(self, mine: list[_Write], state: LogState, n_lost: int) -> list[Proposal] | None:
         """Publish writes, and wait for their turn: the proposals of others that are open then.
 
         None if a commit has come before.
@@ -318,14 +318,14 @@ class Writes:
             self.heat()
         return found
 
-    def _listed_and_followed(self) -> list[tuple[Key, Found]]:
-        listed = list[tuple[Key, Found]]()
+    def _listed_and_followed(self) -> list[tuple[Key, ListedObject]]:
+        listed = list[tuple[Key, ListedObject]]()
         acts: list[Callable[[], object]] = [lambda: listed.extend(self._listed()), self._followed]
         side_by_side(lambda act: act(), acts)
         return listed
 
-    def _listed(self) -> list[tuple[Key, Found]]:
-        sequence, found = self._sequence, list[tuple[Key, Found]]()
+    def _listed(self) -> list[tuple[Key, ListedObject]]:
+        sequence, found = self._sequence, list[tuple[Key, ListedObject]]()
         try:
             for folder, after in folders(sequence.known.number):
                 for each in sequence.objects.list(folder, after=after):
@@ -337,13 +337,13 @@ class Writes:
         return found
 
     def _open(
-        self, listed: list[tuple[Key, Found]], mine: list[_Write]
-    ) -> tuple[list[tuple[Key, Found]], int]:
+        self, listed: list[tuple[Key, ListedObject]], mine: list[_Write]
+    ) -> tuple[list[tuple[Key, ListedObject]], int]:
         """The open proposals of others, the oldest first, and how many are older than `mine`."""
         number = self._sequence.known.number
         named = self._sequence.tokens_after(number - MOST_COMMITS) | self._passed_over
         tokens = {each.proposals[0].commit.token for each in mine if each.proposals}
-        others, n_before, is_before = list[tuple[Key, Found]](), 0, True
+        others, n_before, is_before = list[tuple[Key, ListedObject]](), 0, True
         for key, each in sorted(
             listed, key=lambda row: (row[0].made_at, row[1].modified_ms, row[0].token)
         ):
@@ -355,7 +355,7 @@ class Writes:
                 others.append((key, each))
         return others[:_MOST_PARTS], n_before
 
-    def _proposals(self, found: list[tuple[Key, Found]]) -> list[Proposal]:
+    def _proposals(self, found: list[tuple[Key, ListedObject]]) -> list[Proposal]:
         """The proposals with some keys; nobody waits once more for those that no commit can have.
 
         Only whoever creates a commit reads them: it is one writer of many.
@@ -374,7 +374,7 @@ class Writes:
                 self._passed_over.add(key.token)
         return [*proposals.values()]
 
-    def _bodies_of(self, found: list[Found]) -> dict[str, bytes]:
+    def _bodies_of(self, found: list[ListedObject]) -> dict[str, bytes]:
         """The bytes of proposals that are too large for their keys."""
         large = [each for each in found if 0 < each.size <= MOST_BYTES][:_MOST_PARTS]
         missing = [each.key for each in large if each.key not in self._bodies]
@@ -396,9 +396,9 @@ class _NotTogetherError(Exception):
 class _Judged:
     """Writes that follow a state one after the other."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: LogState) -> None:
         self._state = state
-        self._now: State | None = None  # after what has been taken
+        self._now: LogState | None = None  # after what has been taken
         self._taken = list[Commit]()
         self._fenced = list[str]()  # jobs of writes that are given up, although they are proposed
 
@@ -436,7 +436,7 @@ class _Judged:
         self._taken.append(commit)
         return True
 
-    def _after(self, taken: list[Commit]) -> State:
+    def _after(self, taken: list[Commit]) -> LogState:
         state = self._state
         whole = replace(taken[0], log_id=state.log_id, previous=state.token)
         return state.after(whole.with_parts(taken[1:]))

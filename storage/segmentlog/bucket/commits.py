@@ -104,7 +104,7 @@ class PlacedExtent(NamedTuple):
         return self.start + self.size + indexes
 
 
-class Snapshot(NamedTuple):
+class StoredSnapshot(NamedTuple):
     """The producers of a partition at an offset: a ``.snapshot`` file in a data object."""
 
     offset: int
@@ -171,7 +171,7 @@ class PartitionLog:
     n_extents: int = 0  # of `extents`; later ones belong to later states
     #: leader epochs and the offsets at which they begin, of a log that a mirror has brought
     epochs: tuple[tuple[int, int], ...] = ()
-    snapshot: Snapshot | None = None  # the newest one that a mirror has brought
+    snapshot: StoredSnapshot | None = None  # the newest one that a mirror has brought
     cleaned_to: int = -1  # up to where it was compacted by key; -1 if it was not
 
     def column(self, name: str) -> "array[int]":
@@ -257,7 +257,7 @@ class Commit:
     cleaned: Mapping[TopicPartition, int] = field(default_factory=dict)
     #: of a mirror: what the logs have beside their batches, and the writes that count
     epochs: Mapping[TopicPartition, tuple[tuple[int, int], ...]] = field(default_factory=dict)
-    snapshots: Mapping[TopicPartition, Snapshot] = field(default_factory=dict)
+    snapshots: Mapping[TopicPartition, StoredSnapshot] = field(default_factory=dict)
     versions: Versions = field(default_factory=dict)
     streams: Streams = field(default_factory=dict)
     #: all settings of topics that have got others; those of the topic "" are the defaults
@@ -406,7 +406,7 @@ class Commit:
                 for topic, number, epochs, starts in found.get("epochs", ())
             },
             {
-                TopicPartition(topic, number): Snapshot(*each)
+                TopicPartition(topic, number): StoredSnapshot(*each)
                 for topic, number, *each in found.get("snapshots", ())
             },
             decode_versions(found["versions"]) if "versions" in found else {},
@@ -486,7 +486,7 @@ def _live(topic: str) -> tuple[TopicPartition, DirectoryState]:
 
 
 def _check_commit(found: Mapping[str, Any]) -> None:
-    """Refuse what no writer makes; what depends on the state, `State.after` refuses."""
+    """Refuse what no writer makes; what depends on the state, `LogState.after` refuses."""
     check_types((found["token"], found["job"]), (str, str))
     _numbers([found["number"]], 1)
     _numbers([found["time_ms"]])
@@ -569,7 +569,7 @@ def _check_settings(found: object) -> None:
 
 
 @dataclass(slots=True)
-class State:
+class LogState:
     """A log after a commit.  `after` makes a new one, which shares what has not changed."""
 
     number: int = 0  # of the last commit
@@ -590,7 +590,7 @@ class State:
     features: tuple[str, ...] = ()  # see `Commit`
     settings: SettingsFile = field(default_factory=SettingsFile)  # of topics
 
-    def after(self, commit: Commit) -> "State":
+    def after(self, commit: Commit) -> "LogState":
         """The state once a commit has followed.
 
         A commit of another log only takes its number: a request of somebody who knew the log that
@@ -611,7 +611,7 @@ class State:
         def kept(table: Growing[_Key, tuple[_Found, int]]) -> Growing[_Key, tuple[_Found, int]]:
             return Growing(forget_old(table, self.time_ms, now_ms)) if forgets else table
 
-        state = State(
+        state = LogState(
             commit.number,
             now_ms,
             dict(self.topics),
@@ -793,7 +793,7 @@ class State:
         return sealed(found) if self.log_id else found
 
     @classmethod
-    def decode(cls, data: bytes, path: str) -> "State":
+    def decode(cls, data: bytes, path: str) -> "LogState":
         """The state in a checkpoint; `path` names it in errors.
 
         Raises `CorruptCheckpointError` if the bytes are none, or of a newer format.
@@ -831,7 +831,7 @@ class State:
         table: "pa.Table",
         ended: dict[str, tuple[str, int]],
         left: dict[str, tuple[str, int]],
-    ) -> "State":
+    ) -> "LogState":
         import numpy as np
 
         table = table.combine_chunks()
@@ -859,7 +859,7 @@ class State:
                 extents,
                 stop - begin,
                 tuple((epoch, at) for epoch, at in epochs),
-                snapshot and Snapshot(*snapshot),
+                snapshot and StoredSnapshot(*snapshot),
                 *more,
             )
             logs[TopicPartition(topic, partition)] = found
@@ -937,7 +937,7 @@ def is_sealed(data: bytes) -> bool:
 
 
 def _check_checkpoint(about: Mapping[str, Any], table: "pa.Table") -> None:
-    """Refuse what `State.encode` does not make: Arrow would take it, or end the process."""
+    """Refuse what `LogState.encode` does not make: Arrow would take it, or end the process."""
     import numpy as np
     import pyarrow as pa
 

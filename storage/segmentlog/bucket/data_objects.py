@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from segmentlog.bucket.commits import PlacedExtent, Snapshot, digest_of_extent
+from segmentlog.bucket.commits import PlacedExtent, StoredSnapshot, digest_of_extent
 from segmentlog.bucket.objects import DATA, PART_BYTES, Objects
 from segmentlog.errors import (
     LogChangedError,
@@ -220,7 +220,7 @@ class ObjectStage:
 _PIECE_BYTES = 1 << 20
 
 
-class Part(NamedTuple):
+class UploadPart(NamedTuple):
     """Whole batches of one segment that are to be uploaded."""
 
     segment: Segment
@@ -233,7 +233,7 @@ class Part(NamedTuple):
 class _Planned(NamedTuple):
     """An extent, before anybody knows its place in an object."""
 
-    part: Part
+    part: UploadPart
     begin: int
     extent: PlacedExtent
     indexes: bytes
@@ -255,11 +255,11 @@ class Upload:
         self._stored: list[PlacedExtent] = []
         self._n_bytes = self._n_objects = 0
         self.extents: list[PlacedExtent] = []
-        self.snapshots: dict[TopicPartition, Snapshot] = {}
+        self.snapshots: dict[TopicPartition, StoredSnapshot] = {}
         #: extents of the log at their new places, by object and start of the old ones
         self.moved: dict[tuple[str, int], PlacedExtent] = {}
 
-    def add(self, at: TopicPartition, part: Part, producers: ProducerStates) -> None:
+    def add(self, at: TopicPartition, part: UploadPart, producers: ProducerStates) -> None:
         """Take a part of a partition, after its earlier ones.
 
         `producers`: at the beginning of the part, and afterwards at its end.  Raises
@@ -291,7 +291,7 @@ class Upload:
         if self._n_bytes >= MOST_OBJECT_BYTES:
             self._send()
 
-    def add_stored_snapshot(self, at: TopicPartition, snapshot: Snapshot) -> None:
+    def add_stored_snapshot(self, at: TopicPartition, snapshot: StoredSnapshot) -> None:
         """Take a snapshot of the log, to write it into another object as it is."""
         data = self._objects.read(snapshot.object, snapshot.start, snapshot.size)
         self._snapshots.append((at, snapshot.offset, data))
@@ -328,7 +328,7 @@ class Upload:
             position = placed.end
         for at, offset, data in self._snapshots:
             yield data
-            self.snapshots[at] = Snapshot(offset, key, position, len(data))
+            self.snapshots[at] = StoredSnapshot(offset, key, position, len(data))
             position += len(data)
 
 
@@ -384,7 +384,7 @@ class _GrowingExtent:
         self.n_records += int(counts.sum())
         self.max_timestamp = max(self.max_timestamp, int(headers[:, layout.MAX_TIMESTAMP].max()))
 
-    def planned(self, at: TopicPartition, part: Part, end_offset: int) -> _Planned:
+    def planned(self, at: TopicPartition, part: UploadPart, end_offset: int) -> _Planned:
         """The extent, which ends at an offset."""
         indexes = [
             b"".join(self._offsets),
@@ -408,7 +408,7 @@ class _GrowingExtent:
 
 
 def _extents_of(
-    at: TopicPartition, part: Part, file: ReadableFile, producers: ProducerStates
+    at: TopicPartition, part: UploadPart, file: ReadableFile, producers: ProducerStates
 ) -> Iterator[_Planned]:
     """A part as extents, each with its indexes."""
     path = part.segment.path

@@ -9,7 +9,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 
-from segmentlog.bucket.objects import UNNAMED, Client, Found, ObstoreObjects, UnsyncedError
+from segmentlog.bucket.objects import UNNAMED, Client, ListedObject, ObstoreObjects, UnsyncedError
 from segmentlog.errors import StorageError, SyncFailedError
 from segmentlog.store.durable import create_file, sync_directory, sync_file, write_all
 from segmentlog.store.readable import FileStatus, exists, is_directory, status_of
@@ -116,7 +116,7 @@ class DirectoryObjects(ObstoreObjects):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
         sync_directory(above)
 
-    def list(self, prefix: str, *, after: str = "") -> Iterator[Found]:
+    def list(self, prefix: str, *, after: str = "") -> Iterator[ListedObject]:
         return super().list(prefix, after=after) if exists(self._directory) else iter(())
 
 

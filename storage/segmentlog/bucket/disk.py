@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from segmentlog.bucket.clients import objects_at
-from segmentlog.bucket.commits import INDEX_SIZES, PartitionLog, PlacedExtent, State
+from segmentlog.bucket.commits import INDEX_SIZES, LogState, PartitionLog, PlacedExtent
 from segmentlog.bucket.objects import Objects
 from segmentlog.bucket.sequence import Mark, Sequence, opened_at, sequence_at
 from segmentlog.errors import LogChangedError, RemoteSegmentError
@@ -59,8 +59,7 @@ from segmentlog.store.readable import (
 )
 from segmentlog.store.remote.object_store import RemoteDisk
 from segmentlog.store.remote.stores import Facts, Opened
-from segmentlog.txn.state import STATE_FILE, Deletion
-from segmentlog.txn.state import State as DirectoryState
+from segmentlog.txn.state import STATE_FILE, Deletion, State
 
 #: Bytes of a batch's header up to the distance of its last offset.
 _HEAD_BYTES = layout.LAST_OFFSET_DELTA_AT + 4
@@ -316,7 +315,7 @@ class BucketDisk(SurveyedDisk):
 
     def __init__(self, location: BucketLocation) -> None:
         self._root, self._location = location.root, location
-        self._state: State | None = None
+        self._state: LogState | None = None
         self._ranges = RemoteDisk(self._root, _RangeStore(objects_at(location)))
 
     @property
@@ -358,7 +357,7 @@ class BucketDisk(SurveyedDisk):
         self._state = None
 
     @property
-    def state(self) -> State:
+    def state(self) -> LogState:
         """The state that questions are answered from."""
         state = self._state  # another thread may forget it meanwhile
         if state is None:
@@ -368,7 +367,7 @@ class BucketDisk(SurveyedDisk):
     def _rest(self, path: str) -> str:
         return path[len(self._root) :].strip("/")
 
-    def _log(self, state: State, directory: str) -> PartitionLog | None:
+    def _log(self, state: LogState, directory: str) -> PartitionLog | None:
         """The partition that a directory is named after, or None."""
         parsed = parse_partition_directory(directory)
         if parsed is None or directory != str(parsed[0]):
@@ -377,7 +376,7 @@ class BucketDisk(SurveyedDisk):
 
     # --- files
 
-    def _find(self, state: State, path: str) -> "_Range | MadeFile | None":
+    def _find(self, state: LogState, path: str) -> "_Range | MadeFile | None":
         """A file of a state, or None."""
         directory, _, name = self._rest(path).rpartition("/")
         if not directory:
@@ -551,11 +550,11 @@ def _range(log: PartitionLog, base_offset: int, kind: FileKind) -> _Range | None
     return _Range(extents.objects[at], start, size, base_offset, end_offset, shift)
 
 
-def _top_file(state: State, name: str) -> bytes | None:
+def _top_file(state: LogState, name: str) -> bytes | None:
     """The bytes of a file at the top of the directory, or None."""
     if name == STATE_FILE:
         deleted = tuple(Deletion(topic, *each) for topic, each in state.deleted.items())
-        return DirectoryState(
+        return State(
             sequence=state.number,
             time_ms=state.time_ms,
             versions=dict(state.versions),
@@ -588,7 +587,9 @@ def _checkpoint(lines: Iterable[str]) -> bytes:
     return "\n".join(["0", str(len(found)), *found, ""]).encode()
 
 
-def _file_of_partition(state: State, log: PartitionLog, directory: str, name: str) -> bytes | None:
+def _file_of_partition(
+    state: LogState, log: PartitionLog, directory: str, name: str
+) -> bytes | None:
     """The bytes of a file of a partition that is no segment, or None."""
     if name == LEADER_EPOCH_CHECKPOINT:
         return _checkpoint(f"{epoch} {start}" for epoch, start in log.epochs or [(0, 0)])

@@ -133,7 +133,7 @@ NEVER_SENT = frozenset({errno.ECONNREFUSED, errno.EHOSTUNREACH})
 REFUSALS = NEVER_SENT | {errno.EACCES, errno.EPERM, errno.ENOENT, errno.EINVAL}
 
 
-class Found(NamedTuple):
+class ListedObject(NamedTuple):
     """An object of a listing."""
 
     key: str
@@ -185,7 +185,7 @@ class Objects(Protocol):
     def read(self, key: str, start: int, n_bytes: int) -> bytes:
         """A range of an object; `FileNotFoundError` if there is none."""
 
-    def list(self, prefix: str, *, after: str = "") -> Iterator[Found]:
+    def list(self, prefix: str, *, after: str = "") -> Iterator[ListedObject]:
         """The objects whose keys begin with a prefix that ends with a slash, or is empty.
 
         `after`: only keys after this one, in the order of the keys.
@@ -358,7 +358,7 @@ class ObstoreObjects:
             lambda c: bytes(obstore.get_range(c.store, key, start=start, length=n_bytes)),
         )
 
-    def list(self, prefix: str, *, after: str = "") -> Iterator[Found]:
+    def list(self, prefix: str, *, after: str = "") -> Iterator[ListedObject]:
         import obstore
         from obstore import exceptions
 
@@ -378,7 +378,7 @@ class ObstoreObjects:
         while found := self._ask("listing", prefix, page):
             for each in found:
                 modified_ms = int(each["last_modified"].timestamp() * 1000)
-                yield Found(each["path"], each["size"], modified_ms, each["e_tag"] or "")
+                yield ListedObject(each["path"], each["size"], modified_ms, each["e_tag"] or "")
             last = max(last, *(each["path"] for each in found))
 
     def delete(self, keys: Iterable[str]) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from segmentlog.bucket.commits import Commit, PlacedExtent, State
+from segmentlog.bucket.commits import Commit, LogState, PlacedExtent
 from segmentlog.bucket.objects import DATA
 from segmentlog.errors import SegmentLogError
 from segmentlog.model import LARGEST_LONG, TopicPartition
@@ -80,7 +80,7 @@ class Proposal(NamedTuple):
     commit: Commit
 
     @classmethod
-    def of(cls, commit: Commit, state: State, begun_ms: int) -> "Proposal | None":
+    def of(cls, commit: Commit, state: LogState, begun_ms: int) -> "Proposal | None":
         """A commit that follows a state, for others; None if it is more than an append."""
         rest = replace(commit, extents=(), version=None, batch=None)
         is_append = rest == Commit(commit.number, commit.token, commit.job, commit.time_ms)
@@ -131,7 +131,7 @@ class Proposal(NamedTuple):
         is_whole &= named.keys() == _topics_of(commit)
         return cls(key.made_at, seen, begun_ms, named, commit) if is_whole else None
 
-    def after(self, state: State) -> Commit | None:
+    def after(self, state: LogState) -> Commit | None:
         """The part of the commit that has led to a state; None if it cannot follow now.
 
         It is placed after what the log holds.  It is the same write: in the same topics, of a job

@@ -24,10 +24,10 @@ from segmentlog.bucket.clients import objects_at
 from segmentlog.bucket.commits import (
     COMPACTION,
     Commit,
+    LogState,
     PartitionLog,
     PlacedExtent,
-    Snapshot,
-    State,
+    StoredSnapshot,
 )
 from segmentlog.bucket.data_objects import (
     INTERVAL_BYTES,
@@ -190,7 +190,7 @@ def _records_in(data: Bytes, lines: Int64s) -> int:
 
 
 def move_out(
-    upload: Upload, state: State, leaving: set[str], replaced: set[tuple[str, int]]
+    upload: Upload, state: LogState, leaving: set[str], replaced: set[tuple[str, int]]
 ) -> list[PlacedExtent]:
     """Write what shares an object with extents that are replaced into other objects, as it is.
 
@@ -267,7 +267,9 @@ class Replacement:
         job: str,
         exchanges: Mapping[TopicPartition, Sequence[Exchange]],
         cleaned: Mapping[TopicPartition, int],
-        snapshots: Mapping[TopicPartition, tuple[Snapshot, Snapshot]] = MappingProxyType({}),
+        snapshots: Mapping[
+            TopicPartition, tuple[StoredSnapshot, StoredSnapshot]
+        ] = MappingProxyType({}),
         *,
         is_whole: bool = False,
     ) -> None:
@@ -287,7 +289,7 @@ class Replacement:
         sequence_at(self._location).append(self.commit_after)
         return self.done
 
-    def commit_after(self, state: State) -> Commit | None:
+    def commit_after(self, state: LogState) -> Commit | None:
         """The commit that follows a state; None if all partitions have changed."""
         sequence_at(self._location).refuse_ended(state, self._job, self._begun_ms)
         replaced, extents = dict[TopicPartition, tuple[int, int]](), list[PlacedExtent]()

@@ -36,7 +36,7 @@ from typing import NamedTuple
 
 from segmentlog.bucket.clients import objects_at
 from segmentlog.bucket.combining import HOT_SECONDS, Writes
-from segmentlog.bucket.commits import Commit, State, is_sealed
+from segmentlog.bucket.commits import Commit, LogState, is_sealed
 from segmentlog.bucket.directory_objects import DirectoryObjects
 from segmentlog.bucket.marker import NEWEST_LAYOUT, Marker, run_of
 from segmentlog.bucket.objects import (
@@ -129,7 +129,7 @@ def checkpoint_number(key: str) -> int | None:
     return int(name) if name.isdecimal() and checkpoint_key(int(name)) == key else None
 
 
-def interval(state: State) -> int:
+def interval(state: LogState) -> int:
     """Commits between two checkpoints of such a state: a power of two, as all writers have it."""
     n_rows = sum(log.n_extents for log in state.logs.values()) + len(state.ended)
     return 1 << (max(n_rows // _ROWS_OF_COMMIT, _EVERY).bit_length() - 1)
@@ -158,7 +158,7 @@ class Made(NamedTuple):
 
     commit: Commit
     data: bytes
-    after: State
+    after: LogState
 
 
 class _MisledError(Exception):
@@ -177,7 +177,7 @@ class Sequence:
         self.objects, self.location = objects, location
         self.identity = secrets.token_hex(8)  # another log at the place has another one
         self._settle_seconds = settle_seconds
-        self._state: State | None = None
+        self._state: LogState | None = None
         self._turn = threading.Lock()  # for these three:
         self._e_tag = ""  # what lists call the commit of `_state`; empty if it is not known
         self._foreign = set[int]()  # later commits that are of other logs
@@ -190,7 +190,7 @@ class Sequence:
         self._writes = Writes(self)
 
     @property
-    def known(self) -> State:
+    def known(self) -> LogState:
         """The state that was read last; read now if there was none."""
         return self._state or self.refresh()
 
@@ -211,13 +211,13 @@ class Sequence:
         data = self.objects.get(MARKER)
         return None if data is None else Marker.decode(data, str(self.location))
 
-    def recent(self) -> State | None:
+    def recent(self) -> LogState | None:
         """The newest state as this process has seen it a moment ago; None if it has not."""
         is_recent = time.monotonic() - self._seen < _RECENT_SECONDS
         is_near = isinstance(self.objects, DirectoryObjects)  # to look takes no time
         return self._state if is_recent and not is_near and not self.is_replaced else None
 
-    def mark(self, state: State) -> Mark:
+    def mark(self, state: LogState) -> Mark:
         """The mark of a state."""
         return Mark(state.number, state.token, state.log_id, self.identity)
 
@@ -250,7 +250,7 @@ class Sequence:
             "emptied and made again, or filled from an earlier backup, or commits were removed"
         )
 
-    def refresh(self, *, lists: bool = False, trusts_lists: bool = False) -> State:
+    def refresh(self, *, lists: bool = False, trusts_lists: bool = False) -> LogState:
         """The state after the newest commit.
 
         `lists`: whether a list has to show that no later commit is there.  `trusts_lists`: whether
@@ -287,13 +287,13 @@ class Sequence:
             both: list[Callable[[], object]] = [partial(self.refresh, trusts_lists=True), work]
             side_by_side(lambda each: each(), both)
 
-    def _opened(self, *, lists: bool) -> State:
+    def _opened(self, *, lists: bool) -> LogState:
         """The state of a log of which nothing is known here."""
         data, hint = side_by_side(self._get, [MARKER, HINT])
         if data is None:
             raise LogDirectoryError(str(self.location), "there is no log at this place")
         marker = Marker.decode(data, str(self.location))
-        before = State(log_id=marker.log_id if marker.since == 1 else "")
+        before = LogState(log_id=marker.log_id if marker.since == 1 else "")
         state = None if hint is None else self._checkpoint_of(hint, marker)
         state = state or self._newest_checkpoint(marker)
         if state is not None:
@@ -330,8 +330,8 @@ class Sequence:
         return found
 
     def _followed(
-        self, state: State, *, lists: bool, trusts_lists: bool = False, is_known: bool = True
-    ) -> State:
+        self, state: LogState, *, lists: bool, trusts_lists: bool = False, is_known: bool = True
+    ) -> LogState:
         """The state after all commits that are there.
 
         `is_known`: whether this process has seen the commit of `state`; else a checkpoint says so.
@@ -383,12 +383,12 @@ class Sequence:
 
     def _nearer(
         self,
-        state: State,
+        state: LogState,
         later: list[int],
         ahead: dict[str, bytes | None],
         *,
         is_checked: bool,
-    ) -> State | None:
+    ) -> LogState | None:
         """The state of a checkpoint between a state and the newest commit, or None.
 
         `ahead`: gets the commits from there on, which are asked for beside the checkpoint.
@@ -423,8 +423,8 @@ class Sequence:
         return [asked[key] if key in asked else ahead[key] for key in keys]
 
     def _checked(
-        self, state: State, data: bytes | None, others: list[int], *, is_known: bool
-    ) -> State:
+        self, state: LogState, data: bytes | None, others: list[int], *, is_known: bool
+    ) -> LogState:
         """A state whose commit is still there; `data` is what was found in its place."""
         key = commit_key(state.number)
         if not state.number:
@@ -450,16 +450,16 @@ class Sequence:
             return state
         raise self._another(state)
 
-    def _is_of(self, state: State, marker: Marker | None) -> bool:
+    def _is_of(self, state: LogState, marker: Marker | None) -> bool:
         """Whether a marker may be that of a log: an upgrade replaces it after its commit."""
         return marker is not None and (not state.log_id or marker.log_id in {"", state.log_id})
 
-    def _another(self, state: State) -> LogChangedError:
+    def _another(self, state: LogState) -> LogChangedError:
         """Take note that another log is at the place; the error that says so."""
         self._why_replaced = self._why(state.number)
         return self._changed(self._why_replaced)
 
-    def _asked_again(self, state: State, number: int, others: list[int]) -> bytes | None:
+    def _asked_again(self, state: LogState, number: int, others: list[int]) -> bytes | None:
         """A commit that was not there a moment ago; None if no later one is there."""
         later = next((each for each in others if self._is_ours(state, each)), None)
         if later is None:
@@ -475,7 +475,7 @@ class Sequence:
             raise CorruptCheckpointError(f"{self.location}/{key}", 1, reason, remedy)
         return data
 
-    def _is_ours(self, state: State, number: int) -> bool:
+    def _is_ours(self, state: LogState, number: int) -> bool:
         """Whether a commit is there, and is not of a log that was at the place before."""
         key = commit_key(number)
         data = self.objects.get(key)  # a list may have it although it is gone
@@ -487,12 +487,12 @@ class Sequence:
             self._foreign.add(number)
         return not is_foreign
 
-    def _check_marker(self, state: State) -> None:
+    def _check_marker(self, state: LogState) -> None:
         """Find out whose a commit of another log is; raises `LogChangedError`."""
         if not self._is_of(state, self.marker()):
             raise self._another(state)
 
-    def _after(self, state: State, commit: Commit) -> State:
+    def _after(self, state: LogState, commit: Commit) -> LogState:
         if state.log_id and commit.log_id != state.log_id:
             self._check_marker(state)
         try:
@@ -510,7 +510,7 @@ class Sequence:
             raise CorruptCheckpointError(path, 1, reason, "restore the object")
         return commit
 
-    def _newest_checkpoint(self, marker: Marker) -> State | None:
+    def _newest_checkpoint(self, marker: Marker) -> LogState | None:
         """The state of the newest checkpoint that proves itself, or None: there was no hint."""
         if marker.layout < NEWEST_LAYOUT:
             return None  # its checkpoints have no seal
@@ -520,7 +520,7 @@ class Sequence:
             key = checkpoint_key(number)
             with contextlib.suppress(CorruptCheckpointError):
                 data = self._get(key)
-                state = State.decode(data, key) if data and is_sealed(data) else None
+                state = LogState.decode(data, key) if data and is_sealed(data) else None
                 if state and (state.number, state.log_id) == (number, marker.log_id):
                     return state
         return None
@@ -545,7 +545,7 @@ class Sequence:
 
     def _checkpoint_of(
         self, hint: bytes, marker: Marker, data: bytes | None = None
-    ) -> State | None:
+    ) -> LogState | None:
         """The state of the checkpoint that the hint names, or None; `data`: its bytes."""
         number, digest = self._hinted(hint)
         if not number:
@@ -555,7 +555,7 @@ class Sequence:
             if data is not None:
                 path = f"{self.location}/{checkpoint_key(number)}"
                 # Arrow has no checksums: it would return other numbers, or end the process.
-                state = State.decode(data, path) if _digest(data) == digest else None
+                state = LogState.decode(data, path) if _digest(data) == digest else None
                 is_of_log = state is not None and (
                     state.log_id == (marker.log_id or state.log_id) or number < marker.since
                 )
@@ -628,7 +628,7 @@ class Sequence:
             pause *= 2
         return self.objects.create(key, data) is not None
 
-    def refuse_ended(self, state: State, job: str, begun_ms: int) -> None:
+    def refuse_ended(self, state: LogState, job: str, begun_ms: int) -> None:
         """Refuse a commit of a job after a state in which it has ended; or `LogDirectoryError`."""
         if job in state.ended or time.time() * 1000 - begun_ms > LONGEST_JOB_MS:
             reason = (
@@ -637,7 +637,7 @@ class Sequence:
             )
             raise LogDirectoryError(str(self.location), reason)
 
-    def refuse_features(self, state: State, features: Collection[str]) -> None:
+    def refuse_features(self, state: LogState, features: Collection[str]) -> None:
         """Refuse a commit with features after a state of layout 1; or `LogDirectoryError`."""
         if features and not state.log_id:
             what = ", ".join(features)
@@ -648,8 +648,8 @@ class Sequence:
             raise LogDirectoryError(str(self.location), reason)
 
     def append(
-        self, make: "Callable[[State], Commit | None]", begun_ms: int | None = None
-    ) -> State:
+        self, make: "Callable[[LogState], Commit | None]", begun_ms: int | None = None
+    ) -> LogState:
         """Append a commit.
 
         Returns a state that has it, or the newest one if `make` has returned None.
@@ -687,7 +687,7 @@ class Sequence:
         self.write_checkpoint(commit.number)
         return self.known
 
-    def looked_at(self) -> State:
+    def looked_at(self) -> LogState:
         """The newest state, which was looked at a moment ago.
 
         It may be old even so.  Then the number of the next commit is taken, and nothing is lost.
@@ -710,7 +710,7 @@ class Sequence:
         turns = _TURNS / n_lost * secrets.randbelow(1000) / 1000
         time.sleep(turns * min(seconds, _MOST_TURN_SECONDS))
 
-    def attempt(self, state: State, made: Made) -> bool:
+    def attempt(self, state: LogState, made: Made) -> bool:
         """Append a commit to a state; whether it is there.
 
         If it is not, the one that has taken its number was read.  Raises the errors of `append`.
@@ -779,7 +779,7 @@ class Sequence:
             token for each, tokens in [*self._tokens.items()] if each > number for token in tokens
         }
 
-    def _noted(self, commit: Commit, state: State) -> State:
+    def _noted(self, commit: Commit, state: LogState) -> LogState:
         """The state after a commit, which is remembered for `has_named`."""
         is_ours = commit.log_id == state.log_id
         self._tokens[commit.number] = commit.tokens if is_ours else (commit.token,)
@@ -788,7 +788,7 @@ class Sequence:
                 del self._tokens[number]
         return state
 
-    def checked(self, state: State, commit: Commit) -> Made:
+    def checked(self, state: LogState, commit: Commit) -> Made:
         """A commit that follows a state; one that readers could not follow would stay for ever.
 
         Raises `LogDirectoryError`.

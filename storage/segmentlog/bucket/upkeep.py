@@ -17,9 +17,9 @@ from collections.abc import Collection, Mapping, Set
 from dataclasses import replace
 from typing import NamedTuple
 
-from segmentlog.bucket.commits import SETTINGS, Commit, PartitionLog, State
+from segmentlog.bucket.commits import SETTINGS, Commit, LogState, PartitionLog
 from segmentlog.bucket.marker import NEWEST_LAYOUT, Marker, new_log_id
-from segmentlog.bucket.objects import CLOCK, DATA, MARKER, Found, is_clock_key, is_data_key
+from segmentlog.bucket.objects import CLOCK, DATA, MARKER, ListedObject, is_clock_key, is_data_key
 from segmentlog.bucket.places import forget
 from segmentlog.bucket.proposals import INBOX, MOST_COMMITS, Proposal, parsed_key
 from segmentlog.bucket.sequence import (
@@ -100,7 +100,7 @@ def upgrade_layout(location: BucketLocation) -> Upgraded:
     sequence = opened_at(location)
     state, log_id = sequence.refresh(lists=True), new_log_id()
 
-    def make(state: State) -> Commit | None:
+    def make(state: LogState) -> Commit | None:
         return None if state.log_id else replace(_commit_after(state), log_id=log_id)
 
     if not state.log_id:
@@ -123,12 +123,12 @@ def upgrade_layout(location: BucketLocation) -> Upgraded:
     return Upgraded(found.layout, found.log_id, found.since, is_new)
 
 
-def _commit_after(state: State) -> Commit:
+def _commit_after(state: LogState) -> Commit:
     """An empty commit that follows a state."""
     return Commit(state.number + 1, secrets.token_hex(16), "", int(time.time() * 1000))
 
 
-def _check_topic(state: State, location: BucketLocation, topic: str, topic_id: str) -> None:
+def _check_topic(state: LogState, location: BucketLocation, topic: str, topic_id: str) -> None:
     """Refuse a topic that is not the one that the caller has looked at.
 
     Raises `UnknownTopicOrPartitionError` if it is gone; `LogChangedError` if it was made again.
@@ -156,7 +156,7 @@ def alter_topic_settings(
     setting is not accepted; `CommitInDoubtError` or `StorageError` if the store fails.
     """
 
-    def make(state: State) -> Commit | None:
+    def make(state: LogState) -> Commit | None:
         changed = state.settings.altered(topic, settings, removed)
         if changed == state.settings:
             return None
@@ -181,7 +181,7 @@ def remove_topic(location: BucketLocation, topic: str, topic_id: str) -> None:
     `CommitInDoubtError` or `StorageError` if the store fails.
     """
 
-    def make(state: State) -> Commit:
+    def make(state: LogState) -> Commit:
         _check_topic(state, location, topic, topic_id)
         return replace(_commit_after(state), deleted=[topic])
 
@@ -199,7 +199,7 @@ def move_starts(
     `CommitInDoubtError` or `StorageError` if the store fails.
     """
 
-    def make(state: State) -> Commit | None:
+    def make(state: LogState) -> Commit | None:
         for at, topic_id in topic_ids.items():
             _check_topic(state, location, at.topic, topic_id)
         for topic, partition in starts.keys() - state.logs.keys():
@@ -257,7 +257,7 @@ def sweep_objects(
     )
     if not dry_run and retired:
 
-        def make(state: State) -> Commit | None:
+        def make(state: LogState) -> Commit | None:
             left = [job for job in retired if job not in state.ended]
             return replace(_commit_after(state), retired=left) if left else None
 
@@ -308,7 +308,7 @@ def time_of_store(sequence: Sequence) -> int:
     return int(time.time() * 1000)
 
 
-def _old_checkpoints(sequence: Sequence, oldest_ms: float) -> dict[str, Found]:
+def _old_checkpoints(sequence: Sequence, oldest_ms: float) -> dict[str, ListedObject]:
     """The checkpoints that no reader begins with: all but the newest, and that of the hint."""
     found = [
         each
@@ -323,7 +323,9 @@ def _old_checkpoints(sequence: Sequence, oldest_ms: float) -> dict[str, Found]:
     }
 
 
-def _dead_proposals(sequence: Sequence, state: State, ended: Set[str]) -> dict[str, Found]:
+def _dead_proposals(
+    sequence: Sequence, state: LogState, ended: Set[str]
+) -> dict[str, ListedObject]:
     """The proposals that no commit can name any more."""
     keys = ((parsed_key(each.key), each) for each in sequence.objects.list(INBOX))
     return {

@@ -31,13 +31,13 @@ from typing import Any, NamedTuple
 
 from segmentlog.bucket.commits import (
     Commit,
+    LogState,
     PartitionLog,
     PlacedExtent,
     Topic,
     digest_of_extent,
 )
-from segmentlog.bucket.commits import State as BucketState
-from segmentlog.bucket.data_objects import Part, Upload, read_range
+from segmentlog.bucket.data_objects import Upload, UploadPart, read_range
 from segmentlog.bucket.objects import Objects
 from segmentlog.bucket.places import forget
 from segmentlog.bucket.rewriting import move_out
@@ -62,7 +62,7 @@ logger = logging.getLogger(__name__)
 _HINT = "segmentlog/mirrored.json"
 
 
-class _Known(NamedTuple):
+class _MirroredSegment(NamedTuple):
     """A segment of a source, as the last mirror has found it."""
 
     stamp: Sequence[int]  # inode, size and times of its file
@@ -73,7 +73,7 @@ class _Hint(NamedTuple):
     """A partition at the last mirror: the path of the source, and segments by base offset."""
 
     source: str
-    segments: Mapping[int, _Known]
+    segments: Mapping[int, _MirroredSegment]
 
 
 def mirror_up(
@@ -95,7 +95,7 @@ def mirror_up(
     the commit took place.
     """
     sequence = sequence_at(location)
-    state = BucketState()
+    state = LogState()
     if not dry_run or sequence.is_made():
         sequence = opened_at(location, creates=not dry_run)
         state = sequence.known
@@ -120,7 +120,7 @@ def mirror_up(
             sound.append(up)
     leaving = _move(upload, state, sound)
     upload.finish()
-    attempt = _Attempt(job, begun_ms, location, sound, upload, leaving, source, failures)
+    attempt = _MirrorAttempt(job, begun_ms, location, sound, upload, leaving, source, failures)
     on_phase(f"{len(sound)} logs: become visible")
     after = sequence.append(attempt.commit_after).logs  # no later request decides the answer
     found = {each.at: after.get(each.at) or PartitionLog() for each in attempt.ups}
@@ -129,7 +129,7 @@ def mirror_up(
     return [each.result(_digest_of(found[each.at])) for each in attempt.ups]
 
 
-def _move(upload: Upload, state: BucketState, ups: "Sequence[_Up]") -> set[str]:
+def _move(upload: Upload, state: LogState, ups: "Sequence[_Up]") -> set[str]:
     """Upload again what shares an object with extents that are replaced; returns these objects."""
     leaving = {each.object for up in ups for each in up.leaving}
     replaced = {(each.object, each.start) for up in ups for each in up.leaving}
@@ -148,7 +148,7 @@ class _Up:
         self,
         location: BucketLocation,
         log: Log,
-        state: BucketState,
+        state: LogState,
         known: _Hint | None,
     ) -> None:
         self.at, self.log, self._location = log.topic_partition, log, location
@@ -158,7 +158,7 @@ class _Up:
         self.is_there = self.at in state.logs
         self._extents = self.mine.placed(self.at)
         self.replaced: tuple[int, int] | None = None
-        self._parts: list[Part] = []
+        self._parts: list[UploadPart] = []
         self._looks: dict[int, tuple[Sequence[int], bool]] = {}
         self.check_topic(state)
         self.start = log.log_start_offset
@@ -166,7 +166,7 @@ class _Up:
         if self.end < self.mine.end and self.start <= self.mine.end:
             self._diverged(self.end, f"the log ends at {log.log_end_offset}")
 
-    def check_topic(self, state: BucketState) -> None:
+    def check_topic(self, state: LogState) -> None:
         """Refuse a topic that is another one there."""
         topic = state.topics.get(self.at.topic)
         if topic is not None and self.topic_id and topic.topic_id != self.topic_id:
@@ -216,7 +216,7 @@ class _Up:
             extents = self._between(max(segment.base_offset, done), min(limit, self.mine.end))
             if extents:
                 done = extents[-1].end_offset
-                now = _Known([*(look.stamp or ())], _digest_of_extents(extents))
+                now = _MirroredSegment([*(look.stamp or ())], _digest_of_extents(extents))
                 if self._known.get(segment.base_offset) != now:
                     first = self._first_other(segment, extents, is_whole=limit <= self.mine.end)
                     if first is not None:
@@ -309,7 +309,7 @@ class _Up:
             stamp, is_settled = self._looks[base]
             extents = self._between(base, limit)
             if is_settled and stamp and extents:
-                found[base] = _Known(stamp, _digest_of_extents(extents))
+                found[base] = _MirroredSegment(stamp, _digest_of_extents(extents))
         return _Hint(self.log.path, found)
 
     def result(self, sha256: str) -> MirroredPartition:
@@ -332,7 +332,9 @@ class _Up:
         )
 
 
-def _parts(segments: Sequence[Segment], limits: Sequence[int], begin: int, end: int) -> list[Part]:
+def _parts(
+    segments: Sequence[Segment], limits: Sequence[int], begin: int, end: int
+) -> list[UploadPart]:
     """The batches of a range of offsets, segment by segment."""
     found = []
     for segment, limit in zip(segments, limits, strict=True):
@@ -348,11 +350,11 @@ def _parts(segments: Sequence[Segment], limits: Sequence[int], begin: int, end: 
                 last = segment.size if placed is None else placed.position
         if first < last:
             base = max(segment.base_offset, begin)
-            found.append(Part(segment, first, last, base, min(limit, end)))
+            found.append(UploadPart(segment, first, last, base, min(limit, end)))
     return found
 
 
-class _Attempt:
+class _MirrorAttempt:
     """The commit of a mirror, placed after one state of the log after the other.
 
     `ups`: the partitions that take part, without those that `failures` was told of.
@@ -376,7 +378,7 @@ class _Attempt:
         self._source, self._token = source, secrets.token_hex(16)
         self._new_ids: dict[str, str] = {}
 
-    def commit_after(self, state: BucketState) -> Commit | None:
+    def commit_after(self, state: LogState) -> Commit | None:
         """The commit that follows a state; None if nothing is to be done."""
         starts, replaced, epochs = {}, {}, {}
         sequence_at(self._location).refuse_ended(state, self._job, self._begun_ms)
@@ -427,7 +429,7 @@ class _Attempt:
         )
 
     def _moved(
-        self, state: BucketState, replaced: dict[TopicPartition, tuple[int, int]]
+        self, state: LogState, replaced: dict[TopicPartition, tuple[int, int]]
     ) -> list[PlacedExtent]:
         """Extents at their new places, and those between them, whose range is `replaced`."""
         moved, found = self._upload.moved, list[PlacedExtent]()
@@ -449,14 +451,14 @@ class _Attempt:
             ]
         return found
 
-    def _check_unchanged(self, up: _Up, state: BucketState) -> None:
+    def _check_unchanged(self, up: _Up, state: LogState) -> None:
         """Refuse a partition that another commit has changed since it was compared."""
         now, was = state.logs.get(up.at) or PartitionLog(), up.mine
         if (now.start, now.end, now.objects) != (was.start, was.end, was.objects):
             reason = f"{up.at} was changed there while it was mirrored: mirror again"
             raise LogDirectoryError(str(self._location), reason)
 
-    def _created(self, state: BucketState) -> dict[str, Topic]:
+    def _created(self, state: LogState) -> dict[str, Topic]:
         """Topics that are missing, or have more partitions now."""
         wanted: dict[str, dict[int, str]] = {}
         for each in self.ups:
@@ -478,7 +480,7 @@ class _Attempt:
                 created[topic] = found
         return created
 
-    def _writes(self, state: BucketState) -> tuple[Any, Any]:
+    def _writes(self, state: LogState) -> tuple[Any, Any]:
         """Numbered writes and batches of streams that count in the store from now on."""
         ends = {each.at: each.end for each in self.ups}
         others = {at: log.end for at, log in state.logs.items() if at not in ends}
@@ -512,7 +514,8 @@ def _read_hints(objects: Objects) -> dict[TopicPartition, _Hint]:
         found = json.loads(objects.get(_HINT) or b'{"partitions":[]}')
         return {
             TopicPartition(topic, partition): _Hint(
-                source, {base: _Known(stamp, extents) for base, stamp, extents in segments}
+                source,
+                {base: _MirroredSegment(stamp, extents) for base, stamp, extents in segments},
             )
             for topic, partition, source, segments in found["partitions"]
         }

@@ -77,7 +77,7 @@ class AvroSchema:
                     known.get(each, each) if isinstance(each, str) else each
                     for each in self.parsed
                 ]
-            types = _Types()
+            types = _AvroTypes()
             for each in texts:
                 types.of(json.loads(each), "", "")
             self.type, _ = types.of(self._plain, "", "")
@@ -180,7 +180,7 @@ def _decimal(schema: Mapping[str, Any]) -> pa.DataType | None:
     return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
 
 
-class _Types:
+class _AvroTypes:
     """Types of Arrow, and those of names, once they are known."""
 
     def __init__(self) -> None:

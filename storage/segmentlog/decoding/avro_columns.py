@@ -37,7 +37,7 @@ class _Field(NamedTuple):
     kind: str  #: the member that is not null
 
 
-class _Source(NamedTuple):
+class _FieldSource(NamedTuple):
     """Where a field of the reader comes from: a column of the writer, or else a default."""
 
     column: int | None
@@ -67,7 +67,7 @@ class FlatRecord:
         known = [each for each in fields if each is not None]
         return cls(parsed, known) if len(known) == len(fields) else None
 
-    def sources(self, reader: object) -> list[_Source] | None:
+    def sources(self, reader: object) -> list[_FieldSource] | None:
         """The sources of the fields of `reader`, parsed; None if Avro's rules ask for more."""
         if not isinstance(reader, dict) or reader["type"] != "record" or not reader["fields"]:
             return None  # without fields, columns have no length
@@ -88,16 +88,16 @@ class FlatRecord:
         known = [each for each in made if each is not None]
         return known if len(known) == len(made) else None
 
-    def _source(self, wanted: Mapping[str, Any], column: int | None) -> _Source | None:
+    def _source(self, wanted: Mapping[str, Any], column: int | None) -> _FieldSource | None:
         if column is None:
-            return _Source(None, default=wanted["default"]) if "default" in wanted else None
+            return _FieldSource(None, default=wanted["default"]) if "default" in wanted else None
         here, there = self._fields[column], _field(wanted)
         if there is None or there.kind not in (here.kind, *_PROMOTED.get(here.kind, ())):
             return None
-        return _Source(column, takes_null="null" in there.members)
+        return _FieldSource(column, takes_null="null" in there.members)
 
     def decode(
-        self, values: Sequence[bytes], sources: Sequence[_Source], kind: pa.StructType
+        self, values: Sequence[bytes], sources: Sequence[_FieldSource], kind: pa.StructType
     ) -> pa.Array:
         """Values as columns of `kind`."""
         found = import_module("pyruhvro").deserialize_array([*values], self._text)

@@ -19,7 +19,7 @@ from segmentlog.decoding.avro import AvroSchema
 from segmentlog.decoding.frames import Frames
 from segmentlog.decoding.json_schema import JsonSchema
 from segmentlog.decoding.protobuf import ProtobufSchema
-from segmentlog.decoding.schema import Schema, UnusableSchemaError
+from segmentlog.decoding.schema import UnusableSchemaError, ValueSchema
 from segmentlog.errors import LogDirectoryError, OptionError
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.model import ValueFrame
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 _MOST_IN_VAIN = 3
 _WAIT_SECONDS = 30.0
 
-_FORMATS: dict[str, Callable[[str, list[tuple[str, str]]], Schema]] = {
+_FORMATS: dict[str, Callable[[str, list[tuple[str, str]]], ValueSchema]] = {
     "AVRO": AvroSchema,
     "JSON": JsonSchema,
     "PROTOBUF": ProtobufSchema,
@@ -46,7 +46,7 @@ class Registered:
         self._versions: dict[tuple[str, int], Mapping[str, Any]] = {
             (each["subject"], each["version"]): each for each in self._rows
         }
-        self._parsed: dict[tuple[str, int], Schema] = {}
+        self._parsed: dict[tuple[str, int], ValueSchema] = {}
 
     def of_subject(self, subject: str | None, version: int | None) -> list[Mapping[str, Any]]:
         """A version of a subject, or all: the newest ones first, and deleted ones after others.
@@ -115,7 +115,7 @@ class Registered:
             raise UnusableSchemaError(f"the {field} {name} has several schemas: {subjects}")
         return found[0]
 
-    def parsed(self, row: Mapping[str, Any]) -> Schema:
+    def parsed(self, row: Mapping[str, Any]) -> ValueSchema:
         """A schema with those that it refers to; raises `UnusableSchemaError`."""
         place = row["subject"], row["version"]
         if place not in self._parsed:
@@ -245,7 +245,7 @@ class ColumnDecoder:
         self._lock = threading.Lock()
 
     @cached_property
-    def _reader(self) -> Schema:
+    def _reader(self) -> ValueSchema:
         return self._registered.parsed(self._row)
 
     @cached_property
@@ -340,7 +340,7 @@ class ColumnDecoder:
 
     def _column_of(
         self,
-        writer: Schema,
+        writer: ValueSchema,
         values: list[bytes | None],
         name: int | str,
         rows: Int64s,

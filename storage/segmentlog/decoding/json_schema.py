@@ -83,7 +83,7 @@ class JsonSchema:
 
     def __init__(self, text: str, references: Sequence[tuple[str, str]] = ()) -> None:
         try:
-            self._type = _Types(text, references).of_root()
+            self._type = _JsonTypes(text, references).of_root()
             self.type = self._type.arrow
         except UnusableSchemaError:
             raise
@@ -170,7 +170,7 @@ def _is_quick(kind: pa.DataType) -> bool:
     return kind in _QUICK
 
 
-class _Types:
+class _JsonTypes:
     """The types of a schema.  `references`: names and texts of the schemas that it refers to."""
 
     def __init__(self, text: str, references: Sequence[tuple[str, str]]) -> None:

@@ -37,7 +37,7 @@ class UnusableSchemaError(ValueError):
     """A schema that is not one of its format, or that Arrow cannot hold; the text says why."""
 
 
-class Schema(Protocol):
+class ValueSchema(Protocol):
     """A schema of a format.  `type`: of the column of its values."""
 
     type: pa.DataType

@@ -34,7 +34,7 @@ from segmentlog.kafka_tables.columns import (
     fields_of,
     time_of,
 )
-from segmentlog.kafka_tables.source import METADATA_PARTITION, Source
+from segmentlog.kafka_tables.source import METADATA_PARTITION, TableSource
 from segmentlog.log.checkpoint import read_leader_epochs
 from segmentlog.masking import MASK, masked
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch, ScanPolicy, TopicPartition
@@ -106,7 +106,7 @@ def is_of_zookeeper(directory: LogDirectory) -> bool:
     return all(each.get("version") == "0" for each in directory.meta_properties())
 
 
-def _metadata_rows(source: Source, is_history: bool, name: str) -> Iterable[Row]:
+def _metadata_rows(source: TableSource, is_history: bool, name: str) -> Iterable[Row]:
     """Rows of the newest copy of the metadata; a removed row has the values that it had.
 
     If the cluster has ZooKeeper, some tables show the contents of its log directories, and a
@@ -168,7 +168,7 @@ def _shown(value: Any) -> Any:  # noqa: ANN401 (each column has its type)
     return value
 
 
-def unknown_metadata(source: Source) -> list[Row]:
+def unknown_metadata(source: TableSource) -> list[Row]:
     """Rows of the records that are newer than what we know; none without metadata."""
     path = newest_metadata(source.directory.paths)
     if path is None:
@@ -189,7 +189,7 @@ def unknown_metadata(source: Source) -> list[Row]:
     ]
 
 
-def rows_without_metadata(source: Source, name: str) -> Iterator[Row]:
+def rows_without_metadata(source: TableSource, name: str) -> Iterator[Row]:
     """Rows of a table, as far as the directories have them; what they do not have is null.
 
     If damage is skipped, the values of a damaged file are null.

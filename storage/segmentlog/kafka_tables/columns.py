@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import Bytes, Int64s
 from segmentlog.format.messages.reader import Field, parse_schemas, uuid_text
-from segmentlog.kafka_tables.source import Source
+from segmentlog.kafka_tables.source import TableSource
 from segmentlog.reads.log import Log
 
 _MOST_VARINT_BYTES = 5
@@ -228,13 +228,13 @@ class Table:
     meaning: str  # one line, as the documentation has it
     columns: tuple[Column, ...]  # of the last state
     #: every change in one log, in order: the rows of the history, with the column ``change``
-    changes: Callable[[Source, Log], Iterable[Row]] | None = None
+    changes: Callable[[TableSource, Log], Iterable[Row]] | None = None
     #: names of columns; the last state has the last row of each key that was not removed
     key: tuple[str, ...] = ()
     #: the last state of one log, if it is not the last row of each key
-    state: Callable[[Source, Log], Iterable[Row]] | None = None
+    state: Callable[[TableSource, Log], Iterable[Row]] | None = None
     #: the whole table, or its history, if it is not made of one log after the other
-    whole: Callable[[Source, bool], Iterable[Row] | pa.Table] | None = None
+    whole: Callable[[TableSource, bool], Iterable[Row] | pa.Table] | None = None
     history_columns: tuple[Column, ...] = ()  # if they are others
     #: of the names of topics, for tables whose topic a worker's settings name; or empty
     pattern: str = ""

@@ -35,7 +35,7 @@ from segmentlog.kafka_tables.columns import (
     fields_of,
     time_of,
 )
-from segmentlog.kafka_tables.source import Source
+from segmentlog.kafka_tables.source import TableSource
 from segmentlog.masking import MASK, masked, without_credentials
 from segmentlog.reads.log import Log
 
@@ -61,7 +61,9 @@ def _payload_of(parsed: Any) -> Any:  # noqa: ANN401 (JSON)
     return parsed
 
 
-def _connect_changes(source: Source, log: Log, read: Callable[[str, Any], Row]) -> Iterator[Row]:
+def _connect_changes(
+    source: TableSource, log: Log, read: Callable[[str, Any], Row]
+) -> Iterator[Row]:
     """Every record of a topic of Connect; `read` makes cells of a key and a value."""
 
     def rows(key: bytes | None, value: bytes | None) -> Iterator[Row]:
@@ -244,7 +246,7 @@ CONNECT_STATUS = Table(
 )
 
 
-def _mirror_changes(source: Source, log: Log, name: str) -> Iterator[Row]:
+def _mirror_changes(source: TableSource, log: Log, name: str) -> Iterator[Row]:
     """Every record of a topic of MirrorMaker 2, which is a struct of a name to its last byte."""
     schemas = parse_schemas(lines.MIRROR)
     of_key, of_value = schemas[f"{name}Key"], schemas[f"{name}Value"]

@@ -38,7 +38,7 @@ from segmentlog.kafka_tables.columns import (
 )
 from segmentlog.kafka_tables.groups import GROUPS, group_rows
 from segmentlog.kafka_tables.offset_commits import COMMIT_TYPES, commit_columns
-from segmentlog.kafka_tables.source import CONSUMER_OFFSETS, Source, record_types
+from segmentlog.kafka_tables.source import CONSUMER_OFFSETS, TableSource, record_types
 from segmentlog.log.damage import sound_headers
 from segmentlog.log.segment import Segment
 from segmentlog.model import OnCorruptBatch, TopicPartition
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from segmentlog.log.batches import WalkedBatches
 
 
-class Fate(IntEnum):
+class TransactionFate(IntEnum):
     """The state of the transaction that a record belongs to."""
 
     OUTSIDE = 0
@@ -59,14 +59,14 @@ class Fate(IntEnum):
     OPEN = 3
 
 
-class Fates(NamedTuple):
+class TransactionFates(NamedTuple):
     """The batches of transactions of a log, in order; each array has shape (n_batches,)."""
 
     #: bounds of the batches
     base_offsets: Int64s
     last_offsets: Int64s
     producer_ids: Int64s  # of their producers
-    fates: Int64s  # of their transactions, as in `Fate`
+    fates: Int64s  # of their transactions, as in `TransactionFate`
     end_offset: int  # of the log when it was walked; nothing is known about later records
 
     def of(self, offsets: Int64s) -> tuple[Int64s, Int64s]:
@@ -76,13 +76,13 @@ class Fates(NamedTuple):
         batch = np.searchsorted(self.base_offsets, offsets, side="right") - 1
         is_inside = (batch >= 0) & (offsets <= self.last_offsets[batch])
         return (
-            np.where(is_inside, self.fates[batch], Fate.OUTSIDE),
+            np.where(is_inside, self.fates[batch], TransactionFate.OUTSIDE),
             np.where(is_inside, self.producer_ids[batch], -1),
         )
 
 
 @retry_if_relisted
-def transaction_fates(log: Log, *, skips: bool = False) -> Fates:
+def transaction_fates(log: Log, *, skips: bool = False) -> TransactionFates:
     """The fates of all transactions of a log, to its end.
 
     `skips`: whether damage is left out with a warning.  It may have been the end marker of any
@@ -108,7 +108,7 @@ def transaction_fates(log: Log, *, skips: bool = False) -> Fates:
     return _decided(walked, np.array(damaged, np.int64), end_offset)
 
 
-class _Walked(NamedTuple):
+class _WalkedTransactions(NamedTuple):
     """Batches of transactions (producer id, base and last offset), and end markers."""
 
     batches: Int64s
@@ -116,7 +116,7 @@ class _Walked(NamedTuple):
     next_offset: int
 
 
-def _walk(walk: Iterable["WalkedBatches"]) -> _Walked:
+def _walk(walk: Iterable["WalkedBatches"]) -> _WalkedTransactions:
     from segmentlog.format.kernels.transactions import N_MARKER_COLUMNS
 
     begun: list[Int64s] = [np.empty((0, 3), np.int64)]
@@ -132,7 +132,7 @@ def _walk(walk: Iterable["WalkedBatches"]) -> _Walked:
             begun.append(headers[is_begun][:, wanted])
         if len(walked.markers):
             ended.append(walked.markers.copy())
-    return _Walked(np.concatenate(begun), np.concatenate(ended), next_offset)
+    return _WalkedTransactions(np.concatenate(begun), np.concatenate(ended), next_offset)
 
 
 def _sound_batches(segments: Sequence[Segment], damaged: list[int]) -> Iterator["WalkedBatches"]:
@@ -151,12 +151,12 @@ def _sound_batches(segments: Sequence[Segment], damaged: list[int]) -> Iterator[
                 damaged.append(next_offset)
 
 
-def _decided(walked: _Walked, damaged: Int64s, end_offset: int) -> Fates:
+def _decided(walked: _WalkedTransactions, damaged: Int64s, end_offset: int) -> TransactionFates:
     """The fates of batches, by the first end marker of their producer after them."""
     from segmentlog.format.kernels import transactions as kernel
 
     batches, markers, _ = walked
-    fates = np.full(len(batches), Fate.OPEN, np.int64)
+    fates = np.full(len(batches), TransactionFate.OPEN, np.int64)
     for producer_id in np.unique(batches[:, 0]).tolist():
         own = np.flatnonzero(batches[:, 0] == producer_id)
         ends = markers[markers[:, kernel.MARKER_PRODUCER_ID] == producer_id]
@@ -169,10 +169,12 @@ def _decided(walked: _Walked, damaged: Int64s, end_offset: int) -> Fates:
             damaged, ends[which, kernel.MARKER_OFFSET], side="right"
         )
         kinds = np.where(
-            ends[which, kernel.MARKER_TYPE] == kernel.COMMIT, Fate.COMMITTED, Fate.ABORTED
+            ends[which, kernel.MARKER_TYPE] == kernel.COMMIT,
+            TransactionFate.COMMITTED,
+            TransactionFate.ABORTED,
         )
-        fates[own] = np.where(is_known, kinds, Fate.OPEN)
-    return Fates(batches[:, 1], batches[:, 2], batches[:, 0], fates, end_offset)
+        fates[own] = np.where(is_known, kinds, TransactionFate.OPEN)
+    return TransactionFates(batches[:, 1], batches[:, 2], batches[:, 0], fates, end_offset)
 
 
 _field = fields_of(lines.OFFSETS, "OffsetCommitKey", "OffsetCommitValue")
@@ -201,7 +203,7 @@ _HISTORY_COLUMNS = (
 )
 
 
-def _group_offsets(source: Source, is_history: bool) -> pa.Table:
+def _group_offsets(source: TableSource, is_history: bool) -> pa.Table:
     def read(log: Log) -> list[pa.Table]:
         fates = transaction_fates(log, skips=source.on_corrupt_batch is OnCorruptBatch.SKIP)
         commits = _commits(source, log, fates)
@@ -223,7 +225,11 @@ GROUP_OFFSETS = Table(
 
 _STATE, _HISTORY = schema_of(GROUP_OFFSETS.columns), schema_of(GROUP_OFFSETS.history)
 
-_FATES = {Fate.COMMITTED: "committed", Fate.ABORTED: "aborted", Fate.OPEN: "open"}
+_FATES = {
+    TransactionFate.COMMITTED: "committed",
+    TransactionFate.ABORTED: "aborted",
+    TransactionFate.OPEN: "open",
+}
 
 _OLD, _NEW = COMMIT_TYPES
 
@@ -234,7 +240,7 @@ _SCANNED = ("topic", "partition", "key", "value", "offset", "timestamp")
 _MOST_ROWS = 1 << 18
 
 
-class _Commits(NamedTuple):
+class _ScannedCommits(NamedTuple):
     """Commits of a scan: rows of the log, and what became of their transactions."""
 
     rows: pa.RecordBatch
@@ -242,7 +248,7 @@ class _Commits(NamedTuple):
     producer_ids: np.ndarray
 
 
-def _commits(source: Source, log: Log, fates: Fates) -> Iterator[_Commits]:
+def _commits(source: TableSource, log: Log, fates: TransactionFates) -> Iterator[_ScannedCommits]:
     for batch in source.scan(log, _SCANNED):
         types = record_types(batch["key"])
         is_commit = (types == _OLD) | (types == _NEW)
@@ -255,10 +261,10 @@ def _commits(source: Source, log: Log, fates: Fates) -> Iterator[_Commits]:
             # Keys of both types name the same thing.
             keys = pc.binary_replace_slice(rows["key"], 0, 2, _NEW.to_bytes(2, "big"))
             rows = rows.set_column(_SCANNED.index("key"), "key", keys)
-        yield _Commits(rows, *fates.of(rows["offset"].to_numpy()))
+        yield _ScannedCommits(rows, *fates.of(rows["offset"].to_numpy()))
 
 
-def _latest(source: Source, log: Log, commits: Iterator[_Commits]) -> pa.Table:
+def _latest(source: TableSource, log: Log, commits: Iterator[_ScannedCommits]) -> pa.Table:
     """The last commit of each key, and the pending ones."""
     pending: list[pa.RecordBatch] = []
     producers: list[np.ndarray] = []
@@ -271,14 +277,18 @@ def _latest(source: Source, log: Log, commits: Iterator[_Commits]) -> pa.Table:
                 yield rows
                 continue
             is_tombstone = rows["value"].is_null().to_numpy(zero_copy_only=False)
-            is_pending = (fates == Fate.OPEN) & ~is_tombstone
+            is_pending = (fates == TransactionFate.OPEN) & ~is_tombstone
             if is_pending.any():
                 pending.append(rows.filter(pa.array(is_pending)))
                 producers.append(producer_ids[is_pending])
             if pending and is_tombstone.any():
                 gone = rows.filter(pa.array(is_tombstone))
                 removed.append(pa.table({"key": gone["key"], "removed": gone["offset"]}))
-            counts = (fates == Fate.OUTSIDE) | (fates == Fate.COMMITTED) | is_tombstone
+            counts = (
+                (fates == TransactionFate.OUTSIDE)
+                | (fates == TransactionFate.COMMITTED)
+                | is_tombstone
+            )
             yield rows.filter(pa.array(counts))
 
     reader = pa.RecordBatchReader.from_batches(record_schema(_SCANNED), counting())
@@ -325,20 +335,20 @@ def _with_pending(found: pa.Table, commits: pa.Table) -> pa.Table:
     return pa.concat_tables(parts)
 
 
-def _history(source: Source, log: Log, commits: _Commits) -> pa.Table:
+def _history(source: TableSource, log: Log, commits: _ScannedCommits) -> pa.Table:
     """Every commit and every removal, with what became of its transaction."""
     rows, fates, producer_ids = commits
     table = pa.Table.from_batches([rows])
-    words = np.array([None, *(_FATES[each] for each in list(Fate)[1:])], object)
+    words = np.array([None, *(_FATES[each] for each in list(TransactionFate)[1:])], object)
     table = table.append_column(
-        "producer_id", pa.array(producer_ids, mask=fates == Fate.OUTSIDE)
+        "producer_id", pa.array(producer_ids, mask=fates == TransactionFate.OUTSIDE)
     ).append_column("transaction", pa.array(words[fates], pa.string()))
     is_removal = table["value"].is_null()
     table = table.append_column("change", pc.if_else(is_removal, "removed", "set"))
     return _decoded(source, log, table).select(_HISTORY.names)
 
 
-def _decoded(source: Source, log: Log, rows: pa.Table) -> pa.Table:
+def _decoded(source: TableSource, log: Log, rows: pa.Table) -> pa.Table:
     """The fields of commits in place of keys and values; further columns stay."""
     kept = [rows.schema.field(i) for i in range(len(_SCANNED), rows.num_columns)]
     nothing = pa.schema([*schema_of((*_COMMIT, *ORIGIN)), *kept]).empty_table()
@@ -346,7 +356,7 @@ def _decoded(source: Source, log: Log, rows: pa.Table) -> pa.Table:
     return pa.concat_tables(parts) if parts else nothing
 
 
-def _fields(source: Source, log: Log, rows: pa.RecordBatch) -> pa.Table:
+def _fields(source: TableSource, log: Log, rows: pa.RecordBatch) -> pa.Table:
     offsets = rows["offset"]
 
     def refuse(row: int, reason: str) -> None:
@@ -364,7 +374,7 @@ def _fields(source: Source, log: Log, rows: pa.RecordBatch) -> pa.Table:
     return table if pc.all(is_read).as_py() else table.filter(is_read)
 
 
-def _consumer_lag(source: Source, _is_history: bool) -> pa.Table:
+def _consumer_lag(source: TableSource, _is_history: bool) -> pa.Table:
     """Only the end of each log is an object of Python.
 
     Nothing is clamped: the lag is below 0 if the log was cut after the commit.  An offset of an
@@ -403,7 +413,7 @@ def _consumer_lag(source: Source, _is_history: bool) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def _ends(source: Source, places: pa.Table) -> tuple[pa.Table, pa.Table]:
+def _ends(source: TableSource, places: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Ends and topic ids of the logs of partitions; null for those that are not here.
 
     And how far each of their offsets is behind; those of which nothing is known are left out.

@@ -28,7 +28,12 @@ from segmentlog.kafka_tables.columns import (
     shown,
 )
 from segmentlog.kafka_tables.offset_commits import COMMIT_TYPES, groups_of
-from segmentlog.kafka_tables.source import CONSUMER_OFFSETS, PlacedRecord, Source, record_types
+from segmentlog.kafka_tables.source import (
+    CONSUMER_OFFSETS,
+    PlacedRecord,
+    TableSource,
+    record_types,
+)
 from segmentlog.reads.log import Log
 
 #: The record of a group itself, by kind.
@@ -105,7 +110,7 @@ class Groups(NamedTuple):
     removed: dict[str, int]
 
 
-def read_groups(source: Source, log: Log) -> Groups:
+def read_groups(source: TableSource, log: Log) -> Groups:
     """The groups of one partition of ``__consumer_offsets``."""
     groups: dict[str, Group] = {}
     removed: dict[str, int] = {}
@@ -153,7 +158,7 @@ def _take_member(groups: dict[str, Group], placed: PlacedRecord) -> None:
         members[record.key["member_id"]] = record.value
 
 
-def committing_groups(source: Source, log: Log) -> dict[str, int]:
+def committing_groups(source: TableSource, log: Log) -> dict[str, int]:
     """Offsets of the last commits of all groups in one partition of ``__consumer_offsets``.
 
     Commits in transactions count, too, whatever became of the transactions.  A commit whose key
@@ -181,7 +186,7 @@ def _last(commits: pa.Table) -> pa.Table:
     return found.select(["group", "offset_max"]).rename_columns(["group", "offset"])
 
 
-def group_rows(source: Source, log: Log, commits: Mapping[str, int]) -> Iterator[Row]:
+def group_rows(source: TableSource, log: Log, commits: Mapping[str, int]) -> Iterator[Row]:
     """Rows of ``groups``."""
     groups = read_groups(source, log)
     for group in groups.present.values():
@@ -207,7 +212,7 @@ def group_rows(source: Source, log: Log, commits: Mapping[str, int]) -> Iterator
             }
 
 
-def _group_changes(source: Source, log: Log) -> Iterator[Row]:
+def _group_changes(source: TableSource, log: Log) -> Iterator[Row]:
     """Every record of a group itself."""
     for placed in source.coordinator_records(log, _OF_GROUP):
         record = placed.record
@@ -231,7 +236,7 @@ def _own_fields(kind: str, fields: Mapping[str, Any]) -> Row:
     return {"epoch": fields["generation"], **shown(_OF_CLASSIC_GROUPS, fields)}
 
 
-def _member_rows(source: Source, log: Log) -> Iterator[Row]:
+def _member_rows(source: TableSource, log: Log) -> Iterator[Row]:
     for group in read_groups(source, log).present.values():
         own = {"group": group.name, "kind": group.kind}
         if group.kind == "classic":

@@ -46,7 +46,7 @@ from segmentlog.kafka_tables.source import (
     SHARE_GROUP_STATE,
     TRANSACTION_STATE,
     PlainRecord,
-    Source,
+    TableSource,
 )
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch
 from segmentlog.reads.log import Log
@@ -56,10 +56,11 @@ from segmentlog.store.system_errors import Failures
 from segmentlog.tiered.metadata import REMOTE_LOG_METADATA
 
 
-def _unknown_records(source: Source, _is_history: bool) -> Iterator[Row]:
+def _unknown_records(source: TableSource, _is_history: bool) -> Iterator[Row]:
     """Records of unknown types, of all topics that are here."""
-    readers: dict[str, Callable[[Source, Log], Iterator[PlainRecord]]] = dict.fromkeys(
-        (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE), Source.perhaps_unknown_records
+    readers: dict[str, Callable[[TableSource, Log], Iterator[PlainRecord]]] = dict.fromkeys(
+        (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE),
+        TableSource.perhaps_unknown_records,
     )
     readers[REMOTE_LOG_METADATA] = plain_segment_records
 
@@ -127,7 +128,7 @@ TABLES = {
 
 
 def make_table(
-    source: Source, name: str, *, is_history: bool, topic: str | None = None
+    source: TableSource, name: str, *, is_history: bool, topic: str | None = None
 ) -> pa.Table:
     """A table: its last state, or each change as a row.
 
@@ -146,7 +147,9 @@ def make_table(
     return rows_to_table([*rows], found.history if is_history else found.columns)
 
 
-def _rows(source: Source, found: Table, *, is_history: bool, topic: str | None) -> Iterator[Row]:
+def _rows(
+    source: TableSource, found: Table, *, is_history: bool, topic: str | None
+) -> Iterator[Row]:
     state = None if is_history else found.state
     read = state or found.changes or (lambda _source, _log: ())
     held = source.directory.topics(internal=True)
@@ -240,7 +243,7 @@ def table(
     policy = one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch)
     failures = Failures(on_failure)
     with noting(f"table {name}", is_strict=strict):
-        source = Source(_opened(path), policy, failures)
+        source = TableSource(_opened(path), policy, failures)
         found = make_table(source, name, is_history=history, topic=topic)
     failures.end()
     return found

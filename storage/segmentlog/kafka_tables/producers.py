@@ -33,7 +33,7 @@ from segmentlog.kafka_tables.columns import (
     time_of,
     times,
 )
-from segmentlog.kafka_tables.source import TRANSACTION_STATE, Source
+from segmentlog.kafka_tables.source import TRANSACTION_STATE, TableSource
 from segmentlog.log.producer_snapshot import ProducerSnapshot
 from segmentlog.model import OnCorruptBatch, ReadUpTo
 from segmentlog.reads.listed import retry_if_relisted
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def _producers(source: Source, is_history: bool) -> Iterable[Row] | pa.Table:
+def _producers(source: TableSource, is_history: bool) -> Iterable[Row] | pa.Table:
     if not is_history:
         return _rows(source)
     parts = [schema_of(PRODUCERS.history).empty_table()]
@@ -57,7 +57,7 @@ def _producers(source: Source, is_history: bool) -> Iterable[Row] | pa.Table:
     return pa.concat_tables(parts)
 
 
-def _rows(source: Source) -> Iterator[Row]:
+def _rows(source: TableSource) -> Iterator[Row]:
     """The state that a broker would load: the newest snapshot, and the batches after it.
 
     A log with a damaged batch after the snapshot fails.  With ``skip``, the state before it is
@@ -225,7 +225,7 @@ _TRANSACTION = (
 )
 
 
-def _transaction_changes(source: Source, log: Log) -> Iterator[Row]:
+def _transaction_changes(source: TableSource, log: Log) -> Iterator[Row]:
     for placed in source.coordinator_records(log, ("TransactionLog",)):
         change = "removed" if placed.is_removal else "set"
         yield shown(_TRANSACTION, placed.fields) | placed.origin | {"change": change}
@@ -240,7 +240,7 @@ TRANSACTIONS = Table(
 )
 
 
-def _open_transactions(source: Source, _is_history: bool) -> Iterator[Row]:
+def _open_transactions(source: TableSource, _is_history: bool) -> Iterator[Row]:
     """Each partition is looked at to its end."""
     known = {}
     if TRANSACTION_STATE in source.directory.topics(internal=True):

@@ -43,7 +43,7 @@ from segmentlog.arguments import LARGEST_INT, one_dialect, refused
 from segmentlog.format.kernels.memory import Bytes, Int64s
 from segmentlog.format.records.columns import where
 from segmentlog.kafka_tables.columns import BOOL, INT, ORIGIN, TEXT, Cells, Column, Row, Table
-from segmentlog.kafka_tables.source import Source
+from segmentlog.kafka_tables.source import TableSource
 from segmentlog.reads.log import Log
 
 Values: TypeAlias = pa.Array | pa.ChunkedArray
@@ -339,7 +339,7 @@ _MOST_NAMED = 5  #: ids, and schemas of an id, that warnings name
 _NOT_OF_A_REGISTRY = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
-def _schema_changes(source: Source, log: Log) -> Iterator[Row]:
+def _schema_changes(source: TableSource, log: Log) -> Iterator[Row]:
     """Every record of a schema, and every version that the deletion of a subject marks."""
 
     def why_not(error: Exception) -> str:

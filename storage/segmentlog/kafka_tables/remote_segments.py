@@ -14,7 +14,7 @@ from segmentlog.kafka_tables.columns import (
     printed_id,
     shown,
 )
-from segmentlog.kafka_tables.source import PlainRecord, Source
+from segmentlog.kafka_tables.source import PlainRecord, TableSource
 from segmentlog.model import IsolationLevel
 from segmentlog.reads.log import Log
 from segmentlog.tiered.metadata import REMOTE_LOG_METADATA, AnnouncedSegments, read_metadata_record
@@ -52,7 +52,7 @@ _SEGMENT = (
 )
 
 
-def _changes(source: Source, log: Log) -> Iterator[Row]:
+def _changes(source: TableSource, log: Log) -> Iterator[Row]:
     """Every change of a segment; all records of a log are in one partition of the topic."""
     announced = AnnouncedSegments()
 
@@ -71,7 +71,7 @@ def _changes(source: Source, log: Log) -> Iterator[Row]:
     return source.rows(log, rows, isolation_level=_AS_BROKERS_READ)
 
 
-def plain_segment_records(source: Source, log: Log) -> Iterator[PlainRecord]:
+def plain_segment_records(source: TableSource, log: Log) -> Iterator[PlainRecord]:
     """The records, all of which may be newer than what we know."""
     for key, value, origin in source.records(log, _AS_BROKERS_READ):
         yield key, value, origin["record_offset"], origin["record_timestamp"]

@@ -34,7 +34,7 @@ from segmentlog.kafka_tables.columns import (
     fields_of,
     shown,
 )
-from segmentlog.kafka_tables.source import SHARE_GROUP_STATE, PlacedRecord, Source
+from segmentlog.kafka_tables.source import SHARE_GROUP_STATE, PlacedRecord, TableSource
 from segmentlog.reads.log import Log
 
 _STATES = {0: "AVAILABLE", 1: "ACQUIRED", 2: "ACKNOWLEDGED", 3: "ARCHIVING", 4: "ARCHIVED"}
@@ -65,7 +65,7 @@ _SHARE_PARTITION = (
 )  # fmt: skip
 
 
-def _share_rows(source: Source, log: Log) -> Iterator[Row]:
+def _share_rows(source: TableSource, log: Log) -> Iterator[Row]:
     """The state of each share partition in a partition of the topic."""
     states: dict[tuple[Any, ...], tuple[PlacedRecord, dict[str, Any]]] = {}
     for placed in source.coordinator_records(log, _MESSAGES):
@@ -82,7 +82,7 @@ def _share_rows(source: Source, log: Log) -> Iterator[Row]:
         yield _share_row(source, placed, fields)
 
 
-def _share_changes(source: Source, log: Log) -> Iterator[Row]:
+def _share_changes(source: TableSource, log: Log) -> Iterator[Row]:
     """Every record, as it was written."""
     for placed in source.coordinator_records(log, _MESSAGES):
         yield _share_row(source, placed, placed.record.value or {}) | {
@@ -91,7 +91,7 @@ def _share_changes(source: Source, log: Log) -> Iterator[Row]:
         }
 
 
-def _share_row(source: Source, placed: PlacedRecord, fields: Mapping[str, Any]) -> Row:
+def _share_row(source: TableSource, placed: PlacedRecord, fields: Mapping[str, Any]) -> Row:
     key = placed.record.key
     row = shown(_SHARE_PARTITION, {**key, **fields}) | placed.origin
     row["topic"] = source.topic_names.get(key["topic_id"])
@@ -176,7 +176,7 @@ _PREFIX = "__dlq.errors."
 _NUMBERS = {"partition": 2**31 - 1, "offset": 2**63 - 1, "delivery.count": 2**31 - 1}
 
 
-def _dead_letters(source: Source, log: Log) -> Iterator[Row]:
+def _dead_letters(source: TableSource, log: Log) -> Iterator[Row]:
     """A row for each record with a broker's headers; other records are no dead letters."""
     for batch in source.scan(log, ("offset", "timestamp", "headers")):
         times = batch["timestamp"].cast("int64").to_pylist()

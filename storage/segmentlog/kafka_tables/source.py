@@ -96,7 +96,7 @@ def _origin(partition: int, offset: int, timestamp: int) -> dict[str, Any]:
     }
 
 
-class Source:
+class TableSource:
     """A directory of which a table is made.
 
     `failures`: gets the partitions that cannot be read; the table has no rows of theirs.

@@ -48,7 +48,7 @@ _NUMBERS = CLONED_MAP_SCHEMA.names[1:]
 _MOST_ROWS = 1 << 18  #: of a row group
 
 
-class OffsetMap:
+class OffsetMapWriter:
     """Writes the rows of an offset map; the end of the file is written when the block ends.
 
     Raises `OSError` if the file cannot be written.
@@ -163,10 +163,10 @@ class OffsetMap:
 
 
 @contextmanager
-def map_piece(directory: str, number: int) -> Iterator[OffsetMap]:
+def map_piece(directory: str, number: int) -> Iterator[OffsetMapWriter]:
     """The piece of a clone's map that a task writes; it appears when the block ends."""
     with OutputFile("offset_map", _place(directory, number)) as file:
-        with OffsetMap(file.file, CLONED_MAP_SCHEMA) as piece:
+        with OffsetMapWriter(file.file, CLONED_MAP_SCHEMA) as piece:
             yield piece
         file.finish()
         file.publish()
@@ -176,9 +176,9 @@ class MapPart:
     """The rows of one topic, before they are part of a map: a topic that fails has none."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self._file, self.places, self._is_closed = file, OffsetMap(file), False
+        self._file, self.places, self._is_closed = file, OffsetMapWriter(file), False
 
-    def join(self, topic: str, whole: OffsetMap) -> None:
+    def join(self, topic: str, whole: OffsetMapWriter) -> None:
         """Add all rows to the map."""
         self.close()
         self._file.seek(0)
@@ -236,11 +236,11 @@ class MapPieces:
         """Write the map from the pieces of all tasks, in their order, to the disk.
 
         `counts`: the records of each task by partition of the clone.  `bases`: the offsets of the
-        first records.  `ends`, `is_kept`: see `OffsetMap.end`.  Raises `OptionError` if a piece is
-        missing.
+        first records.  `ends`, `is_kept`: see `OffsetMapWriter.end`.  Raises `OptionError` if a
+        piece is missing.
         """
         before = bases.copy()
-        with OffsetMap(self._file.file, CLONED_MAP_SCHEMA) as places:
+        with OffsetMapWriter(self._file.file, CLONED_MAP_SCHEMA) as places:
             for number, n_records in enumerate(counts):
                 path = _place(self.directory, number)
                 try:

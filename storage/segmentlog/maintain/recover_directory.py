@@ -69,7 +69,7 @@ from segmentlog.store.partitions import NamedPartition, list_partitions
 from segmentlog.store.readable import FileType, is_directory
 from segmentlog.store.system_errors import FULL, storage_errors
 from segmentlog.txn.change import HeldDirectory
-from segmentlog.txn.guard import Fate, fate_of, list_guards
+from segmentlog.txn.guard import CommitFate, fate_of, list_guards
 from segmentlog.txn.recover_log import RecoveryPlan, first_unsplit, plan_recovery, recover_log
 from segmentlog.txn.state import State
 
@@ -119,7 +119,7 @@ class DirectoryRecovery:
         A log that cannot be recovered is not changed, and the directory stays without the mark of
         a clean stop.
         """
-        commits = _Commits(self._held)
+        commits = _EndOfCommits(self._held)
         yield from self._run.steps(commits)
         if not self._run.goes_on_after(commits):
             return  # the logs are still as before the undo or the finish
@@ -467,7 +467,7 @@ class _Shown(_Carried):
 _Runs: TypeAlias = _Carried
 
 
-class _Commits(Plan):
+class _EndOfCommits(Plan):
     """The end of the commits of writers that are gone."""
 
     def __init__(self, held: HeldDirectory) -> None:
@@ -482,11 +482,11 @@ class _Commits(Plan):
         state = State.read(self._held.directory)
         for guard in list_guards(self._held.directory):
             match fate_of(guard, guard.intent(), state):
-                case Fate.NOT_BEGUN:
+                case CommitFate.NOT_BEGUN:
                     message = f"would remove {guard.path}, which had not begun to write"
-                case Fate.DECIDED:
+                case CommitFate.DECIDED:
                     message = f"would finish the commit of {guard.path}"
-                case Fate.UNDECIDED:
+                case CommitFate.UNDECIDED:
                     message = f"would undo the commit of {guard.path}"
             steps.append(self._step(message))
         return steps

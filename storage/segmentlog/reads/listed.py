@@ -381,7 +381,7 @@ class _Piece(NamedTuple):
     file: SliceFile
 
 
-class _Pieces:
+class _RangePieces:
     """The pieces of a range, in the order of their offsets."""
 
     def __init__(self, files: ListedFiles, start_offset: int) -> None:
@@ -453,7 +453,7 @@ def cut_slices(
     if start_offset >= end_offset or not files:
         return []
     base_offsets, sizes = files.paths.base_offsets, files.sizes
-    pieces = _Pieces(files, start_offset)
+    pieces = _RangePieces(files, start_offset)
     last = len(files) - 1
     first = listed.files.index_of(start_offset)
     # No index is asked about segments that are read whole, as most are.

@@ -58,7 +58,7 @@ class MetadataRecord(NamedTuple):
     timestamp_ms: int  # of the record
 
 
-class Snapshot(NamedTuple):
+class MetadataSnapshot(NamedTuple):
     """A snapshot file, and the offset and the epoch in the log after its last change."""
 
     end_offset: int
@@ -227,16 +227,16 @@ def _records(
     yield from heapq.merge(of_quorum, found, key=attrgetter("offset"))
 
 
-def list_metadata_snapshots(path: str) -> list[Snapshot]:
+def list_metadata_snapshots(path: str) -> list[MetadataSnapshot]:
     """The snapshots beside a metadata log, the oldest first."""
     return sorted(
-        Snapshot(int(match["offset"]), os.path.join(path, name), int(match["epoch"]))
+        MetadataSnapshot(int(match["offset"]), os.path.join(path, name), int(match["epoch"]))
         for name in list_names(path)
         if (match := _SNAPSHOT.fullmatch(name))
     )
 
 
-def is_whole(snapshot: Snapshot) -> bool:
+def is_whole(snapshot: MetadataSnapshot) -> bool:
     """Whether the last batch of a snapshot is its footer."""
     path = snapshot.path
     last = None

@@ -104,7 +104,7 @@ class DirectorySnapshot:
     is_clean: bool  # the directory was cleanly stopped, so that no broker writes to it
     state: LazyState
     _names: "_Names"
-    _commits: "_Commits"
+    _commits: "_UnfinishedCommits"
     _unbounded: dict[TopicPartition, Listing]
     _evidence: list[tuple[str, Fingerprint]]
     _checkpoints: dict[str, OffsetsAsRead]
@@ -450,7 +450,7 @@ class DirectorySnapshot:
         return LogChangedError(path, start, -1 if end is None else end, reason)
 
 
-class _Commits(NamedTuple):
+class _UnfinishedCommits(NamedTuple):
     """The intents of unfinished commits, without those of writers that had lost the lock."""
 
     guards: list[str]  # paths
@@ -462,7 +462,7 @@ class _Commits(NamedTuple):
     unfinished: frozenset[TopicPartition]  # the partitions of both: their files may still change
 
 
-def _commits_now(directory: str, names: Iterable[str]) -> _Commits | None:
+def _commits_now(directory: str, names: Iterable[str]) -> _UnfinishedCommits | None:
     """The unfinished commits whose guards are among `names`; None if a guard has just gone."""
     guards = list_guards(directory, names)
     decided: list[PartitionIntent] = []
@@ -483,7 +483,7 @@ def _commits_now(directory: str, names: Iterable[str]) -> _Commits | None:
         # With any other state the intent is void: its writer had lost the lock.
     paths = [each.path for each in guards]
     unfinished = frozenset(undecided.keys() | {each.topic_partition for each in decided})
-    return _Commits(paths, decided, undecided, frozenset(gone), is_complete, unfinished)
+    return _UnfinishedCommits(paths, decided, undecided, frozenset(gone), is_complete, unfinished)
 
 
 def _with(offsets: _Offsets, others: Mapping[TopicPartition, int]) -> _Offsets:

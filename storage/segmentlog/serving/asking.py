@@ -11,7 +11,7 @@ from kio.schema.consumer_protocol_assignment.v0.data import ConsumerProtocolAssi
 from kio.serial import entity_writer
 
 from segmentlog.cluster.directory_settings import Source
-from segmentlog.serving.groups import Committed, Coordinator, Group, Places
+from segmentlog.serving.groups import CommittedOffset, Coordinator, Places, ServedGroup
 from segmentlog.serving.reading import Broker
 from segmentlog.serving.view import View
 from segmentlog.serving.wire import Body, entity, once, uuid_of
@@ -37,7 +37,7 @@ Answer = Callable[[Broker, Coordinator, Any], Mapping[str, Any]]
 def committed_on_disk(view: View, group_id: str) -> Places:
     """The offsets of a group in ``__consumer_offsets``."""
     return {
-        (row["topic"], row["partition"]): Committed(
+        (row["topic"], row["partition"]): CommittedOffset(
             row["offset"],
             -1 if row["leader_epoch"] is None else row["leader_epoch"],
             row["metadata"] or "",
@@ -151,7 +151,7 @@ def _groups(broker: Broker, coordinator: Coordinator) -> dict[str, dict[str, Any
             }
         )
     for group_id in {*coordinator.committed, *coordinator.groups}:
-        found[group_id] = _described(coordinator.groups.get(group_id) or Group(group_id))
+        found[group_id] = _described(coordinator.groups.get(group_id) or ServedGroup(group_id))
     return found
 
 
@@ -165,7 +165,7 @@ def _assignment(assigned: Iterable[Mapping[str, Any]]) -> bytes:
     return written.getvalue()
 
 
-def _described(group: Group) -> dict[str, Any]:
+def _described(group: ServedGroup) -> dict[str, Any]:
     return {
         "group_id": group.id,
         "group_state": group.state,

@@ -50,7 +50,7 @@ class Room:
             self._waiting.popleft()
 
 
-class Bounds:
+class ServerBounds:
     """The bounds of one server.
 
     `requests`: room of requests until their answers are made.  `answers`: room of answers until

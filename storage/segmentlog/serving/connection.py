@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from segmentlog.errors import SegmentLogError
 from segmentlog.serving.apis import APIS, Api, Caller
-from segmentlog.serving.bounds import Bounds
+from segmentlog.serving.bounds import ServerBounds
 from segmentlog.serving.groups import Coordinator
 from segmentlog.serving.reading import Broker
 from segmentlog.serving.users import Login, Users
@@ -60,7 +60,7 @@ class Connection:
         self,
         broker: Broker,
         coordinator: Coordinator,
-        bounds: Bounds,
+        bounds: ServerBounds,
         users: Users | None,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,

@@ -37,7 +37,7 @@ _JOIN_SECONDS = 0.3  # that a new group waits for more members
 _SESSION_MS = (10, 1_800_000)
 
 
-class Committed(NamedTuple):
+class CommittedOffset(NamedTuple):
     """An offset that a group has committed."""
 
     offset: int
@@ -45,7 +45,7 @@ class Committed(NamedTuple):
     metadata: str
 
 
-Places = dict[tuple[str, int], Committed]  # by topic and partition
+Places = dict[tuple[str, int], CommittedOffset]  # by topic and partition
 
 
 @dataclass
@@ -78,7 +78,7 @@ class Member:
             waiting.set_result(values)
 
 
-class Group:
+class ServedGroup:
     """One group, whose state follows from what its members wait for."""
 
     def __init__(self, group_id: str) -> None:
@@ -204,7 +204,7 @@ class Coordinator:
     def __init__(
         self, file: str, on_disk: Callable[[str], Places], is_served: Callable[[str, int], bool]
     ) -> None:
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[str, ServedGroup] = {}
         self._file, self._on_disk, self._is_served = file, on_disk, is_served
         self.committed: dict[str, Places] = _read(file) if file else {}
         self._writing = asyncio.Lock()
@@ -221,7 +221,7 @@ class Coordinator:
         refusal = self._refuse_join(body)
         if refusal:
             return {"error_code": refusal, "member_id": body.member_id}
-        group = self.groups.setdefault(body.group_id, Group(body.group_id))
+        group = self.groups.setdefault(body.group_id, ServedGroup(body.group_id))
         member_id, instance_id = body.member_id, getattr(body, "group_instance_id", None)
         same = group.of_instance(instance_id)
         if not member_id:
@@ -307,7 +307,7 @@ class Coordinator:
         member.synced = asyncio.get_running_loop().create_future()
         return await member.synced
 
-    def _synced(self, group: Group, member: Member) -> dict[str, Any]:
+    def _synced(self, group: ServedGroup, member: Member) -> dict[str, Any]:
         return {
             "assignment": member.assignment,
             "protocol_type": group.protocol_type,
@@ -404,7 +404,7 @@ class Coordinator:
                 else:
                     n_all += key not in places
                     epoch = getattr(each, "committed_leader_epoch", -1)
-                    places[key] = Committed(each.committed_offset, epoch, metadata)
+                    places[key] = CommittedOffset(each.committed_offset, epoch, metadata)
         committed = {**self.committed, body.group_id: places} if places else self.committed
         if self._file:
             try:
@@ -440,7 +440,7 @@ class Coordinator:
         else:
             for each in topics:
                 wanted.setdefault(each.name, []).extend(each.partition_indexes)
-        none = Committed(-1, -1, "")
+        none = CommittedOffset(-1, -1, "")
         return [
             {
                 "name": topic,
@@ -492,11 +492,11 @@ def _read(path: str) -> dict[str, Places]:
     return found
 
 
-def _parsed(row: Mapping[str, Any]) -> tuple[str, tuple[str, int], Committed]:
+def _parsed(row: Mapping[str, Any]) -> tuple[str, tuple[str, int], CommittedOffset]:
     texts = row["group"], row["topic"], row["metadata"]
     numbers = row["partition"], row["offset"], row["leader_epoch"]
     if not all(isinstance(each, str) for each in texts):
         raise TypeError("a name is not a text")
     if not all(isinstance(each, int) and -1 <= each <= LARGEST_LONG for each in numbers):
         raise TypeError("a number is not one")
-    return row["group"], (row["topic"], numbers[0]), Committed(*numbers[1:], row["metadata"])
+    return row["group"], (row["topic"], numbers[0]), CommittedOffset(*numbers[1:], row["metadata"])

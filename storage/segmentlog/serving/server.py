@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, NamedTuple, Self, TypeVar
 
 from segmentlog.errors import OptionError
-from segmentlog.serving.bounds import Bounds
+from segmentlog.serving.bounds import ServerBounds
 from segmentlog.serving.connection import Connection, access
 from segmentlog.serving.groups import Coordinator
 from segmentlog.serving.users import Users
@@ -101,7 +101,7 @@ class Running:
         self._loop = asyncio.new_event_loop()
         self._changed = asyncio.Event()
         self._stop = asyncio.Event()
-        self._bounds = Bounds()
+        self._bounds = ServerBounds()
         try:
             self._coordinator = Coordinator(
                 offsets,

@@ -43,7 +43,7 @@ _MOST_HELD_BYTES = 4 << 20  # of an answer from a disk whose files the system ca
 _MOST_PLACES = 256  # of consumers in one log
 
 
-class Found(NamedTuple):
+class FoundBatches(NamedTuple):
     """The batches of a fetch, and the offset after them.
 
     `aborted`: of the transactions among them that were aborted, the producer ids and their first
@@ -85,7 +85,7 @@ class StoredBatches:
         *,
         takes_first: bool,
         is_committed: bool,
-    ) -> Found:
+    ) -> FoundBatches:
         """The batches from `offset` on that begin below `end_offset`.
 
         `max_bytes`: of all of them; with `takes_first`, the first one may be larger.
@@ -120,7 +120,7 @@ class StoredBatches:
                     committed = committed or CommittedBatches(
                         self._log.partition, skips=self._skips
                     )
-                walked = _Walked(
+                walked = _SegmentWalk(
                     opened, offset, end_offset, max_bytes, committed, self._limit(opened)
                 )
                 size = first.header.size_in_bytes
@@ -130,7 +130,7 @@ class StoredBatches:
                 if found.records:
                     return found
                 offset = max(offset, found.next_offset)  # only damage was there, and is left out
-        return Found(Records(), offset)
+        return FoundBatches(Records(), offset)
 
     def is_near(self, offset: int, max_bytes: int, *, is_committed: bool) -> bool:
         """Whether a fetch goes on where another one has ended, in bytes that are in memory.
@@ -159,11 +159,11 @@ class StoredBatches:
         offset: int,
         end_offset: int,
         max_bytes: int,
-    ) -> Found | None:
+    ) -> FoundBatches | None:
         """The batches from the place of a consumer on; None if the first one needs a look."""
         if place is None or self._checks:
             return None
-        walked = _Walked(
+        walked = _SegmentWalk(
             opened, offset, end_offset, max_bytes, place.committed, self._limit(opened), offset
         )
         with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
@@ -173,7 +173,7 @@ class StoredBatches:
                 return found
         return None
 
-    def _keep(self, walked: "_Walked", found: Found) -> None:
+    def _keep(self, walked: "_SegmentWalk", found: FoundBatches) -> None:
         """Note where the consumer of an answer goes on."""
         segment, committed = walked.opened.segment, walked.committed
         at = _Place(segment.path, segment.inode, walked.end, committed)
@@ -244,7 +244,7 @@ def _opened(segment: Segment, max_bytes: int) -> OpenSegment:
     return OpenSegment(segment, _Window(file_of(segment), window))
 
 
-class _Walked:
+class _SegmentWalk:
     """One walk over the batches of a segment that answer a fetch.
 
     `least`: the offset that the first batch may begin with, if nobody has looked at it.
@@ -271,7 +271,7 @@ class _Walked:
 
     def found(
         self, begin: int, first_size: int = 0, *, checks: bool = False, skips: bool = False
-    ) -> Found:
+    ) -> FoundBatches:
         """The batches from the first one on, whose byte and size are given."""
         path, size = self.opened.segment.path, self.opened.segment.size
         file: ReadableFile = self.opened.file
@@ -290,7 +290,7 @@ class _Walked:
         except (CorruptLogError, UnsupportedFormatError):
             if not self._ranges:
                 raise
-        return Found(self._records(file), self._offset, tuple(self._aborted))
+        return FoundBatches(self._records(file), self._offset, tuple(self._aborted))
 
     def _checked(
         self, file: ReadableFile, begin: int, size: int, *, skips: bool

@@ -33,15 +33,15 @@ from segmentlog.tiered.aiven_manifest import (
     parse_manifest,
 )
 from segmentlog.tiered.chunked_file import ChunkedFile, KeyFiles, SectionFile, Unwrapped
-from segmentlog.tiered.layout import Part, RemoteLog, RemoteObject, RemoteSegment
+from segmentlog.tiered.layout import RemoteFileKind, RemoteLog, RemoteObject, RemoteSegment
 
 #: Names in the manifest of the parts of a segment that lie in the object of indexes.
 _INDEXES = {
-    Part.OFFSET_INDEX: "offset",
-    Part.TIME_INDEX: "timestamp",
-    Part.TRANSACTION_INDEX: "transaction",
-    Part.SNAPSHOT: "producerSnapshot",
-    Part.LEADER_EPOCHS: "leaderEpoch",
+    RemoteFileKind.OFFSET_INDEX: "offset",
+    RemoteFileKind.TIME_INDEX: "timestamp",
+    RemoteFileKind.TRANSACTION_INDEX: "transaction",
+    RemoteFileKind.SNAPSHOT: "producerSnapshot",
+    RemoteFileKind.LEADER_EPOCHS: "leaderEpoch",
 }
 
 _ID_CHARACTERS = 22  #: of a topic id in base64
@@ -206,7 +206,7 @@ class AivenTier:
             raise RemoteSegmentError(path, reason, _RESTORE)
         return _Opened(main, path, manifest)
 
-    def open(self, segment: RemoteSegment, part: Part) -> ReadableFile | None:
+    def open(self, segment: RemoteSegment, part: RemoteFileKind) -> ReadableFile | None:
         """A part of a segment, open; None if the segment does not have it.
 
         Its bytes are those that the broker had.  Of a compressed or encrypted segment, a read
@@ -214,7 +214,7 @@ class AivenTier:
         """
         opened = self._of(segment)
         manifest = opened.manifest
-        if part is Part.LOG:
+        if part is RemoteFileKind.LOG:
             return self._open_log(opened)
         name = _INDEXES[part]
         if name not in manifest.indexes:

@@ -194,7 +194,7 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
-class _RemoteFile(ReadableFile):
+class _ObjectFile(ReadableFile):
     """What the files have in common: the bytes of the object are not those of the file."""
 
     never_cut = True  # objects of a tier are written once, and neither file is mapped
@@ -210,7 +210,7 @@ class _RemoteFile(ReadableFile):
         self._file.close()
 
 
-class SectionFile(_RemoteFile):
+class SectionFile(_ObjectFile):
     """A range of an open object as a file of its own.
 
     `size`: bytes of the range, or -1 for all of the object from `start` on.  `inode`: of the file,
@@ -252,7 +252,7 @@ class SectionFile(_RemoteFile):
         self._file.spare_page_cache(self._start + start, self._start + end)
 
 
-class ChunkedFile(_RemoteFile):
+class ChunkedFile(_ObjectFile):
     """An open object whose chunks are compressed, encrypted, or both.
 
     `is_compressed`: whether each chunk is a zstd frame.  `key`: decrypts the chunks, or None.

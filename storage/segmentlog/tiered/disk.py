@@ -52,7 +52,7 @@ from segmentlog.store.readable import (
 )
 from segmentlog.tiered.aiven import AivenTier
 from segmentlog.tiered.chunked_file import SectionFile
-from segmentlog.tiered.layout import Layout, LocalTier, Part, RemoteLog, RemoteSegment
+from segmentlog.tiered.layout import Layout, LocalTier, RemoteFileKind, RemoteLog, RemoteSegment
 from segmentlog.tiered.metadata import remote_segments
 from segmentlog.tiered.plan import PlacedSegment, choose, of_lineage
 
@@ -68,7 +68,12 @@ _ATTEMPTS = 3  # a broker rarely moves a segment to the tier more often than thi
 _T = TypeVar("_T")
 
 #: Parts of a remote segment that are files of a partition named by the base offset.
-_BY_BASE = (Part.LOG, Part.OFFSET_INDEX, Part.TIME_INDEX, Part.TRANSACTION_INDEX)
+_BY_BASE = (
+    RemoteFileKind.LOG,
+    RemoteFileKind.OFFSET_INDEX,
+    RemoteFileKind.TIME_INDEX,
+    RemoteFileKind.TRANSACTION_INDEX,
+)
 
 
 #: Those of them that a new segment has.
@@ -76,11 +81,11 @@ _ROLLED = _BY_BASE[:3]
 _LIVE_LOG = FileKind.LOG, FileState.LIVE
 
 
-class _RemoteFile(NamedTuple):
+class _TieredFile(NamedTuple):
     """A file of a partition that lies in the tier."""
 
     segment: RemoteSegment
-    part: Part
+    part: RemoteFileKind
     n_bytes: int = -1
 
 
@@ -90,7 +95,7 @@ def _inode_of(segment: RemoteSegment) -> int:
     return int.from_bytes(digest, "big") or 1
 
 
-class _Known:
+class _LearntFacts:
     """Facts that are learnt at the first question, by one of the threads that ask for them."""
 
     def __init__(self) -> None:
@@ -116,7 +121,7 @@ class _Assembled(NamedTuple):
     """The files of a partition: names of local ones, and remote ones by name."""
 
     local: frozenset[str]
-    remote: Mapping[str, _RemoteFile | bytes]
+    remote: Mapping[str, _TieredFile | bytes]
 
 
 class TieredDisk(SurveyedDisk):
@@ -125,18 +130,18 @@ class TieredDisk(SurveyedDisk):
     def __init__(self, location: TieredLocation) -> None:
         self.location = location
         self._root = location.root
-        self._known = _Known()
+        self._known = _LearntFacts()
 
     def survey(self, path: str) -> None:
         """Take a new look at the log directory and at the tier, to open them."""
-        self._known = _Known()
+        self._known = _LearntFacts()
 
     forget = survey
 
-    def _forget(self, known: _Known) -> None:
+    def _forget(self, known: _LearntFacts) -> None:
         """Forget what turned out to be old, unless another thread has done so."""
         if self._known is known:
-            self._known = _Known()
+            self._known = _LearntFacts()
 
     @property
     def tier(self) -> Layout:
@@ -197,7 +202,9 @@ class TieredDisk(SurveyedDisk):
         segments = self.tier.segments(log)
         if not segments:
             return -1
-        file = self.tier.open(max(segments, key=lambda each: each.start_offset), Part.LOG)
+        file = self.tier.open(
+            max(segments, key=lambda each: each.start_offset), RemoteFileKind.LOG
+        )
         if file is None:
             return -1
         with file:
@@ -224,7 +231,7 @@ class TieredDisk(SurveyedDisk):
         return {
             each.segment.segment_id: each.n_bytes
             for each in (found.remote.values() if found else ())
-            if isinstance(each, _RemoteFile) and each.part is Part.LOG
+            if isinstance(each, _TieredFile) and each.part is RemoteFileKind.LOG
         }
 
     def _assembly(self, directory: str) -> _Assembled | None:
@@ -283,7 +290,7 @@ class TieredDisk(SurveyedDisk):
             if is_old:  # the segments may have come to the tier since it was listed
                 raise _OldTierError from error
             raise
-        remote: dict[str, _RemoteFile | bytes] = {}
+        remote: dict[str, _TieredFile | bytes] = {}
         for each in placed:
             remote.update(_files_of(each))
         if placed and start is None:
@@ -293,7 +300,9 @@ class TieredDisk(SurveyedDisk):
             remote.update({f"{end:020d}.{part}": b"" for part in _ROLLED})
         if placed and not self.location.local:
             remote[PARTITION_METADATA_FILE] = f"version: 0\ntopic_id: {log.topic_id}".encode()
-            remote[LEADER_EPOCH_CHECKPOINT] = _RemoteFile(placed[-1].segment, Part.LEADER_EPOCHS)
+            remote[LEADER_EPOCH_CHECKPOINT] = _TieredFile(
+                placed[-1].segment, RemoteFileKind.LEADER_EPOCHS
+            )
         for name in names & remote.keys():
             del remote[name]
         return _Assembled(names, remote)
@@ -401,7 +410,7 @@ class TieredDisk(SurveyedDisk):
         sizes, inodes, types = [], [], {}
         for i, name in enumerate(names):
             remote = found.remote.get(name) if found else None
-            if isinstance(remote, _RemoteFile) and remote.n_bytes >= 0:
+            if isinstance(remote, _TieredFile) and remote.n_bytes >= 0:
                 sizes.append(remote.n_bytes)
                 inodes.append(_inode_of(remote.segment))
                 continue
@@ -441,15 +450,19 @@ def _first_segment(names: Iterable[str]) -> int | None:
     return min(live, default=None)
 
 
-def _files_of(placed: PlacedSegment) -> dict[str, _RemoteFile | bytes]:
+def _files_of(placed: PlacedSegment) -> dict[str, _TieredFile | bytes]:
     """The files of a partition that a remote segment holds, by their names on a broker."""
     segment, n_bytes = placed
-    files: dict[str, _RemoteFile | bytes] = {
-        f"{segment.start_offset:020d}.{part}": _RemoteFile(segment, part) for part in _BY_BASE
+    files: dict[str, _TieredFile | bytes] = {
+        f"{segment.start_offset:020d}.{part}": _TieredFile(segment, part) for part in _BY_BASE
     }
-    files[f"{segment.start_offset:020d}.{Part.LOG}"] = _RemoteFile(segment, Part.LOG, n_bytes)
+    files[f"{segment.start_offset:020d}.{RemoteFileKind.LOG}"] = _TieredFile(
+        segment, RemoteFileKind.LOG, n_bytes
+    )
     # The producers at the end of the segment: on a broker, this file belongs to the next segment.
-    files[f"{segment.end_offset + 1:020d}.{Part.SNAPSHOT}"] = _RemoteFile(segment, Part.SNAPSHOT)
+    files[f"{segment.end_offset + 1:020d}.{RemoteFileKind.SNAPSHOT}"] = _TieredFile(
+        segment, RemoteFileKind.SNAPSHOT
+    )
     return files
 
 

@@ -23,7 +23,7 @@ from segmentlog.store.readable import (
 )
 
 
-class Part(StrEnum):
+class RemoteFileKind(StrEnum):
     """A file of a remote segment; the value is its suffix in the tier of a broker's tests."""
 
     LOG = "log"
@@ -88,7 +88,7 @@ class Layout(Protocol):
         Raises `StorageError` if the folder cannot be listed.
         """
 
-    def open(self, segment: RemoteSegment, part: Part) -> ReadableFile | None:
+    def open(self, segment: RemoteSegment, part: RemoteFileKind) -> ReadableFile | None:
         """A file of a segment; None if the segment does not have it.
 
         Raises `RemoteSegmentError` if a file that the segment must have is missing or damaged.
@@ -100,7 +100,7 @@ _BELOW = "kafka-tiered-storage"
 _ID = r"[A-Za-z0-9_-]{22}"
 _DIRECTORY = re.compile(rf"(?P<partition>.+-[0-9]+)-(?P<id>{_ID})")
 _LOG = re.compile(rf"(?P<offset>[0-9]{{20}})-(?P<id>{_ID})\.log")
-_OBJECT = re.compile(rf"[0-9]{{20}}-(?P<id>{_ID})\.(?:{'|'.join(Part)})")
+_OBJECT = re.compile(rf"[0-9]{{20}}-(?P<id>{_ID})\.(?:{'|'.join(RemoteFileKind)})")
 
 _REMEDY = "restore the object, or remove the segment from the tier"
 
@@ -138,7 +138,7 @@ class LocalTier:
         found = []
         for name in names:
             named = _LOG.fullmatch(name)
-            if named and f"{name.removesuffix('.log')}.{Part.LEADER_EPOCHS}" in names:
+            if named and f"{name.removesuffix('.log')}.{RemoteFileKind.LEADER_EPOCHS}" in names:
                 found.append(RemoteSegment(log, named["id"], int(named["offset"])))
         return found
 
@@ -154,13 +154,13 @@ class LocalTier:
             for name, named in found
         ]
 
-    def open(self, segment: RemoteSegment, part: Part) -> ReadableFile | None:
+    def open(self, segment: RemoteSegment, part: RemoteFileKind) -> ReadableFile | None:
         name = f"{segment.start_offset:020d}-{segment.segment_id}.{part}"
         path = os.path.join(self.folder(segment.log), name)
         try:
             return open_file(path)
         except FileNotFoundError:
-            if part is not Part.LOG:  # the log is scanned, as without a local index
+            if part is not RemoteFileKind.LOG:  # the log is scanned, as without a local index
                 return None
             reason = "the object is missing, although other objects of its segment are there"
             raise RemoteSegmentError(path, reason, _REMEDY) from None

@@ -33,7 +33,7 @@ from segmentlog.log.listing import SegmentFiles
 from segmentlog.log.segment import OpenSegment, PlacedHeader, Segment
 from segmentlog.model import LARGEST_LONG
 from segmentlog.store.readable import bytes_of
-from segmentlog.tiered.layout import Layout, Part, RemoteLog, RemoteSegment
+from segmentlog.tiered.layout import Layout, RemoteFileKind, RemoteLog, RemoteSegment
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class PlacedSegment(NamedTuple):
 
 def epochs_of(tier: Layout, segment: RemoteSegment) -> Epochs:
     """All leader epochs of the log up to the end of a segment; a damaged object is an error."""
-    file = tier.open(segment, Part.LEADER_EPOCHS)
+    file = tier.open(segment, RemoteFileKind.LEADER_EPOCHS)
     if file is None:
         return sorted((segment.epochs or {}).items())
     with file:
@@ -331,7 +331,7 @@ def _check_indexes(tier: Layout, segment: RemoteSegment) -> None:
 
     Nothing else shows that an object was cut between two batches.
     """
-    for part, entry_bytes in ((Part.OFFSET_INDEX, 8), (Part.TIME_INDEX, 12)):
+    for part, entry_bytes in ((RemoteFileKind.OFFSET_INDEX, 8), (RemoteFileKind.TIME_INDEX, 12)):
         file = tier.open(segment, part)
         if file is None:
             continue
@@ -340,7 +340,7 @@ def _check_indexes(tier: Layout, segment: RemoteSegment) -> None:
             entry = file.read(max(n_entries - 1, 0) * entry_bytes, entry_bytes)
         if len(entry) < entry_bytes:
             continue
-        relative = entry[:4] if part is Part.OFFSET_INDEX else entry[8:]
+        relative = entry[:4] if part is RemoteFileKind.OFFSET_INDEX else entry[8:]
         indexed = segment.start_offset + int.from_bytes(relative, "big", signed=True)
         if indexed > segment.end_offset:
             reason = (
@@ -422,7 +422,7 @@ def _border(tier: Layout, segment: RemoteSegment, offset: int) -> _Border:
 
 def _opened(tier: Layout, segment: RemoteSegment) -> OpenSegment:
     """A segment, for look-ups without an index."""
-    file = tier.open(segment, Part.LOG)
+    file = tier.open(segment, RemoteFileKind.LOG)
     assert file is not None, "each segment has a log"  # noqa: S101 - the contract of `Layout`
     size = file.status().size
     if not size:
@@ -439,7 +439,7 @@ def _position_before(
 
     The entry of the offset index before the last one below the offset is taken.
     """
-    file = tier.open(segment, Part.OFFSET_INDEX)
+    file = tier.open(segment, RemoteFileKind.OFFSET_INDEX)
     if file is None:
         return 0
     with OffsetIndex(file.path, segment.start_offset, mapped=False, file=file) as index:

@@ -51,7 +51,7 @@ _PIECE_ROWS = 5_000  #: that are turned into text at once: their text stays in a
 _OFFSETS = "beginning, end, an offset, -10 for the last ten, or a time such as @2026-01-31T10:00Z"
 
 
-class Bounds(NamedTuple):
+class ShownRange(NamedTuple):
     """The part of each partition to show: from the start to the end, or between these."""
 
     offset: int | None = None  # the first offset; None for the start, and -1 for the end
@@ -61,7 +61,7 @@ class Bounds(NamedTuple):
     until_ms: int | None = None
 
     @classmethod
-    def parse(cls, given: Sequence[str]) -> "Bounds":
+    def parse(cls, given: Sequence[str]) -> "ShownRange":
         """Bounds as kcat's ``-o`` takes them; it may be given twice, for a start and an end.
 
         Raises `OptionError` if a bound is none of these.
@@ -83,7 +83,7 @@ class Bounds(NamedTuple):
                 raise OptionError("--offset", text, _OFFSETS)
         return found
 
-    def of(self, log: Log, read: "_Read") -> OffsetRange:
+    def of(self, log: Log, read: "_TopicRead") -> OffsetRange:
         """The offsets of a log; a bound beyond the log is its start or its end."""
         note_damage(log, self.since_ms, read.failed)
         start, end = find_bounds(
@@ -233,7 +233,7 @@ def cat(
     if kcats_topic is not None:
         refuse_two("TOPIC", topic, "--topic", kcats_topic)
         topic = kcats_topic
-    bounds = Bounds.parse(offset or ())
+    bounds = ShownRange.parse(offset or ())
     arguments.refuse_swapped("TOPIC", topic or "", directories[0], "segmentlog cat DIR TOPIC")
     if topic is not None and "." in topic:
         renamed = parse_partition_directory(topic)
@@ -255,7 +255,7 @@ def cat(
         key = None if key_delimiter is None else unescaped(key_delimiter)
         written = TextFormat.delimited(key, unescaped(delimiter), shows_null=shows_null)
     written.packs = Pack.of(deserialize or ())
-    read = _Read(
+    read = _TopicRead(
         written,
         isolation_level,
         given["read_up_to"],
@@ -305,7 +305,7 @@ def _topic_of(directory: LogDirectory, topic: str | None) -> str:
     return topics[0]
 
 
-class _Read:
+class _TopicRead:
     """A read of one topic that is written out.
 
     `count`: the most records to write; None for all.  `until_ms`: the first record of this time or
@@ -357,7 +357,7 @@ class _Read:
         return self.n_written == self._count
 
     def all(
-        self, directory: LogDirectory, chosen: tuple[str, Sequence[int]], bounds: Bounds
+        self, directory: LogDirectory, chosen: tuple[str, Sequence[int]], bounds: ShownRange
     ) -> None:
         """Write the records within `bounds` that are there."""
         topic, partitions = chosen
@@ -394,7 +394,7 @@ class _Read:
             reason = f"its topic was deleted and created again (id {topic_id}, not {known})"
             self.failed.add(each, f"{reason}; the records of the new topic follow")
 
-    def _one(self, log: Log, bounds: Bounds) -> None:
+    def _one(self, log: Log, bounds: ShownRange) -> None:
         """Write the records of a log: within `bounds`, or after those that are written."""
         each = log.topic_partition
         known = self._next.get(each)
@@ -465,7 +465,7 @@ class _Read:
             if newer is not directory:
                 directory = newer
                 with self.failed.of(chosen[0]):  # it may be created again
-                    self.all(directory, chosen, Bounds())
+                    self.all(directory, chosen, ShownRange())
                 sys.stdout.flush()
                 if self.is_done:
                     return

@@ -69,7 +69,7 @@ _WAYS = {
 }
 
 
-class _Group(TyperGroup):
+class _CommandGroup(TyperGroup):
     """Ends every command the same way: one line for an error, none for a closed pipe."""
 
     def __init__(self, **given: Any) -> None:  # noqa: ANN401 - typer's own arguments
@@ -133,7 +133,7 @@ def _complain(message: str) -> None:
 
 
 app = typer.Typer(
-    cls=_Group,
+    cls=_CommandGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",  # Markdown takes a tenth of the time of the help

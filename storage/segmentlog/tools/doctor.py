@@ -110,7 +110,7 @@ answer.write("\\n" + json.dumps(found))
 """
 
 
-class State(StrEnum):
+class CheckState(StrEnum):
     """The result of a check."""
 
     OK = "ok"
@@ -122,7 +122,7 @@ class State(StrEnum):
 class Check(NamedTuple):
     """One check; a problem comes with its remedy."""
 
-    state: State
+    state: CheckState
     name: str
     found: str
     remedy: str = ""
@@ -171,7 +171,7 @@ def doctor(
             remedy = f"; {check.remedy}" if check.remedy else ""
             told = escape(f"{check.found}{remedy}")
             sys.stdout.write(f"{check.state:<8} {check.name}: {told}\n")
-        is_good &= check.state != State.PROBLEM
+        is_good &= check.state != CheckState.PROBLEM
     if not is_good:
         raise typer.Exit(PROBLEM)
 
@@ -188,14 +188,14 @@ def checks(*, of_session: bool = False) -> Iterator[Check]:
     yield _kernels()
     spark = _pyspark()
     yield spark
-    if spark.state == State.OK:
+    if spark.state == CheckState.OK:
         yield _java()
         yield _format()
         if of_session:
             yield from _settings()
     else:
-        yield Check(State.SKIPPED, "java", "only Spark needs it")
-        yield Check(State.SKIPPED, 'format("segmentlog")', "only Spark needs it")
+        yield Check(CheckState.SKIPPED, "java", "only Spark needs it")
+        yield Check(CheckState.SKIPPED, 'format("segmentlog")', "only Spark needs it")
 
 
 def _version(distribution: str) -> str | None:
@@ -208,14 +208,14 @@ def _version(distribution: str) -> str | None:
 def _segmentlog() -> Check:
     place = Path(__file__).parents[1]
     version = _version(_DISTRIBUTION) or "not installed, but on the path"
-    return Check(State.OK, "segmentlog", f"{version}, in {place}")
+    return Check(CheckState.OK, "segmentlog", f"{version}, in {place}")
 
 
 def _python() -> Check:
     found = f"{platform.python_version()}, {sys.executable}"
     if sys.version_info[:2] < _LEAST_PYTHON:
-        return Check(State.PROBLEM, "python", found, "use Python 3.11 or newer")
-    return Check(State.OK, "python", found)
+        return Check(CheckState.PROBLEM, "python", found, "use Python 3.11 or newer")
+    return Check(CheckState.OK, "python", found)
 
 
 def _library(name: str) -> Check:
@@ -224,12 +224,12 @@ def _library(name: str) -> Check:
     try:
         importlib.import_module(name)
     except Exception as error:  # noqa: BLE001 - a broken library may raise any exception
-        return Check(State.PROBLEM, name, _described(error), wanted)
+        return Check(CheckState.PROBLEM, name, _described(error), wanted)
     version = _version(name)
     if version is not None and _numbers(version) < _LIBRARIES[name]:
         remedy = f"{wanted}, or a newer runtime where the platform brings it"
-        return Check(State.PROBLEM, name, f"{version}, older than {lowest}", remedy)
-    return Check(State.OK, name, version or "version unknown")
+        return Check(CheckState.PROBLEM, name, f"{version}, older than {lowest}", remedy)
+    return Check(CheckState.OK, name, version or "version unknown")
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -249,15 +249,15 @@ def _kernels() -> Check:
         try:
             from segmentlog import native
         except Exception as error:  # noqa: BLE001 - a library may fail to load in any way
-            return Check(State.PROBLEM, name, str(error))
+            return Check(CheckState.PROBLEM, name, str(error))
     if native.VARIANT is None:
         there = ", ".join(native.platforms()) or "no platform"
         found = f"they run in Python: this is {native.PLATFORM}, and they are compiled for {there}"
         if os.environ.get("SEGMENTLOG_PYTHON_KERNELS") == "1":
             found = "they run in Python, as SEGMENTLOG_PYTHON_KERNELS=1 asks for"
-        return Check(State.PROBLEM, name, found, native.REMEDY)
+        return Check(CheckState.PROBLEM, name, found, native.REMEDY)
     found = f"compiled for {native.VARIANT}, on {native.PLATFORM}"
-    return Check(State.OK, name, found, details={"variant": native.VARIANT})
+    return Check(CheckState.OK, name, found, details={"variant": native.VARIANT})
 
 
 def _pyspark() -> Check:
@@ -266,10 +266,10 @@ def _pyspark() -> Check:
         version = str(importlib.import_module("pyspark").__version__)
     except ImportError:
         remedy = "to read with Spark: pip install 'pyspark-segmentlog[spark]'"
-        return Check(State.SKIPPED, name, "not installed", remedy)
+        return Check(CheckState.SKIPPED, name, "not installed", remedy)
     if _numbers(version) < _LEAST_SPARK:
-        return Check(State.PROBLEM, name, version, "install pyspark 4.0 or newer")
-    return Check(State.OK, name, version)
+        return Check(CheckState.PROBLEM, name, version, "install pyspark 4.0 or newer")
+    return Check(CheckState.OK, name, version)
 
 
 def _java() -> Check:
@@ -279,20 +279,20 @@ def _java() -> Check:
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if java is None or not Path(java).exists():
         where = f"JAVA_HOME is {home}, which has no bin/java" if home else "not found"
-        return Check(State.PROBLEM, name, where, remedy)
+        return Check(CheckState.PROBLEM, name, where, remedy)
     try:
         done = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Check(State.PROBLEM, name, f"{java}: {_described(error)}", remedy)
+        return Check(CheckState.PROBLEM, name, f"{java}: {_described(error)}", remedy)
     match = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', done.stderr + done.stdout)
     if match is None:
-        return Check(State.PROBLEM, name, f"{java} -version prints no version", remedy)
+        return Check(CheckState.PROBLEM, name, f"{java} -version prints no version", remedy)
     found = f"{match[1]}, {java}"
     if int(match[2]) < _LEAST_JAVA:
-        return Check(State.PROBLEM, name, found, remedy)
-    return Check(State.OK, name, found)
+        return Check(CheckState.PROBLEM, name, found, remedy)
+    return Check(CheckState.OK, name, found)
 
 
 def _format() -> Check:
@@ -305,7 +305,7 @@ def _format() -> Check:
         )
         found = json.loads(done.stdout.rpartition("\n")[2])
     except (OSError, subprocess.TimeoutExpired, ValueError) as error:
-        return Check(State.PROBLEM, name, f"{python}: {_described(error)}", export)
+        return Check(CheckState.PROBLEM, name, f"{python}: {_described(error)}", export)
     return _judge(name, python, export, found)
 
 
@@ -327,37 +327,41 @@ def _settings() -> Iterator[Check]:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        yield Check(State.PROBLEM, name, _described(error), "start a session in Python by hand")
+        yield Check(
+            CheckState.PROBLEM, name, _described(error), "start a session in Python by hand"
+        )
         return
     try:
         found = json.loads(done.stdout.strip().rpartition("\n")[2])
     except ValueError:
         last = (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1]
-        yield Check(State.PROBLEM, name, f"does not start: {last}", "see Spark's output")
+        yield Check(CheckState.PROBLEM, name, f"does not start: {last}", "see Spark's output")
         return
-    yield Check(State.OK, name, f"Spark {found['version']}, {found['master']}")
+    yield Check(CheckState.OK, name, f"Spark {found['version']}, {found['master']}")
     for slow in found["slow"]:
         value = slow["found"] or "lacks options"
         remedy = f"start sessions with {slow['better']}: {slow['why']}"
-        yield Check(State.ADVICE, slow["setting"], value, remedy, {"better": slow["better"]})
+        yield Check(CheckState.ADVICE, slow["setting"], value, remedy, {"better": slow["better"]})
 
 
 def _judge(name: str, python: str, export: str, found: dict[str, Any]) -> Check:
     broken, formats = found["broken"], found["formats"]
     if "pyspark" in broken:
         where = f"Spark starts {python}, which has no pyspark ({broken['pyspark']})"
-        return Check(State.PROBLEM, name, where, export)
+        return Check(CheckState.PROBLEM, name, where, export)
     if broken:
         why = ", ".join(f"{module} ({error})" for module, error in broken.items())
         what = f"Spark finds no Python data source at all, because it cannot import {why}"
-        return Check(State.PROBLEM, name, what, "repair or uninstall that")
+        return Check(CheckState.PROBLEM, name, what, "repair or uninstall that")
     if "segmentlog" not in formats:
         where = f"pyspark_segmentlog is not on the path of {python}, which Spark starts"
-        return Check(State.PROBLEM, name, where, f"install it there, or {export}")
+        return Check(CheckState.PROBLEM, name, where, f"install it there, or {export}")
     if tuple(found["python"]) != sys.version_info[:2]:
         version = ".".join(map(str, found["python"]))
-        return Check(State.PROBLEM, name, f"Spark starts {python}, which is {version}", export)
-    return Check(State.OK, name, formats["segmentlog"])
+        return Check(
+            CheckState.PROBLEM, name, f"Spark starts {python}, which is {version}", export
+        )
+    return Check(CheckState.OK, name, formats["segmentlog"])
 
 
 _DAY_MS = 24 * 3600 * 1000
@@ -388,33 +392,33 @@ def store_checks(url: str) -> Iterator[Check]:
         )
         raise LogDirectoryError(without_options(url), reason)
     objects = objects_at(location)
-    yield Check(State.OK, "client", f"obstore {version('obstore')}, {location}")
+    yield Check(CheckState.OK, "client", f"obstore {version('obstore')}, {location}")
     reading = _tried("reading", _READ, lambda: _log(objects, location))
     yield reading
-    if reading.state != State.OK:
+    if reading.state != CheckState.OK:
         return
     is_there = "commits" in reading.details
     if is_there:
         yield _tried("layout", _READ, lambda: _layout(objects, location))
     listing = _tried("listing", _READ, lambda: _list(objects, is_there=is_there))
     yield listing
-    if listing.state != State.OK and not is_there:
+    if listing.state != CheckState.OK and not is_there:
         return  # no place to write to
-    removing = _tried("removing", _DELETE, lambda: _remove(objects), State.ADVICE)
+    removing = _tried("removing", _DELETE, lambda: _remove(objects), CheckState.ADVICE)
     yield removing
-    if State.OK == removing.state == listing.state:
+    if CheckState.OK == removing.state == listing.state:
         yield from _with_objects(objects, location)
     elif is_there:
         yield _tried("condition", _WRITE, lambda: _try_marker(objects))
     else:
         why = "not tried: nothing is written where it could not be removed"
-        yield Check(State.SKIPPED, "condition", why, "check again once there is a log")
-    if is_there and listing.state == State.OK:
+        yield Check(CheckState.SKIPPED, "condition", why, "check again once there is a log")
+    if is_there and listing.state == CheckState.OK:
         yield _tried("leftovers", _READ, lambda: _leftovers(location))
 
 
 def _tried(
-    name: str, remedy: str, work: Callable[[], Check], state: State = State.PROBLEM
+    name: str, remedy: str, work: Callable[[], Check], state: CheckState = CheckState.PROBLEM
 ) -> Check:
     """The check that `work` makes, or the one that says why it failed."""
     try:
@@ -422,7 +426,7 @@ def _tried(
     except OSError as error:
         # Not all of its text, which has the advice about rights in directories.
         if error.errno != errno.EACCES:
-            state, remedy = State.PROBLEM, "check the URL, the endpoint and the network"
+            state, remedy = CheckState.PROBLEM, "check the URL, the endpoint and the network"
         return Check(state, name, error.strerror or str(error), remedy)
     except SegmentLogError as error:
         return Check(state, name, str(error), remedy)
@@ -434,22 +438,24 @@ def _log(objects: Objects, location: BucketLocation) -> Check:
         if not sequence.is_made():
             if above := log_above(location):
                 found = f"no log here, and none can be made: the place lies in the log {above}"
-                return Check(State.PROBLEM, "reading", found, "give a place beside that log")
-            return Check(State.OK, "reading", "no log yet: the first write makes it")
+                return Check(CheckState.PROBLEM, "reading", found, "give a place beside that log")
+            return Check(CheckState.OK, "reading", "no log yet: the first write makes it")
     except LogDirectoryError as error:
         found, _, remedy = error.reason.partition("; ")
-        return Check(State.PROBLEM, "reading", found, remedy)
+        return Check(CheckState.PROBLEM, "reading", found, remedy)
     state = sequence.refresh()
     found = counted(topics=len(state.topics), partitions=len(state.logs), commits=state.number)
-    return Check(State.OK, "reading", found, details={"commits": state.number})
+    return Check(CheckState.OK, "reading", found, details={"commits": state.number})
 
 
 def _layout(objects: Objects, location: BucketLocation) -> Check:
     marker = Sequence(objects, location).marker()
     if marker is None or marker.layout >= NEWEST_LAYOUT:
-        return Check(State.OK, "layout", f"{NEWEST_LAYOUT}, the newest")
+        return Check(CheckState.OK, "layout", f"{NEWEST_LAYOUT}, the newest")
     found = f"{marker.layout}: the log cannot be told from one that is made in its place"
-    return Check(State.ADVICE, "layout", found, "segmentlog upgrade moves it, beside its users")
+    return Check(
+        CheckState.ADVICE, "layout", found, "segmentlog upgrade moves it, beside its users"
+    )
 
 
 def _list(objects: Objects, *, is_there: bool) -> Check:
@@ -460,25 +466,25 @@ def _list(objects: Objects, *, is_there: bool) -> Check:
         if not is_clock_key(each.key):  # the first one is enough: there may be millions
             found = f"holds other objects, such as {each.key}, and no log that can be appended to"
             remedy = "give an empty place for a log; a copy of a log directory can only be read"
-            return Check(State.PROBLEM, "listing", found, remedy)
+            return Check(CheckState.PROBLEM, "listing", found, remedy)
         left.append(each.key)
     if left:
         found = f"allowed; {counted(objects=len(left))} of a doctor that was killed ({left[0]})"
-        return Check(State.OK, "listing", found, "segmentlog sweep removes them from a log")
-    return Check(State.OK, "listing", "allowed")
+        return Check(CheckState.OK, "listing", found, "segmentlog sweep removes them from a log")
+    return Check(CheckState.OK, "listing", "allowed")
 
 
 def _remove(objects: Objects) -> Check:
     """Whether objects may be removed; a store says so of one that is not there, too."""
     objects.delete([f"{CLOCK}doctor-{secrets.token_hex(8)}"])
-    return Check(State.OK, "removing", "allowed")
+    return Check(CheckState.OK, "removing", "allowed")
 
 
 def _try_marker(objects: Objects) -> Check:
     """Whether the marker is replaced by the same bytes: a try that leaves nothing behind."""
     if objects.create(MARKER, objects.get(MARKER) or b""):
-        return Check(State.PROBLEM, "condition", "the store replaced an object", _CONDITION)
-    return Check(State.OK, "condition", "an object that is there is not replaced")
+        return Check(CheckState.PROBLEM, "condition", "the store replaced an object", _CONDITION)
+    return Check(CheckState.OK, "condition", "an object that is there is not replaced")
 
 
 def _with_objects(objects: Objects, location: BucketLocation) -> Iterator[Check]:
@@ -491,7 +497,7 @@ def _with_objects(objects: Objects, location: BucketLocation) -> Iterator[Check]
     try:
         condition = _tried("condition", _WRITE, lambda: _condition(objects, keys[:_N_RACES]))
         yield condition
-        if condition.state == State.OK:
+        if condition.state == CheckState.OK:
             remedy = "writers also need s3:AbortMultipartUpload"
             yield _tried("uploading in parts", remedy, lambda: _parts(objects, keys[-1]))
             yield _tried("clock", _READ, lambda: _clock(objects, keys[0]))
@@ -501,15 +507,15 @@ def _with_objects(objects: Objects, location: BucketLocation) -> Iterator[Check]
         for directory in made:
             with contextlib.suppress(OSError):
                 os.rmdir(directory)
-    if removing.state != State.OK:
+    if removing.state != CheckState.OK:
         yield removing
 
 
 def _removed(objects: Objects, keys: list[str], by_hand: str) -> Check:
     objects.delete(keys)
     if left := [each.key for each in objects.list(CLOCK) if each.key in keys]:
-        return Check(State.PROBLEM, "removing", f"still there: {', '.join(left)}", by_hand)
-    return Check(State.OK, "removing", "allowed")
+        return Check(CheckState.PROBLEM, "removing", f"still there: {', '.join(left)}", by_hand)
+    return Check(CheckState.OK, "removing", "allowed")
 
 
 def _condition(objects: Objects, keys: list[str]) -> Check:
@@ -521,13 +527,13 @@ def _condition(objects: Objects, keys: list[str]) -> Check:
         # Nobody may have won: a store may refuse all writes that meet, or lose the answer.
         if len(winners) > 1:
             found = f"{len(winners)} of {_N_CLIENTS} clients have created the same object"
-            return Check(State.PROBLEM, "condition", found, _CONDITION)
+            return Check(CheckState.PROBLEM, "condition", found, _CONDITION)
         is_kept = not winners or objects.get(key) == winners[0]
         if not is_kept or (winners and _created(objects, key, b"later")):
             found = "an object that was there was replaced"
-            return Check(State.PROBLEM, "condition", found, _CONDITION)
+            return Check(CheckState.PROBLEM, "condition", found, _CONDITION)
     found = f"at the most one winner of {_N_CLIENTS} clients, {len(keys)} times"
-    return Check(State.OK, "condition", found)
+    return Check(CheckState.OK, "condition", found)
 
 
 def _created(objects: Objects, key: str, data: bytes) -> bool:
@@ -545,8 +551,8 @@ def _parts(objects: Objects, key: str) -> Check:
     name, last = "uploading in parts", secrets.token_bytes(16)
     objects.put(key, [bytes(PART_BYTES), last])
     if objects.read(key, PART_BYTES, len(last)) != last:
-        return Check(State.PROBLEM, name, "a range has other bytes", "use another store")
-    return Check(State.OK, name, f"{PART_BYTES + len(last):,} bytes, and a range of them")
+        return Check(CheckState.PROBLEM, name, "a range has other bytes", "use another store")
+    return Check(CheckState.OK, name, f"{PART_BYTES + len(last):,} bytes, and a range of them")
 
 
 def _clock(objects: Objects, key: str) -> Check:
@@ -557,7 +563,9 @@ def _clock(objects: Objects, key: str) -> Check:
     ended_ms = time.time() * 1000
     times = [each.modified_ms for each in objects.list(CLOCK) if each.key == key]
     if not times:
-        return Check(State.PROBLEM, "clock", "a new object is not listed", "use another store")
+        return Check(
+            CheckState.PROBLEM, "clock", "a new object is not listed", "use another store"
+        )
     # Many stores know whole seconds only.
     behind_ms, ahead_ms = times[0] - ended_ms, began_ms - 1000 - times[0]
     skew_ms = int(max(behind_ms, ahead_ms, 0))
@@ -566,8 +574,8 @@ def _clock(objects: Objects, key: str) -> Check:
         word = "behind" if behind_ms > 0 else "ahead of"
         found = f"this machine is {skew_ms / 1000:,.0f} s {word} the store"
         remedy = "set the clock: commits have its times, and jobs are forgotten by them"
-        return Check(State.ADVICE, "clock", found, remedy, details)
-    return Check(State.OK, "clock", "that of the store, to a second or two", details=details)
+        return Check(CheckState.ADVICE, "clock", found, remedy, details)
+    return Check(CheckState.OK, "clock", "that of the store, to a second or two", details=details)
 
 
 def _leftovers(location: BucketLocation) -> Check:
@@ -577,5 +585,7 @@ def _leftovers(location: BucketLocation) -> Check:
         {"bytes": swept.n_bytes},
     )
     if swept.keys:
-        return Check(State.ADVICE, "leftovers", found, "segmentlog sweep removes them", details)
-    return Check(State.OK, "leftovers", found, details=details)
+        return Check(
+            CheckState.ADVICE, "leftovers", found, "segmentlog sweep removes them", details
+        )
+    return Check(CheckState.OK, "leftovers", found, details=details)

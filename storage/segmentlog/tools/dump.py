@@ -71,7 +71,7 @@ from segmentlog.tools.progress import progress
 from segmentlog.tools.records import Place, RecordText
 from segmentlog.tools.sinks import CountingSink, EnoughError, Format, Sink, open_sink
 from segmentlog.tools.usage import write_not_in_use
-from segmentlog.tools.walk import Found, Selection, walk
+from segmentlog.tools.walk import FoundBytes, Selection, walk
 
 _T = TypeVar("_T")
 Entry = Mapping[str, object]
@@ -317,7 +317,7 @@ def dump(
         raise typer.Exit(arguments.PROBLEM)
 
 
-class _Source(NamedTuple):
+class _SelectedSegment(NamedTuple):
     """A segment, its place, and the selected part of it."""
 
     place: Place
@@ -385,12 +385,12 @@ def _sources(
     partitions: Sequence[int],
     selection: Selection,
     failed: Failed | None,
-) -> Iterator[_Source]:
+) -> Iterator[_SelectedSegment]:
     """Segments of a path that may hold selected records, by partition and offset."""
     if is_file(path):
         place, segment = _lone_segment(path)
         end = find_log_end(segment).offset if selection.last is not None else 0
-        yield _Source(place, segment, selection.of_log(end), AbortedRecords(None))
+        yield _SelectedSegment(place, segment, selection.of_log(end), AbortedRecords(None))
         return
     directory = open_log_dir(path)
     missing = missing_of(directory, topics, partitions)
@@ -413,7 +413,7 @@ def _of_files(directory: LogDirectory, topic_partition: TopicPartition) -> Log:
         return directory.log_without_checkpoints(topic_partition)
 
 
-def _sources_of(log: Log, selection: Selection) -> Iterator[_Source]:
+def _sources_of(log: Log, selection: Selection) -> Iterator[_SelectedSegment]:
     """Segments of a log that may hold selected records."""
     segments = log.segments
     wanted = selection.of_log(log.log_end_offset) if selection.last is not None else selection
@@ -422,7 +422,7 @@ def _sources_of(log: Log, selection: Selection) -> Iterator[_Source]:
     for segment, next_base in zip(segments, next_bases, strict=False):  # a log may have none
         if next_base > wanted.from_offset and segment.base_offset < wanted.to_offset:
             place = Place(*log.topic_partition, segment.path)
-            yield _Source(place, segment, wanted, aborted)
+            yield _SelectedSegment(place, segment, wanted, aborted)
 
 
 def _lone_segment(path: str) -> tuple[Place, Segment]:
@@ -441,7 +441,7 @@ def _lone_segment(path: str) -> tuple[Place, Segment]:
 
 
 def _dump_segment(
-    source: _Source, sink: Sink, progress: Callable[[int], object], topic: str | None
+    source: _SelectedSegment, sink: Sink, progress: Callable[[int], object], topic: str | None
 ) -> None:
     """Dump one file from the first selected batch.
 
@@ -490,7 +490,7 @@ class _RecordDump:
         # A snapshot of the metadata may lie anywhere.
         self._is_metadata = topic == METADATA_TOPIC or place.file.endswith(".checkpoint")
 
-    def dump(self, found: Found, header: BatchHeader) -> None:
+    def dump(self, found: FoundBytes, header: BatchHeader) -> None:
         """Dump a batch if one of its records is selected."""
         batch = self._file.read(found.position, header.size_in_bytes)
         is_shown = False  # it is shown once its first records are read, which may be damaged

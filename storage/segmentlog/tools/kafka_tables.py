@@ -27,7 +27,7 @@ from segmentlog.kafka_tables.cluster_metadata import (
 )
 from segmentlog.kafka_tables.columns import rows_to_table
 from segmentlog.kafka_tables.open_table import TABLES
-from segmentlog.kafka_tables.source import Source
+from segmentlog.kafka_tables.source import TableSource
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.store.system_errors import Failures
@@ -104,7 +104,7 @@ def groups(
     each with its largest lags first; a line below the table has the sums of each group.
     Offsets in an open transaction do not count; JSON shows them as pending_offset.
     """
-    read = _Read(paths, on_corrupt_batch)
+    read = _TablesRead(paths, on_corrupt_batch)
     if history:
         rows = read.rows("group_offsets", is_history=True)
     else:
@@ -157,7 +157,7 @@ def _sums(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _of_groups(
-    wanted: Collection[str] | None, rows: list[dict[str, Any]], read: "_Read"
+    wanted: Collection[str] | None, rows: list[dict[str, Any]], read: "_TablesRead"
 ) -> list[dict[str, Any]]:
     """The rows of some groups; of all of them if none is named."""
     known = {row["group"] for row in rows}
@@ -188,7 +188,7 @@ def transactions(
     Ongoing transaction after its timeout, and write the end markers of a transaction in a Prepare
     state.
     """
-    read = _Read(paths, on_corrupt_batch)
+    read = _TablesRead(paths, on_corrupt_batch)
     if history:
         _write_rows(read.rows("transactions", is_history=True))
         read.failed.end()
@@ -228,7 +228,7 @@ def cluster(
     directories of a cluster with ZooKeeper have no metadata: they show only the broker, its topics
     and its partitions.
     """
-    read = _Read(paths, on_corrupt_batch)
+    read = _TablesRead(paths, on_corrupt_batch)
     for row in () if history else _directory_ids(read.directory):
         if as_json:
             _write_rows([{"table": "log_directories", **row}])
@@ -238,7 +238,7 @@ def cluster(
     names = [name for name, each in TABLES.items() if each.topic == METADATA_TOPIC]
     if not history and is_of_zookeeper(read.directory):
         logger.warning(NO_METADATA)
-        source = Source(read.directory, on_corrupt_batch, Failures(read.failed.add))
+        source = TableSource(read.directory, on_corrupt_batch, Failures(read.failed.add))
         found = {
             name: rows_to_table(
                 [*rows_without_metadata(source, name)], TABLES[name].columns
@@ -290,7 +290,7 @@ def schemas(
     The table shows the beginning of each schema, and JSON output contains the whole schema. A
     softly deleted schema can still be resolved by its id.
     """
-    read = _Read(paths, on_corrupt_batch)
+    read = _TablesRead(paths, on_corrupt_batch)
     rows = read.rows("schemas", is_history=history, topic=topic)
     if not history:
         rows.sort(key=lambda row: (row["subject"], row["version"]))
@@ -328,7 +328,7 @@ def table(
 
     Columns without a value in any row are left out, except in JSON. Bytes are shown in Base64.
     """
-    read = _Read(paths, on_corrupt_batch)
+    read = _TablesRead(paths, on_corrupt_batch)
     rows = read.rows(name, is_history=history, topic=topic, strict=strict)
     if as_json or history:
         _write_rows(rows)
@@ -377,7 +377,7 @@ def _topics(found: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
     ]
 
 
-class _Read:
+class _TablesRead:
     """Tables of some directories, without what cannot be read.
 
     `on_corrupt_batch`: whether the rest of a damaged partition is shown.

@@ -113,7 +113,7 @@ def produce(
     split = unescaped(delimiter)
     if not split:
         raise OptionError("--delimiter", delimiter, "it must not be empty")
-    made = _Rows(
+    made = _RowMaker(
         None if key_delimiter is None else unescaped(key_delimiter),
         None if fixed_key is None else fixed_key.encode("utf-8", "surrogateescape"),
         _parsed(header or ()),
@@ -203,7 +203,7 @@ def _not_empty(texts: pa.Array) -> Iterator[pa.Array]:
         yield found
 
 
-class _Rows:
+class _RowMaker:
     """Makes rows of texts.
 
     `key_delimiter`: after the key of a text; None if texts have no keys.  `partition`: of all

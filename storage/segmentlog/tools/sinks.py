@@ -31,7 +31,7 @@ from segmentlog.tools.records import (
     text_lines,
     timestamp_type,
 )
-from segmentlog.tools.walk import Found, last_offset
+from segmentlog.tools.walk import FoundBytes, last_offset
 
 if TYPE_CHECKING:
     from segmentlog.decoding.rows import Decoding
@@ -103,7 +103,7 @@ def codec_name(codec: int) -> str:
     return Codec(codec).name.lower() if codec in set(Codec) else str(codec)
 
 
-def batch_row(place: Place, found: Found) -> dict[str, object]:
+def batch_row(place: Place, found: FoundBytes) -> dict[str, object]:
     """One batch, or a place without a batch, which has few fields."""
     row: dict[str, object] = dict.fromkeys(BATCH_SCHEMA.names)
     row |= place._asdict()
@@ -147,7 +147,7 @@ _HEADING = " ".join(name.rjust(width) for name, width in _COLUMNS) + "  timestam
 class Sink(Protocol):
     """Takes a dump piece by piece, in the order of the files."""
 
-    def batch(self, place: Place, found: Found) -> None:
+    def batch(self, place: Place, found: FoundBytes) -> None:
         """A batch, or a place without a batch."""
 
     def records(self, place: Place, header: BatchHeader, records: pa.RecordBatch) -> None:
@@ -178,7 +178,7 @@ class CountingSink:
         self.batches = self.n_records = self.entries = 0
         self.is_damaged = False
 
-    def batch(self, place: Place, found: Found) -> None:
+    def batch(self, place: Place, found: FoundBytes) -> None:
         """One batch; with records, its records come next."""
         self._take(not self._with_records)
         self._sink.batch(place, found)
@@ -222,7 +222,7 @@ class _LineSink:
 class JsonSink(_LineSink):
     """One object a line; its field ``kind`` names its kind."""
 
-    def batch(self, place: Place, found: Found) -> None:
+    def batch(self, place: Place, found: FoundBytes) -> None:
         kind = "batch" if found.header else "damage" if found.problem else "padding"
         self._write(to_json({"kind": kind} | batch_row(place, found)) + "\n")
 
@@ -241,7 +241,7 @@ class TableSink(_LineSink):
             self._write(f"{chr(10) if self._file else ''}{escape(file)}\n{heading}")
             self._file = file
 
-    def batch(self, place: Place, found: Found) -> None:
+    def batch(self, place: Place, found: FoundBytes) -> None:
         self._begin(place.file, _HEADING + "\n")
         row = batch_row(place, found)
         if found.header is None:
@@ -332,7 +332,7 @@ class ColumnSink:
         self._pieces: list[pa.RecordBatch] = []
         self._held_rows = self._held_bytes = 0
 
-    def batch(self, place: Place, found: Found) -> None:
+    def batch(self, place: Place, found: FoundBytes) -> None:
         if not self._with_records:
             self._rows.append(batch_row(place, found))
             if len(self._rows) >= _PIECE_ROWS // 8:

@@ -118,7 +118,7 @@ class Selection(NamedTuple):
         return records.filter(wanted)
 
 
-class Found(NamedTuple):
+class FoundBytes(NamedTuple):
     """A batch, or other bytes, at one place of a file.
 
     `position`: byte at which it begins.  `n_bytes`: its size; if no length is credible, it extends
@@ -137,7 +137,7 @@ def walk(
     file: ReadableFile,
     position: int = 0,
     is_wanted: Callable[[BatchHeader], bool] = lambda _: True,
-) -> Iterator[Found]:
+) -> Iterator[FoundBytes]:
     """Batches from byte `position` on, and the places without a batch.
 
     `file`: its file, opened.  `is_wanted`: decides whether a batch is checked and yielded.
@@ -153,7 +153,7 @@ def walk(
                     if reason and not _goes_on(segment, file, placed):
                         bad = header
                         break
-                    yield Found(position, header.size_in_bytes, header, reason)
+                    yield FoundBytes(position, header.size_in_bytes, header, reason)
                 if not reason.startswith("its crc"):  # otherwise its offsets may be wrong as well
                     next_offset = last_offset(header) + 1
                 reason, position = "", placed.end
@@ -210,11 +210,11 @@ def _unreadable(
     header: BatchHeader | None,
     reason: str,
     next_offset: int,
-) -> Found:
+) -> FoundBytes:
     """The unreadable bytes, up to the place where the walk can go on."""
     left = segment.size - position
     if after_zeros(file, position, segment.size) == segment.size:
-        return Found(position, left, None)
+        return FoundBytes(position, left, None)
     if header is None:
         header = _header_at(segment, file, position)
         if header is not None and not reason:
@@ -225,7 +225,7 @@ def _unreadable(
     if good is not None:
         n_bytes = good.position - position
         reason += f"; the next good batch is at byte {good.position}"
-    return Found(position, n_bytes, header, reason)
+    return FoundBytes(position, n_bytes, header, reason)
 
 
 def _header_at(segment: Segment, file: ReadableFile, position: int) -> BatchHeader | None:

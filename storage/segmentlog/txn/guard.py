@@ -242,7 +242,7 @@ _MOST_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 
 
-class Fate(Enum):
+class CommitFate(Enum):
     """The progress of a guard's commit."""
 
     NOT_BEGUN = auto()  #: the guard is only removed
@@ -250,13 +250,13 @@ class Fate(Enum):
     DECIDED = auto()  #: the commit is finished
 
 
-def fate_of(guard: Guard, intent: Intent | None, state: State) -> Fate:
+def fate_of(guard: Guard, intent: Intent | None, state: State) -> CommitFate:
     """The progress of a commit, by its intent and the state of the directory."""
     # An intent that builds on another state than the present one has begun nothing either: its
     # writer had lost the lock (`segmentlog.txn.change.raise_guard`).
     if intent is None or state.token not in {guard.token, intent.after}:
-        return Fate.NOT_BEGUN
-    return Fate.DECIDED if state.token == guard.token else Fate.UNDECIDED
+        return CommitFate.NOT_BEGUN
+    return CommitFate.DECIDED if state.token == guard.token else CommitFate.UNDECIDED
 
 
 def decided_intents(directory: str) -> list[Intent]:
@@ -268,7 +268,10 @@ def decided_intents(directory: str) -> list[Intent]:
     found = []
     for guard in guards:
         intent = guard.intent()
-        if intent is not None and fate_of(guard, intent, State.read(directory)) is Fate.DECIDED:
+        if (
+            intent is not None
+            and fate_of(guard, intent, State.read(directory)) is CommitFate.DECIDED
+        ):
             found.append(intent)
     return found
 
@@ -293,10 +296,10 @@ def recover_commits(directory: str, *, is_asked: bool = False) -> list[str]:
         guard = found.seize()
         intent = guard.intent()
         fate = fate_of(guard, intent, State.read(directory))
-        if intent is None or fate is Fate.NOT_BEGUN:
+        if intent is None or fate is CommitFate.NOT_BEGUN:
             withdraw(directory, guard)
             done.append(f"removed {found.path}, whose commit had not begun to write")
-        elif fate is Fate.DECIDED:
+        elif fate is CommitFate.DECIDED:
             finish(directory, guard, intent)
             done.append(f"finished the commit of {found.path}")
             for each in intent.effects:

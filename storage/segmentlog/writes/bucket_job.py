@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 from segmentlog.bucket.clients import objects_at
-from segmentlog.bucket.commits import SETTINGS, Commit, PlacedExtent, State, Topic
+from segmentlog.bucket.commits import SETTINGS, Commit, LogState, PlacedExtent, Topic
 from segmentlog.bucket.places import forget
 from segmentlog.bucket.sequence import Mark, Sequence, opened_at, sequence_at
 from segmentlog.cluster.directory_settings import DirectorySettings
@@ -168,7 +168,7 @@ class _Attempt:
         self._topic_ids: dict[str, str] = {}
         self.was_done = False  # whether the log had the rows before
 
-    def commit_after(self, state: State) -> Commit | None:
+    def commit_after(self, state: LogState) -> Commit | None:
         """The commit that follows a state; None if nothing is to be done."""
         job, batch, numbered = self._job, self._batch, self._job.request.numbered
         shown = str(job.location)
@@ -216,7 +216,7 @@ class _Attempt:
             batch=batch and (batch.query, batch.committed(n_records)),
         )
 
-    def _created(self, state: State, topics: Collection[str]) -> dict[str, Topic]:
+    def _created(self, state: LogState, topics: Collection[str]) -> dict[str, Topic]:
         """The topics that are missing; it is an error if rows were spread over other partitions.
 
         Another job may have made the topic meanwhile, or again.
@@ -240,7 +240,7 @@ class _Attempt:
                 raise known.not_as_found(topic, wanted)
         return created
 
-    def _refuse_mirrored(self, state: State, topic: str) -> None:
+    def _refuse_mirrored(self, state: LogState, topic: str) -> None:
         """Refuse a topic of which brokers' leader epochs have been mirrored.
 
         New batches have the epoch 0, and epochs rise from batch to batch.  The next mirror would
@@ -257,7 +257,7 @@ class _Attempt:
             raise LogDirectoryError(str(self._job.location), reason)
 
     def _placed(
-        self, state: State, topics: Collection[str]
+        self, state: LogState, topics: Collection[str]
     ) -> tuple[dict[TopicPartition, int], list[PlacedExtent]]:
         """New log starts, and the extents with their offsets."""
         starts: dict[TopicPartition, int] = {}

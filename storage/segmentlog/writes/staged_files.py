@@ -267,7 +267,7 @@ _MOST_GUESSED = 2**62
 _WINDOW_BYTES = 8 << 20  #: of a staged file that is read back
 
 
-class _File:
+class _OpenStagedFile:
     """A staged file that is being written, and the table of its batches if it is a partition's."""
 
     def __init__(self, directory: str, file: StagedFile, files: OpenFiles) -> None:
@@ -287,7 +287,7 @@ class _File:
         return self.file.is_own and self.size >= least_moved_bytes(segment_bytes)
 
 
-class _SharedFile(_File):
+class _SharedFile(_OpenStagedFile):
     """A staged file of many small pieces; some of its bytes are not written before `flush`."""
 
     def __init__(self, directory: str, file: StagedFile, files: OpenFiles) -> None:
@@ -342,10 +342,10 @@ class TaskStage:
         self._directory = directory
         self._segment_bytes = segment_bytes
         self._open = OpenFiles(flush=flush, pace=pace)
-        self._files: list[_File] = []
+        self._files: list[_OpenStagedFile] = []
         self._n_made = 0
         self._shared: _SharedFile | None = None
-        self._own: dict[TopicPartition, _File] = {}
+        self._own: dict[TopicPartition, _OpenStagedFile] = {}
         self._staged: dict[TopicPartition, tuple[int, int]] = {}  # bytes and records so far
         self._ends: dict[TopicPartition, tuple[int, int]] = {}  # see `_expected_end`
         self._high_watermarks: Mapping[TopicPartition, int] | None = None
@@ -412,7 +412,7 @@ class TaskStage:
 
     def _file_of(
         self, topic_partition: TopicPartition, n_bytes: int, n_before: int, n_records: int
-    ) -> _File:
+    ) -> _OpenStagedFile:
         """The file for a partition's next bytes, after so many bytes and records."""
         own = self._own.get(topic_partition)
         is_much = (
@@ -427,7 +427,7 @@ class TaskStage:
             self._end_own(topic_partition)
             end, leader_epoch = self._expected_end(topic_partition)
             file = StagedFile(self._new_name(), True, end + n_records, leader_epoch)
-            self._own[topic_partition] = own = _File(self._directory, file, self._open)
+            self._own[topic_partition] = own = _OpenStagedFile(self._directory, file, self._open)
             self._files.append(own)
             return own
         # Later rows must not go back to the partition's own file: a moved file is one extent.
@@ -527,7 +527,7 @@ class TaskStage:
         os.unlink(shared.path)
         self._files.remove(shared)
 
-    def _copy_run(self, run: list[Extent], target: _File) -> Extent:
+    def _copy_run(self, run: list[Extent], target: _OpenStagedFile) -> Extent:
         """Copy extents of one partition to the end of a file, as one extent."""
         start, n_records = target.size, 0
         for extent in run:

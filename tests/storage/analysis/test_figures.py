@@ -12,7 +12,7 @@ from segmentlog.analysis.figures import histogram, sum_retention
 from segmentlog.analysis.record_sketch import RecordSketch
 from segmentlog.analysis.report import RetentionForecast, SizeCount
 from segmentlog.analysis.sample import Sample
-from segmentlog.analysis.scan_partition import Part, scan_partitions
+from segmentlog.analysis.scan_partition import ScannedPart, scan_partitions
 from segmentlog.format.kernels import sketches
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import open_log_dir
@@ -31,7 +31,7 @@ def write(path: Path, *batches: bytes, partition: int = 0) -> Log:
     return open_log_dir(path).log("t", partition)
 
 
-def part_of(log: Log) -> Part:
+def part_of(log: Log) -> ScannedPart:
     directory = open_log_dir(Path(log.path).parent)
     (found,) = scan_partitions(directory, [log.topic_partition], NOW, use_threads=False)
     return found.part
@@ -44,7 +44,7 @@ def at(*times: int, key: bytes | None = None) -> bytes:
 
 def test_partitions_beside_each_other_have_clocks_of_their_own(tmp_path: Path) -> None:
     """Steps back are added up, the largest one counts, and none lies between two partitions."""
-    whole = Part(NOW)
+    whole = ScannedPart(NOW)
     for number, times in enumerate([(9, 5, 9), (1, 0, 9, 2), (100,), (3, 1)]):
         whole.merge_beside(part_of(write(tmp_path, at(*times), partition=number)))
 
@@ -55,7 +55,7 @@ def test_partitions_beside_each_other_have_clocks_of_their_own(tmp_path: Path) -
 
 def test_parts_after_each_other_have_one_clock() -> None:
     """A part that is older than the one before is a step back; one without times changes none."""
-    parts = [Part(NOW) for _ in range(4)]
+    parts = [ScannedPart(NOW) for _ in range(4)]
     for part, times in zip(parts, ((5, 8), (-1,), (7, 9), (9,)), strict=True):
         counters = part.records.counters
         counters[sketches.N_RECORDS] = len(times)
@@ -64,7 +64,7 @@ def test_parts_after_each_other_have_one_clock() -> None:
             continue
         counters[sketches.FIRST_MS], counters[sketches.LAST_MS] = times[0], times[-1]
         counters[sketches.LEAST_MS], counters[sketches.LARGEST_MS] = min(times), max(times)
-    whole = Part(NOW)
+    whole = ScannedPart(NOW)
     for part in parts:
         whole.merge(part)
     names = (sketches.FIRST_MS, sketches.LAST_MS, sketches.LEAST_MS, sketches.LARGEST_MS)
@@ -172,7 +172,7 @@ def test_retention_of_partitions_adds_up() -> None:
 
 def test_figures_of_nothing() -> None:
     """What was not measured is none, and not zero."""
-    found = figures.figures(Part(NOW), forecast(), {})
+    found = figures.figures(ScannedPart(NOW), forecast(), {})
     assert (0, 0, None, None) == (
         found.zstd.sampled_batches,
         found.zstd.sampled_bytes,
@@ -189,14 +189,14 @@ def test_the_heaviest_keys_have_a_part_of_the_records(tmp_path: Path) -> None:
     found = figures.figures(part_of(write(tmp_path, encode_batch(records))), forecast(), {}).keys
     assert [b"hot"] == [keys[each.offset] for each in found.heaviest][:1]
     sketch = RecordSketch(NOW)
-    few = Part(NOW)
+    few = ScannedPart(NOW)
     few.records = sketch
     for number in range(12):
         few.records.merge(_sketched(b"k%d" % number, 2 + number))
     few.records.merge(_sketched(b"once", 1))
     shown = figures.figures(few, forecast(), {}).keys.heaviest
     assert [13, 12, 11, 10, 9, 8, 7, 6, 5, 4] == [each.n_records for each in shown]
-    many = Part(NOW)
+    many = ScannedPart(NOW)
     for key, n in ((b"a", 19_998), (b"b", 2)):
         many.records.merge(_sketched(key, n))
     assert 2 == len(figures.figures(many, forecast(), {}).keys.heaviest)

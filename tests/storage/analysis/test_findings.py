@@ -17,7 +17,7 @@ from segmentlog.analysis.report import (
     TopicFigures,
     Urgency,
 )
-from segmentlog.analysis.scan_partition import Part
+from segmentlog.analysis.scan_partition import ScannedPart
 
 CODE = FindingCode
 MIB = 1 << 20
@@ -26,7 +26,7 @@ T0 = 1_700_000_000_000
 
 def of(given: Mapping[str, Any]) -> TopicFigures:
     """The figures of nothing, with others in the place of some: ``keys.n_null``."""
-    made = figures(Part(T0), sum_retention(()), {})
+    made = figures(ScannedPart(T0), sum_retention(()), {})
     for name, value in given.items():
         group, _, field = name.rpartition(".")
         inner = replace(getattr(made, group), **{field: value}) if group else value

@@ -14,7 +14,7 @@ from segmentlog.analysis import scan_partition as scanning
 from segmentlog.analysis.batch_stats import BatchStats
 from segmentlog.analysis.record_sketch import COLUMNS, RecordSketch
 from segmentlog.analysis.sample import FORMATS, formats_of
-from segmentlog.analysis.scan_partition import Part, ScannedPartition, scan_partitions
+from segmentlog.analysis.scan_partition import ScannedPart, ScannedPartition, scan_partitions
 from segmentlog.format.kernels import formats, one_pass, sketch_windows, sketches
 from segmentlog.format.records.one_pass import OnePassDecoder
 from segmentlog.reads.choose import partitions_of
@@ -75,9 +75,9 @@ def scanned(log: Log) -> ScannedPartition:
     return found
 
 
-def of_rows(log: Log) -> Part:
+def of_rows(log: Log) -> ScannedPart:
     """What the rows of a scan give."""
-    part = Part(NOW)
+    part = ScannedPart(NOW)
     for batch in log.scan(columns=[*COLUMNS], use_threads=False):
         times = batch.column("timestamp").cast(pa.int64())
         milliseconds = pa.array(times.to_numpy() // 1000)

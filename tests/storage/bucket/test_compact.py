@@ -12,7 +12,7 @@ import pytest
 from faulty_store import DyingClient, FaultyClient, Killed, MemoryStore, client_at
 
 import segmentlog
-from segmentlog.bucket.objects import Found
+from segmentlog.bucket.objects import ListedObject
 from segmentlog.bucket.rewriting import Replacement
 from segmentlog.bucket.sequence import sequence_at
 from segmentlog.bucket.upkeep import sweep_objects
@@ -300,7 +300,7 @@ def test_ages_are_those_of_the_stores_clock(monkeypatch: pytest.MonkeyPatch) -> 
     ahead = 10**12
     listed = FaultyClient.list
 
-    def ahead_of_us(self: FaultyClient, prefix: str, *, after: str = "") -> Iterator[Found]:
+    def ahead_of_us(self: FaultyClient, prefix: str, *, after: str = "") -> Iterator[ListedObject]:
         found = listed(self, prefix, after=after)
         return (each._replace(modified_ms=each.modified_ms + ahead) for each in found)
 

@@ -15,7 +15,7 @@ from faulty_store import DyingClient, FaultyClient, Killed, MemoryStore, client_
 
 import segmentlog
 from segmentlog.bucket import sequence
-from segmentlog.bucket.commits import Commit, State
+from segmentlog.bucket.commits import Commit, LogState
 from segmentlog.bucket.rewriting import Replacement
 from segmentlog.bucket.sequence import sequence_at
 from segmentlog.bucket.upkeep import sweep_objects
@@ -152,7 +152,7 @@ def test_it_is_given_up_if_others_never_stop(monkeypatch: pytest.MonkeyPatch) ->
     location = _filled(store)
     make = Replacement.commit_after
 
-    def after_another(self: Replacement, state: State) -> Commit | None:
+    def after_another(self: Replacement, state: LogState) -> Commit | None:
         return make(self, replace(state, logs={}))
 
     monkeypatch.setattr(Replacement, "commit_after", after_another)

@@ -2,7 +2,7 @@
 
 import random
 
-from segmentlog.bucket.commits import Commit, State
+from segmentlog.bucket.commits import Commit, LogState
 from segmentlog.bucket.growing import Growing
 from segmentlog.txn.state import FORGOTTEN_AFTER_MS
 
@@ -30,7 +30,7 @@ def test_it_has_what_a_dict_has() -> None:
 def test_a_commit_costs_the_same_after_many_jobs() -> None:
     """The large table is not copied: states share it."""
     ended = Growing({f"{number:x}": ("", 1000) for number in range(100_000)})
-    state = State(number=32, time_ms=1000, ended=ended)
+    state = LogState(number=32, time_ms=1000, ended=ended)
     following = state.after(Commit(33, "token", "job", 1001))
     assert following.ended._old is ended._old
     assert "job" in following.ended
@@ -38,7 +38,7 @@ def test_a_commit_costs_the_same_after_many_jobs() -> None:
 
 
 def test_old_jobs_are_forgotten_now_and_then() -> None:
-    state = State()
+    state = LogState()
     for number in range(1, 100):
         state = state.after(Commit(number, "token", f"job{number}", number * _DAY_MS))
     assert {"job66", "job98", "job99"} <= state.ended.keys()

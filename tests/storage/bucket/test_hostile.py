@@ -168,7 +168,7 @@ def test_a_hostile_checkpoint_is_passed_over(name: str, tmp_path: Path) -> None:
         writer.write_table(table)
     hostile = sink.getvalue().to_pybytes()
     with pytest.raises(CorruptCheckpointError):
-        commits.State.decode(hostile, "")
+        commits.LogState.decode(hostile, "")
     objects.put(checkpoint_key(32), [hostile])
     hint = {"checkpoint": 32, "digest": sequence._digest(hostile)}
     objects.put("segmentlog/newest.json", [json.dumps(hint).encode()])

@@ -13,7 +13,7 @@ from faulty_store import FaultyClient, MemoryStore, client_at
 
 import segmentlog
 from segmentlog.bucket import commits, sequence
-from segmentlog.bucket.commits import Commit, State
+from segmentlog.bucket.commits import Commit, LogState
 from segmentlog.bucket.objects import MARKER
 from segmentlog.bucket.sequence import commit_key, opened_at, sequence_at
 from segmentlog.bucket.upkeep import Upgraded, upgrade_layout
@@ -200,12 +200,12 @@ def test_a_feature_that_is_not_known_is_refused(monkeypatch: pytest.MonkeyPatch)
         later.setattr(commits, "KNOWN_FEATURES", frozenset({"merged"}))
         known = sequence_at(writer.location)
 
-        def make(state: State) -> Commit:
+        def make(state: LogState) -> Commit:
             return Commit(state.number + 1, "t", "", 0, features=["merged"])
 
         known.append(make)
         checkpoint = known.known.encode()
-    for act in (reader.read, lambda: reader.write("b"), lambda: State.decode(checkpoint, "c")):
+    for act in (reader.read, lambda: reader.write("b"), lambda: LogState.decode(checkpoint, "c")):
         with pytest.raises(CorruptCheckpointError, match="merged; update segmentlog"):
             act()
 

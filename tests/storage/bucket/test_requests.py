@@ -10,9 +10,9 @@ from faulty_store import FaultyClient, MemoryStore, client_at
 
 import segmentlog
 from segmentlog.bucket import sequence
-from segmentlog.bucket.commits import Commit, PlacedExtent, State, Topic
+from segmentlog.bucket.commits import Commit, LogState, PlacedExtent, Topic
 from segmentlog.bucket.disk import opened_extent
-from segmentlog.bucket.objects import Found
+from segmentlog.bucket.objects import ListedObject
 from segmentlog.bucket.sequence import Sequence, checkpoint_key, commit_key, sequence_at
 from segmentlog.bucket.upkeep import sweep_objects
 from segmentlog.model import TopicPartition
@@ -37,7 +37,7 @@ class Together(FaultyClient):
 class OldLists(FaultyClient):
     """A client whose lists lack the third commit."""
 
-    def list(self, prefix: str, *, after: str = "") -> Iterator[Found]:
+    def list(self, prefix: str, *, after: str = "") -> Iterator[ListedObject]:
         return (each for each in super().list(prefix, after=after) if each.key != commit_key(3))
 
 
@@ -165,7 +165,7 @@ def _grown(location: BucketLocation, n: int) -> None:
         log.append(_next)
 
 
-def _next(state: State) -> Commit:
+def _next(state: LogState) -> Commit:
     number = state.number + 1
     extent = PlacedExtent(
         "orders",

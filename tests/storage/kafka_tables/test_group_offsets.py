@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import segmentlog
 from segmentlog.errors import CorruptLogError
 from segmentlog.kafka_tables import group_offsets
-from segmentlog.kafka_tables.group_offsets import Fate, transaction_fates
+from segmentlog.kafka_tables.group_offsets import TransactionFate, transaction_fates
 
 TOPIC_ID = uuid.UUID(int=7)
 PRINTED = "AAAAAAAAAAAAAAAAAAAABw"
@@ -300,7 +300,7 @@ def test_a_segment_that_a_broker_has_cleaned_meanwhile(tmp_path: Path) -> None:
     begin = len(Coordinator().add((key("a"), value(1))).data)
     path.with_name(f"{1:020d}.log").write_bytes(groups.data[begin:])
 
-    assert [Fate.COMMITTED] == transaction_fates(log).fates.tolist()
+    assert [TransactionFate.COMMITTED] == transaction_fates(log).fates.tolist()
 
 
 @pytest.mark.parametrize("name", ["group_offsets", "groups", "consumer_lag"])

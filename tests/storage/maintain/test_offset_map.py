@@ -9,7 +9,7 @@ import pytest
 
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.maintain import offset_map as module
-from segmentlog.maintain.offset_map import OFFSET_MAP_SCHEMA, OffsetMap
+from segmentlog.maintain.offset_map import OFFSET_MAP_SCHEMA, OffsetMapWriter
 from segmentlog.model import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -22,7 +22,7 @@ def read(path: Path) -> list[tuple[object, ...]]:
     return [tuple(each.values()) for each in table.to_pylist()]
 
 
-def add(written: OffsetMap, place: TopicPartition, offsets: Int64s) -> None:
+def add(written: OffsetMapWriter, place: TopicPartition, offsets: Int64s) -> None:
     """Add records of a partition that keep their places."""
     partitions = np.full(len(offsets), place.partition, np.int32)
     written.add(place.topic, partitions, offsets, partitions, offsets)
@@ -30,7 +30,7 @@ def add(written: OffsetMap, place: TopicPartition, offsets: Int64s) -> None:
 
 def test_runs_continue_from_batch_to_batch(tmp_path: Path) -> None:
     """A run ends where an offset is missing, or the partition ends."""
-    with (tmp_path / "m").open("wb") as file, OffsetMap(file) as written:
+    with (tmp_path / "m").open("wb") as file, OffsetMapWriter(file) as written:
         for batch in ([3, 4], [5, 8], [], [9], [20]):
             add(written, T0, np.array(batch, np.int64))
         written.end("t", {0: 30}, {0: 21})
@@ -55,7 +55,7 @@ def test_each_offset_is_found(
     """The rule of the module gives the next record at the target, for any gaps and row groups."""
     monkeypatch.setattr(module, "_MOST_ROWS", most_rows)
     offsets = np.flatnonzero(np.random.default_rng(5).random(500) < 0.6) + 100
-    with (tmp_path / "m").open("wb") as file, OffsetMap(file) as written:
+    with (tmp_path / "m").open("wb") as file, OffsetMapWriter(file) as written:
         for batch in np.array_split(offsets, 17):
             add(written, T0, batch)
         written.end("t", {0: 610}, {0: int(offsets[-1]) + 1})

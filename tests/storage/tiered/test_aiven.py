@@ -19,7 +19,7 @@ from segmentlog import OptionError, RemoteSegmentError, StorageError
 from segmentlog.store.remote.object_store import KeptRanges
 from segmentlog.tiered import aiven, chunked_file
 from segmentlog.tiered.aiven import AivenTier
-from segmentlog.tiered.layout import Part, RemoteLog, RemoteSegment
+from segmentlog.tiered.layout import RemoteFileKind, RemoteLog, RemoteSegment
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "kafka-4.3.1"
 FORMS = list(itertools.product([False, True], [False, True]))
@@ -62,16 +62,22 @@ def test_every_part_of_a_segment_has_the_bytes_of_the_broker(
     for segment in segments:
         local = GOLDEN / name / f"{segment.start_offset:020}.log"
         assert segment.n_bytes == local.stat().st_size
-        assert read(tier.open(segment, Part.LOG)) == local.read_bytes()
-        for part in (Part.OFFSET_INDEX, Part.TIME_INDEX, Part.TRANSACTION_INDEX):
+        assert read(tier.open(segment, RemoteFileKind.LOG)) == local.read_bytes()
+        for part in (
+            RemoteFileKind.OFFSET_INDEX,
+            RemoteFileKind.TIME_INDEX,
+            RemoteFileKind.TRANSACTION_INDEX,
+        ):
             index, found = local.with_suffix(f".{part}"), tier.open(segment, part)
-            assert (found is not None) == (index.exists() or part is not Part.TRANSACTION_INDEX)
+            assert (found is not None) == (
+                index.exists() or part is not RemoteFileKind.TRANSACTION_INDEX
+            )
             if found is not None:
                 assert read(found) == (index.read_bytes() if index.exists() else b"")
         after = local.with_name(f"{segment.end_offset + 1:020}.snapshot")
-        assert read(tier.open(segment, Part.SNAPSHOT)) == after.read_bytes()
+        assert read(tier.open(segment, RemoteFileKind.SNAPSHOT)) == after.read_bytes()
         epochs = (GOLDEN / name / "leader-epoch-checkpoint").read_bytes()
-        assert read(tier.open(segment, Part.LEADER_EPOCHS)) == epochs
+        assert read(tier.open(segment, RemoteFileKind.LEADER_EPOCHS)) == epochs
 
 
 @pytest.mark.parametrize(("compresses", "encrypts"), FORMS, ids=IDS)
@@ -84,7 +90,7 @@ def test_a_range_has_the_bytes_of_the_file(tmp_path, keys, compresses, encrypts)
     expected = (GOLDEN / "segments-0" / f"{segment.start_offset:020}.log").read_bytes()
     size = len(expected)
 
-    with tier.open(segment, Part.LOG) as file:
+    with tier.open(segment, RemoteFileKind.LOG) as file:
         for start, end in [
             (0, 1),
             (96, 98),
@@ -97,7 +103,7 @@ def test_a_range_has_the_bytes_of_the_file(tmp_path, keys, compresses, encrypts)
         buffer = bytearray(300)
         assert file.read_into(memoryview(buffer), 50) == min(300, size - 50)
         assert bytes(buffer[: size - 50]) == expected[50:350]
-    with tier.open(segment, Part.LOG) as file:
+    with tier.open(segment, RemoteFileKind.LOG) as file:
         file.expect(10, size)
         assert file.read(10, size) == expected[10:]
         file.check_unchanged()
@@ -130,7 +136,7 @@ def test_a_read_fetches_the_chunks_it_needs_and_neighbours_together(
     real = aiven.open_file
     monkeypatch.setattr(aiven, "open_file", lambda path: _Counting(real(path), noted))
     monkeypatch.setattr(chunked_file, "_kept", KeptRanges(64 << 20))
-    with tier.open(segment, Part.LOG) as file:
+    with tier.open(segment, RemoteFileKind.LOG) as file:
         chunks = file._chunks
         place = chunks.place
 
@@ -140,7 +146,7 @@ def test_a_read_fetches_the_chunks_it_needs_and_neighbours_together(
         assert noted[1:] == [(place(4), place(7))]
         file.read(110, 80)  # of the chunks 2 and 3, the first of which is kept
         assert noted[2:] == [(place(3), place(4))]
-    with tier.open(segment, Part.LOG) as file:
+    with tier.open(segment, RemoteFileKind.LOG) as file:
         file.read(120, 70)  # the process keeps chunks of closed files
         assert len(noted) == 3
         assert place(chunks.n_chunks) == Path(file.path).stat().st_size
@@ -174,7 +180,7 @@ def test_a_prefix_without_a_slash_is_part_of_the_folder(tmp_path):
     assert tier.logs() == [log]
     assert len(tier.segments(log)) == 3
     listed = RemoteSegment(log, mains[0][-22:], 0)  # of the broker's metadata
-    assert read(AivenTier(str(tmp_path / "clusters")).open(listed, Part.LOG))
+    assert read(AivenTier(str(tmp_path / "clusters")).open(listed, RemoteFileKind.LOG))
 
 
 def test_other_objects_are_passed_over(tmp_path):
@@ -198,12 +204,14 @@ def test_metadata_overrides_the_place_of_the_log_and_the_indexes(tmp_path):
     tier = AivenTier(str(tmp_path))
     listed = tier.segments(log)[0]
     with pytest.raises(RemoteSegmentError, match="is missing"):
-        tier.open(listed, Part.LOG)
+        tier.open(listed, RemoteFileKind.LOG)
 
     segment = listed._replace(custom_metadata=custom_metadata(123_456, "old/", "elsewhere"))
 
-    assert read(tier.open(segment, Part.LOG)) == expected
-    assert tier.open(segment, Part.TIME_INDEX).path == str(tmp_path / "old" / "elsewhere.indexes")
+    assert read(tier.open(segment, RemoteFileKind.LOG)) == expected
+    assert tier.open(segment, RemoteFileKind.TIME_INDEX).path == str(
+        tmp_path / "old" / "elsewhere.indexes"
+    )
 
 
 @pytest.mark.parametrize(
@@ -226,7 +234,7 @@ def test_metadata_names_no_object_outside_the_tier(tmp_path, prefix, key):
         shutil.copy(plugin.path(mains[0], suffix), tmp_path / "other" / f"x{suffix}")
     tier = AivenTier(str(tmp_path / "tier"))
     segment = tier.segments(log)[0]._replace(custom_metadata=custom_metadata(1, prefix, key))
-    for part in (Part.LOG, Part.TIME_INDEX):
+    for part in (RemoteFileKind.LOG, RemoteFileKind.TIME_INDEX):
         with pytest.raises(RemoteSegmentError, match="names an object outside the tier"):
             tier.open(segment, part)
 
@@ -237,7 +245,7 @@ def test_a_segment_of_the_metadata_is_opened_without_a_listing(tmp_path, keys):
     segment = RemoteSegment(log, mains[0][-22:], 0)
 
     expected = (GOLDEN / "segments-0" / f"{0:020}.log").read_bytes()
-    assert read(tier.open(segment, Part.LOG)) == expected
+    assert read(tier.open(segment, RemoteFileKind.LOG)) == expected
 
 
 # Requests to a store
@@ -263,7 +271,7 @@ def test_a_store_gets_a_listing_and_a_request_for_each_manifest_and_each_range(
 
     store.requests.clear()
     expected = (GOLDEN / "segments-0" / f"{segments[1].start_offset:020}.log").read_bytes()
-    with tier.open(segments[1], Part.LOG) as file:
+    with tier.open(segments[1], RemoteFileKind.LOG) as file:
         file.expect(120, 500)
         assert file.read(120, 380) == expected[120:500]
         ranges = [each[2:] for each in store.requests if each[0] == "read"]
@@ -279,7 +287,7 @@ def test_an_object_that_is_replaced_while_it_is_read_is_named(tmp_path, keys, mo
     segment = tier.segments(log)[0]
     path = plugin.path(mains[0], ".log")
 
-    with tier.open(segment, Part.LOG) as file:
+    with tier.open(segment, RemoteFileKind.LOG) as file:
         file.expect(0, 300)
         path.write_bytes(path.read_bytes()[:-1])
         with pytest.raises(StorageError, match="was replaced by another one") as found:
@@ -299,7 +307,7 @@ def test_a_wrong_key_is_an_error_that_names_the_manifest_and_no_key(tmp_path, ke
         segment = tier.segments(log)[0]
 
         with pytest.raises(RemoteSegmentError, match="was not encrypted for the private") as found:
-            tier.open(segment, Part.LOG)
+            tier.open(segment, RemoteFileKind.LOG)
 
         assert found.value.path.endswith(".rsm-manifest")
         assert "BEGIN" not in str(found.value)
@@ -317,7 +325,7 @@ def test_a_data_key_that_does_not_fit_the_private_key_is_refused(tmp_path, keys,
     tier = AivenTier(str(tmp_path), str(keys.file))
 
     with pytest.raises(RemoteSegmentError, match="was not encrypted for the private key"):
-        tier.open(tier.segments(log)[0], Part.LOG)
+        tier.open(tier.segments(log)[0], RemoteFileKind.LOG)
 
 
 def test_an_encrypted_segment_needs_a_key(tmp_path, keys):
@@ -325,7 +333,7 @@ def test_an_encrypted_segment_needs_a_key(tmp_path, keys):
     for given in ("", f"another={keys.file}"):
         tier = AivenTier(str(tmp_path), given)
         with pytest.raises(RemoteSegmentError, match="key pair 'key-1', and no file was given"):
-            tier.open(tier.segments(log)[0], Part.LOG)
+            tier.open(tier.segments(log)[0], RemoteFileKind.LOG)
 
 
 def test_without_the_package_the_error_names_the_extra(tmp_path, keys, monkeypatch):
@@ -337,7 +345,7 @@ def test_without_the_package_the_error_names_the_extra(tmp_path, keys, monkeypat
     tier = AivenTier(str(tmp_path), str(keys.file))
 
     with pytest.raises(RemoteSegmentError, match=r"install pyspark-segmentlog\[tiered\]"):
-        tier.open(tier.segments(log)[0], Part.LOG)
+        tier.open(tier.segments(log)[0], RemoteFileKind.LOG)
 
 
 @pytest.mark.parametrize("content", [b"", b"secret words", b"-----BEGIN PRIVATE KEY-----\nAAAA\n"])
@@ -347,7 +355,7 @@ def test_a_file_that_is_not_a_key_is_not_quoted(tmp_path, keys, content):
     tier = AivenTier(str(tmp_path / "tier"), str(tmp_path / "key.pem"))
 
     with pytest.raises(OptionError, match="is not a private key in PEM") as found:
-        tier.open(tier.segments(log)[0], Part.LOG)
+        tier.open(tier.segments(log)[0], RemoteFileKind.LOG)
 
     assert "secret" not in str(found.value)
     assert "AAAA" not in str(found.value)
@@ -364,7 +372,7 @@ def test_a_missing_key_file_is_named(tmp_path, keys):
     tier = AivenTier(str(tmp_path), "/nowhere.pem")
 
     with pytest.raises(OptionError, match=r"'/nowhere\.pem'; the file cannot be read"):
-        tier.open(tier.segments(log)[0], Part.LOG)
+        tier.open(tier.segments(log)[0], RemoteFileKind.LOG)
 
 
 def test_tasks_get_the_names_of_key_files_and_no_key(keys):
@@ -386,7 +394,7 @@ def test_a_log_of_another_size_is_named(tmp_path, keys, compresses, encrypts, ch
     tier = AivenTier(str(tmp_path), str(keys.file))
 
     with pytest.raises(RemoteSegmentError, match="its manifest describes") as found:
-        tier.open(tier.segments(log)[0], Part.LOG)
+        tier.open(tier.segments(log)[0], RemoteFileKind.LOG)
 
     assert found.value.path == str(path)
 
@@ -403,13 +411,13 @@ def test_a_changed_byte_of_a_chunk_is_named(tmp_path, keys, compresses, encrypts
     data = bytearray(path.read_bytes())
     tier = AivenTier(str(tmp_path), str(keys.file))
     segment = tier.segments(log)[0]
-    with tier.open(segment, Part.LOG) as file:
+    with tier.open(segment, RemoteFileKind.LOG) as file:
         at = file._chunks.place(1)
     data[at + 1] ^= 1
     path.write_bytes(data)
 
     with pytest.raises(RemoteSegmentError, match=said) as found:
-        read(tier.open(segment, Part.LOG))
+        read(tier.open(segment, RemoteFileKind.LOG))
 
     assert found.value.path == str(path)
 
@@ -425,7 +433,7 @@ def test_the_log_of_another_segment_is_named(tmp_path, keys):
     segments = tier.segments(log)
 
     with pytest.raises(RemoteSegmentError) as found:
-        [read(tier.open(each, Part.LOG)) for each in segments]
+        [read(tier.open(each, RemoteFileKind.LOG)) for each in segments]
 
     assert found.value.path == str(other)
 
@@ -446,7 +454,7 @@ def test_a_missing_object_is_named(tmp_path, suffix):
     plugin, log, mains = tier_of(tmp_path, "segments-0")
     plugin.path(mains[0], suffix).unlink()
     tier = AivenTier(str(tmp_path))
-    part = Part.LOG if suffix == ".log" else Part.OFFSET_INDEX
+    part = RemoteFileKind.LOG if suffix == ".log" else RemoteFileKind.OFFSET_INDEX
 
     with pytest.raises(RemoteSegmentError, match="the object is missing") as found:
         tier.open(tier.segments(log)[0], part)
@@ -460,7 +468,7 @@ def test_short_indexes_are_named(tmp_path):
     tier = AivenTier(str(tmp_path))
 
     with pytest.raises(RemoteSegmentError, match="describes more"):
-        tier.open(tier.segments(log)[0], Part.LEADER_EPOCHS)
+        tier.open(tier.segments(log)[0], RemoteFileKind.LEADER_EPOCHS)
 
 
 def test_a_segment_that_is_deleted_during_a_listing_is_left_out(tmp_path, monkeypatch):

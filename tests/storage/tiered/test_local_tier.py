@@ -31,7 +31,7 @@ from segmentlog.model import TopicPartition
 from segmentlog.reads.scan import scan_slice
 from segmentlog.store.readable import survey
 from segmentlog.tiered import disk
-from segmentlog.tiered.layout import LocalTier, Part, RemoteSegment
+from segmentlog.tiered.layout import LocalTier, RemoteFileKind, RemoteSegment
 from segmentlog.txn.guard import list_guards
 
 
@@ -493,7 +493,7 @@ def test_a_look_up_opens_few_objects(tiered: Tiered, monkeypatch: pytest.MonkeyP
     opened: list[tuple[int, str]] = []
     usual = LocalTier.open
 
-    def noted(self: LocalTier, segment: RemoteSegment, part: Part) -> object:
+    def noted(self: LocalTier, segment: RemoteSegment, part: RemoteFileKind) -> object:
         opened.append((segment.start_offset, str(part)))
         return usual(self, segment, part)
 

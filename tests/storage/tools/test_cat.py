@@ -185,7 +185,7 @@ def test_a_topic_that_was_made_again_is_followed_from_its_first_record(
     logs: Path, capsys: pytest.CaptureFixture[str], start: str, n_new: int
 ) -> None:
     """The id is learned with the start, and offsets of the former topic mean nothing."""
-    reader = cat._Read(
+    reader = cat._TopicRead(
         TextFormat.delimited(None, b"\n", shows_null=False),
         IsolationLevel.READ_COMMITTED,
         ReadUpTo.LOG_END,
@@ -198,7 +198,7 @@ def test_a_topic_that_was_made_again_is_followed_from_its_first_record(
     chosen = "orders", [0]
     directory = segmentlog.open_log_dir(logs)
     former = directory.log("orders", 0).topic_id
-    reader.all(directory, chosen, cat.Bounds.parse([start]))
+    reader.all(directory, chosen, cat.ShownRange.parse([start]))
     assert (10 if start == "beginning" else 0) == len(b"".join(written).split())
     written.clear()
     segmentlog.delete_topic(logs, "orders")
@@ -206,8 +206,8 @@ def test_a_topic_that_was_made_again_is_followed_from_its_first_record(
     with segmentlog.open_writer(logs, "orders", num_partitions=1) as writer:
         writer.append(pa.table({"value": new}))
     directory = directory.refresh(log_ends=True)
-    reader.all(directory, chosen, cat.Bounds())
-    reader.all(directory, chosen, cat.Bounds())
+    reader.all(directory, chosen, cat.ShownRange())
+    reader.all(directory, chosen, cat.ShownRange())
 
     assert " ".join(new).encode().split() == b"".join(written).split()
     topic_id = directory.log("orders", 0).topic_id

@@ -15,7 +15,7 @@ from typer.testing import Result
 
 from segmentlog import native
 from segmentlog.tools import doctor
-from segmentlog.tools.doctor import Check, State
+from segmentlog.tools.doctor import Check, CheckState
 
 Run = Callable[..., Result]
 FORMAT = 'format("segmentlog")'
@@ -59,7 +59,7 @@ def test_a_broken_source_of_someone_else_is_named(
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     found = check(FORMAT)
 
-    assert State.PROBLEM == found.state
+    assert CheckState.PROBLEM == found.state
     assert "pyspark_broken (ModuleNotFoundError: No module named 'no_such_library')" in found.found
     assert "pyspark_exits (SystemExit: 3)" in found.found
     assert found.remedy
@@ -75,7 +75,7 @@ def test_a_python_without_the_package_is_a_problem(
     monkeypatch.setenv("PYSPARK_PYTHON", str(python))
     found = check(FORMAT)
 
-    assert (State.PROBLEM, True) == (found.state, "has no pyspark" in found.found)
+    assert (CheckState.PROBLEM, True) == (found.state, "has no pyspark" in found.found)
     assert f"export PYSPARK_PYTHON={shlex.quote(sys.executable)}" == found.remedy
 
 
@@ -84,7 +84,7 @@ def test_a_python_that_is_not_there_is_a_problem(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "/no/such/python")
     found = check(FORMAT)
 
-    assert (State.PROBLEM, True) == (found.state, "/no/such/python" in found.found)
+    assert (CheckState.PROBLEM, True) == (found.state, "/no/such/python" in found.found)
 
 
 @pytest.mark.parametrize(
@@ -98,28 +98,28 @@ def test_the_answer_of_the_other_python_is_judged(answer: dict, part: str) -> No
     """The other interpreter has another version, or lacks our package."""
     found = doctor._judge(FORMAT, "python3", "export …", answer)
 
-    assert (State.PROBLEM, True) == (found.state, part in found.found)
+    assert (CheckState.PROBLEM, True) == (found.state, part in found.found)
 
 
 @pytest.mark.parametrize(
     ("printed", "state"),
     [
-        ('openjdk version "17.0.15" 2025-04-15', State.OK),
-        ('openjdk version "21" 2023-09-19', State.OK),
-        ('java version "1.8.0_302"', State.PROBLEM),
-        ('openjdk version "11.0.2" 2019-01-15', State.PROBLEM),
-        ("no idea", State.PROBLEM),
+        ('openjdk version "17.0.15" 2025-04-15', CheckState.OK),
+        ('openjdk version "21" 2023-09-19', CheckState.OK),
+        ('java version "1.8.0_302"', CheckState.PROBLEM),
+        ('openjdk version "11.0.2" 2019-01-15', CheckState.PROBLEM),
+        ("no idea", CheckState.PROBLEM),
     ],
 )
 def test_java_has_to_be_new_enough(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, state: State
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, state: CheckState
 ) -> None:
     """The doctor checks the Java of JAVA_HOME, which pyspark chooses."""
     monkeypatch.setenv("JAVA_HOME", java_that_says(tmp_path, printed))
     found = doctor._java()
 
     assert state == found.state
-    assert bool(found.remedy) == (state == State.PROBLEM)
+    assert bool(found.remedy) == (state == CheckState.PROBLEM)
 
 
 def test_java_that_is_not_there_is_a_problem(
@@ -131,7 +131,7 @@ def test_java_that_is_not_there_is_a_problem(
     assert "has no bin/java" in doctor._java().found
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert (State.PROBLEM, "java", "not found") == doctor._java()[:3]
+    assert (CheckState.PROBLEM, "java", "not found") == doctor._java()[:3]
 
 
 def test_a_machine_without_spark_has_no_problem(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +149,7 @@ def test_an_old_spark_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     old = doctor._pyspark()
     monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace(__version__="4.10.0.dev1"))
 
-    assert [State.PROBLEM, State.OK] == [old.state, doctor._pyspark().state]
+    assert [CheckState.PROBLEM, CheckState.OK] == [old.state, doctor._pyspark().state]
 
 
 def test_a_broken_library_is_a_problem(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +193,7 @@ def test_kernels_of_other_platforms_are_named(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(native, "PLATFORM", "linux-riscv64")
     found = doctor._kernels()
 
-    assert State.PROBLEM == found.state
+    assert CheckState.PROBLEM == found.state
     assert found.found.startswith("they run in Python: this is linux-riscv64, and they are ")
     assert "-" in found.found.partition("compiled for ")[2]
     monkeypatch.setattr(native, "platforms", list)
@@ -213,17 +213,18 @@ def test_the_lowest_versions_are_those_of_the_package() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "state"), [("18.1.0", State.PROBLEM), ("19.0.0", State.OK), ("100.1", State.OK)]
+    ("version", "state"),
+    [("18.1.0", CheckState.PROBLEM), ("19.0.0", CheckState.OK), ("100.1", CheckState.OK)],
 )
 def test_an_old_library_is_a_problem(
-    monkeypatch: pytest.MonkeyPatch, version: str, state: State
+    monkeypatch: pytest.MonkeyPatch, version: str, state: CheckState
 ) -> None:
     """A runtime may bring one; versions are compared as numbers."""
     monkeypatch.setattr(doctor, "_version", lambda name: version)
     found = doctor._library("pyarrow")
 
     assert state == found.state
-    assert ("pip install 'pyarrow>=19'" in found.remedy) == (state == State.PROBLEM)
+    assert ("pip install 'pyarrow>=19'" in found.remedy) == (state == CheckState.PROBLEM)
 
 
 def test_what_pip_has_left_out_is_named(tmp_path: Path) -> None:
@@ -273,8 +274,8 @@ def test_slow_settings_of_a_session_are_advice(
     monkeypatch.setenv("PYSPARK_PYTHON", python)
     good, advice = doctor._settings()
 
-    assert (State.OK, "spark session", "Spark 4.3.0, local[*]") == good[:3]
-    assert (State.ADVICE, "spark.x", "lacks options") == advice[:3]
+    assert (CheckState.OK, "spark session", "Spark 4.3.0, local[*]") == good[:3]
+    assert (CheckState.ADVICE, "spark.x", "lacks options") == advice[:3]
     assert "start sessions with -Dfast=true: rows move faster" == advice.remedy
     assert {"better": "-Dfast=true"} == advice.details
 
@@ -288,7 +289,7 @@ def test_a_session_that_does_not_start_is_a_problem(
     monkeypatch.setenv("PYSPARK_PYTHON", "/no/such/python")
     (absent,) = doctor._settings()
 
-    assert {State.PROBLEM} == {silent.state, absent.state}
+    assert {CheckState.PROBLEM} == {silent.state, absent.state}
     assert "does not start: noise" == silent.found
     assert "/no/such/python" in absent.found
 

@@ -12,7 +12,7 @@ from typer.testing import Result
 
 import segmentlog
 from segmentlog.bucket.clients import objects_at
-from segmentlog.bucket.objects import Found, Objects
+from segmentlog.bucket.objects import ListedObject, Objects
 from segmentlog.errors import StorageError
 from segmentlog.store.paths import bucket_at
 from segmentlog.tools import doctor
@@ -55,7 +55,7 @@ class Store:
     def read(self, key: str, start: int, n_bytes: int) -> bytes:
         return self._objects.read(key, start, n_bytes)
 
-    def list(self, prefix: str, *, after: str = "") -> Iterator[Found]:
+    def list(self, prefix: str, *, after: str = "") -> Iterator[ListedObject]:
         self._refuse("listing")
         late = 3_600_000 if self._fault == "an hour" else 0
         for each in self._objects.list(prefix, after=after):

@@ -10,7 +10,7 @@ from segmentlog.log.listing import SegmentFiles
 from segmentlog.log.segment import Segment
 from segmentlog.store.readable import open_file
 from segmentlog.testing.reference import Record, crc32c, encode_batch
-from segmentlog.tools.walk import Found, walk
+from segmentlog.tools.walk import FoundBytes, walk
 
 BATCHES = [
     encode_batch([Record(10 * i + j, i, b"k", b"value" * 9) for j in range(10)]) for i in range(5)
@@ -18,7 +18,7 @@ BATCHES = [
 POSITIONS = [sum(map(len, BATCHES[:i])) for i in range(5)]
 
 
-def found_in(directory: Path, data: bytes, position: int = 0) -> list[Found]:
+def found_in(directory: Path, data: bytes, position: int = 0) -> list[FoundBytes]:
     """The findings of a walk over `data`."""
     path = directory / f"{0:020d}.log"
     path.write_bytes(data)
@@ -27,7 +27,7 @@ def found_in(directory: Path, data: bytes, position: int = 0) -> list[Found]:
         return list(walk(segment, file, position))
 
 
-def good_positions(found: list[Found]) -> list[int]:
+def good_positions(found: list[FoundBytes]) -> list[int]:
     """Positions of batches without a problem."""
     return [each.position for each in found if each.header and not each.problem]
 

@@ -463,14 +463,14 @@ class RecordEncoder:
         attributes, append_time = int(self._codec), -1
         if append_time_ms is not None:
             attributes, append_time = attributes | layout.TIMESTAMP_TYPE_MASK, append_time_ms
-        todo = _Rows(
+        todo = _RowsToEncode(
             partition, source, array_view(rows), array_view(offsets), attributes, append_time
         )
         if self._deflater is None:
             return self._plain(todo)
         return self._compressed(todo, self._deflater)
 
-    def _plain(self, todo: "_Rows") -> EncodedBatches:
+    def _plain(self, todo: "_RowsToEncode") -> EncodedBatches:
         most_bytes, _ = todo.most_bytes(self._batch_size)
         out = pooled_array(most_bytes + COPY_SLACK, np.uint8)
         tables, at, end = [_NO_TABLE], 0, 0
@@ -480,7 +480,7 @@ class RecordEncoder:
             end = int(table[-1, layout.RECORDS_END])
         return EncodedBatches(out[:end], np.concatenate(tables))
 
-    def _compressed(self, todo: "_Rows", deflater: Deflater) -> EncodedBatches:
+    def _compressed(self, todo: "_RowsToEncode", deflater: Deflater) -> EncodedBatches:
         tables, payloads = [_NO_TABLE], [b""]
         for table, compressed in self._deflate(todo, deflater):
             table[:, layout.SIZE] = [layout.HEADER_BYTES + len(each) for each in compressed]
@@ -496,7 +496,9 @@ class RecordEncoder:
         seal_batches(buffer, table)
         return EncodedBatches(buffer, table)
 
-    def _deflate(self, todo: "_Rows", deflater: Deflater) -> Iterator[tuple[Int64s, list[bytes]]]:
+    def _deflate(
+        self, todo: "_RowsToEncode", deflater: Deflater
+    ) -> Iterator[tuple[Int64s, list[bytes]]]:
         """Runs of batches, and their compressed records; batches that are too large are halved."""
         most_bytes, most_of_one = todo.most_bytes(self._batch_size)
         n_bytes = min(most_bytes, max(_DEFLATE_BYTES, most_of_one))
@@ -516,7 +518,7 @@ class RecordEncoder:
             yield from self._within_limit(todo, deflater, run, compressed)
 
     def _within_limit(
-        self, todo: "_Rows", deflater: Deflater, run: Int64s, compressed: list[bytes]
+        self, todo: "_RowsToEncode", deflater: Deflater, run: Int64s, compressed: list[bytes]
     ) -> Iterator[tuple[Int64s, list[bytes]]]:
         """The run with batches larger than `max_message_bytes` divided."""
         most = self._max_message_bytes - layout.HEADER_BYTES
@@ -537,7 +539,7 @@ class RecordEncoder:
         yield run[begin:], compressed[begin:]
 
 
-class _Rows(NamedTuple):
+class _RowsToEncode(NamedTuple):
     """The rows of one call; arrays as in `RecordEncoder.encode`."""
 
     partition: TopicPartition
@@ -547,7 +549,7 @@ class _Rows(NamedTuple):
     attributes: int
     append_time_ms: int
 
-    def part(self, begin: int, end: int) -> "_Rows":
+    def part(self, begin: int, end: int) -> "_RowsToEncode":
         return self._replace(rows=self.rows[begin:end], offsets=self.offsets[begin:end])
 
     def most_bytes(self, batch_size: int) -> tuple[int, int]:

@@ -364,7 +364,7 @@ def clone(
     # The kernels load here.
     from segmentlog.maintain.cloning.job import CloneJob
     from segmentlog.maintain.cloning.task import run_task
-    from segmentlog.maintain.offset_map import CLONED_MAP_SCHEMA, OffsetMap
+    from segmentlog.maintain.offset_map import CLONED_MAP_SCHEMA, OffsetMapWriter
 
     source = open_source(path)
     with ExitStack() as stack:
@@ -373,7 +373,11 @@ def clone(
             file = stack.enter_context(OutputFile("offset_map", given.offset_map))
         job = stack.enter_context(CloneJob(source, given))
         given.on_phase("copies")
-        with nullcontext() if file is None else OffsetMap(file.file, CLONED_MAP_SCHEMA) as places:
+        with (
+            nullcontext()
+            if file is None
+            else OffsetMapWriter(file.file, CLONED_MAP_SCHEMA) as places
+        ):
             bases = job.bases
 
             def note(made: "Cloned", numbers: "Int64s") -> None:

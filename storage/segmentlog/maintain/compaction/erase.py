@@ -459,7 +459,7 @@ _FILES = {
 }
 
 
-class _File(NamedTuple):
+class _CopyFile(NamedTuple):
     """A file with batches; `kind` is None if its name is that of a segment of the log."""
 
     kind: CopyKind | None
@@ -584,7 +584,7 @@ class CopySearch:
                     ),
                 )
 
-    def _search(self, file: _File) -> tuple[int, str]:
+    def _search(self, file: _CopyFile) -> tuple[int, str]:
         """The number of such records, and the reason for which there may be more."""
         if file.type is not FileType.FILE:
             return -1, _NOT_SEARCHED
@@ -603,7 +603,7 @@ class CopySearch:
         return counts.n_read - counts.n_kept, reason
 
 
-def _files_in(path: str) -> Iterator[_File]:
+def _files_in(path: str) -> Iterator[_CopyFile]:
     """Each file of a partition directory that has batches, sorted by their names."""
     for name, file_type in sorted(list_entries(path), key=lambda each: each.name):
         parsed, broken = parse_segment_file(name), _BROKEN.fullmatch(name)
@@ -617,4 +617,4 @@ def _files_in(path: str) -> Iterator[_File]:
         file = os.path.join(path, name)
         status = status_of(file)
         files = SegmentFiles(base_offset, file, status.size, inode=status.inode)
-        yield _File(kind, Segment(files, is_sealed=False), file_type)
+        yield _CopyFile(kind, Segment(files, is_sealed=False), file_type)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from segmentlog.bucket.commits import PartitionLog, PlacedExtent, State
+from segmentlog.bucket.commits import LogState, PartitionLog, PlacedExtent
 from segmentlog.bucket.data_objects import Upload
 from segmentlog.bucket.disk import inode_of
 from segmentlog.bucket.objects import DATA, is_data_key
@@ -136,14 +136,14 @@ class _Erasure:
                 bases = {*erased.segments}
                 self._segments[at] = [each for each in log.segments if each.base_offset in bases]
 
-    def is_in(self, state: State) -> bool:
+    def is_in(self, state: LogState) -> bool:
         """Whether all segments that were read are extents of a state."""
         return all(
             {each.inode for each in segments} <= _by_inode(state, at).keys()
             for at, segments in self._listed.items()
         )
 
-    def _leaving(self, state: State, erased: Collection[PlacedExtent]) -> set[str]:
+    def _leaving(self, state: LogState, erased: Collection[PlacedExtent]) -> set[str]:
         """The objects that have such records, or bytes of no extent, which may be some."""
         sizes = {each.key: each.size for each in self._commits.objects.list(DATA)}
         used = dict[str, int]()
@@ -156,7 +156,7 @@ class _Erasure:
         dead = {key for key, n_bytes in used.items() if sizes.get(key, 0) > n_bytes}
         return dead | {each.object for each in erased}
 
-    def carry_out(self, state: State) -> bool:
+    def carry_out(self, state: LogState) -> bool:
         """Exchange the extents by one commit; whether no other commit was in the way."""
         extents = dict[TopicPartition, list[PlacedExtent]]()
         for at, segments in self._segments.items():
@@ -203,7 +203,7 @@ class _Erasure:
         replacement.commit()
         return not replacement.has_changed
 
-    def remaining(self, state: State) -> RemainingCopy | None:
+    def remaining(self, state: LogState) -> RemainingCopy | None:
         """The objects outside of the log, which are not searched; None if there are none."""
         used = state.objects()
         keys = [
@@ -224,7 +224,7 @@ class _Erasure:
         return RemainingCopy(CopyKind.OBJECTS, f"{self._location}/{DATA}", -1, -1, reason)
 
 
-def _by_inode(state: State, at: TopicPartition) -> dict[int, PlacedExtent]:
+def _by_inode(state: LogState, at: TopicPartition) -> dict[int, PlacedExtent]:
     """The extents of a partition, by the inodes of their segments."""
     log = state.logs.get(at) or PartitionLog()
     return {inode_of(each): each for each in log.placed(at)}

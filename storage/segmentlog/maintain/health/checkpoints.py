@@ -25,7 +25,7 @@ from segmentlog.maintain.health.mend import Mend, RecoveryKind, RecoveryStep, Te
 from segmentlog.model import TopicPartition
 
 
-class _File(NamedTuple):
+class _CheckpointFile(NamedTuple):
     """A checkpoint of offsets.
 
     `without`: what a start does if the file is removed.  `of_words`: what a broker does about a
@@ -41,26 +41,26 @@ class _File(NamedTuple):
 
 #: The checkpoints of a log directory, in the order of their reads.
 _FILES = {
-    RECOVERY_POINT_CHECKPOINT: _File(
+    RECOVERY_POINT_CHECKPOINT: _CheckpointFile(
         FaultKind.RECOVERY_POINTS,
         "the start then reads each log from its beginning",
         (StartAction.DROP, "the start reads each log from its beginning"),
         is_kept=False,
     ),
-    LOG_START_CHECKPOINT: _File(
+    LOG_START_CHECKPOINT: _CheckpointFile(
         FaultKind.LOG_STARTS,
         "records that DeleteRecords has deleted, and that are still in a segment, are then served "
         "again",
         (StartAction.DROP, "records that were deleted are served again"),
         is_kept=True,
     ),
-    HIGH_WATERMARK_CHECKPOINT: _File(
+    HIGH_WATERMARK_CHECKPOINT: _CheckpointFile(
         FaultKind.HIGH_WATERMARKS,
         "the start then sets each high watermark again",
         (StartAction.UNSERVED, "the broker runs, and serves no log of this directory"),
         is_kept=True,
     ),
-    CLEANER_OFFSET_CHECKPOINT: _File(
+    CLEANER_OFFSET_CHECKPOINT: _CheckpointFile(
         FaultKind.CLEANED_ENDS,
         "the cleaner then reads compacted logs from their beginning",
         (StartAction.DROP, "no log of this directory is compacted"),
@@ -132,7 +132,7 @@ def entries_that_stay(directory: str, name: str) -> Mapping[TopicPartition, int]
         return readable_offsets(directory, name)
 
 
-def _replaced(directory: str, name: str, fault: CheckpointFault, file: _File) -> Mend:
+def _replaced(directory: str, name: str, fault: CheckpointFault, file: _CheckpointFile) -> Mend:
     """Make a checkpoint readable again; the damaged bytes stay beside it."""
     path = os.path.join(directory, name)
     found = entries_that_stay(directory, name)

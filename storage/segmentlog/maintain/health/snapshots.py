@@ -17,7 +17,7 @@ from segmentlog.maintain.health.faults import StartAction
 from segmentlog.maintain.health.kinds import Fault, FaultKind
 from segmentlog.maintain.health.mend import Mend, RecoveryKind, RecoveryStep, Tense
 from segmentlog.model import METADATA_TOPIC, TopicPartition
-from segmentlog.reads.metadata_log import Snapshot, is_whole, list_metadata_snapshots
+from segmentlog.reads.metadata_log import MetadataSnapshot, is_whole, list_metadata_snapshots
 from segmentlog.store.durable import sync_directory
 from segmentlog.store.readable import open_file, status_of
 
@@ -38,7 +38,7 @@ def snapshot_faults(path: str) -> Iterator[Fault]:
     begin = files[0].base_offset if files else 0
     end = find_log_end(Segment(files[-1], is_sealed=False)).offset if files else 0
     # The log must have all that the damaged snapshots had and the older one lacks.
-    older = snapshots[n_damaged] if n_damaged < len(snapshots) else Snapshot(0, "")
+    older = snapshots[n_damaged] if n_damaged < len(snapshots) else MetadataSnapshot(0, "")
     is_enough = older.end_offset >= begin and end >= snapshots[0].end_offset
     is_enough &= not any(  # nothing shows that these are damaged
         isinstance(each, OSError | UnsupportedFormatError) for each in faults[:n_damaged]
@@ -76,7 +76,7 @@ def snapshot_faults(path: str) -> Iterator[Fault]:
         )
 
 
-def _put_aside(path: str, damaged: list[Snapshot], older: Snapshot) -> Mend:
+def _put_aside(path: str, damaged: list[MetadataSnapshot], older: MetadataSnapshot) -> Mend:
     def put_aside() -> list[str]:
         kept = [keep_segment(each.path) for each in damaged]
         sync_directory(path)
@@ -105,7 +105,11 @@ def snapshot_fault(path: str) -> _Damage | None:
         end = end_of(path, 0)
         if end.error is not None:
             return end.error if end.is_newer else str(end.error)
-        return None if is_whole(Snapshot(0, path)) else "its last batch, the footer, is missing"
+        return (
+            None
+            if is_whole(MetadataSnapshot(0, path))
+            else "its last batch, the footer, is missing"
+        )
     except OSError as failure:
         return failure
 

@@ -66,7 +66,7 @@ from segmentlog.txn.change import HeldDirectory, hold, take
 from segmentlog.txn.topics import create_replica
 
 if TYPE_CHECKING:
-    from segmentlog.maintain.offset_map import OffsetMap
+    from segmentlog.maintain.offset_map import OffsetMapWriter
     from segmentlog.writes.writer import LogWriter
 
 logger = logging.getLogger(__name__)
@@ -359,10 +359,10 @@ class _Work:
 
         The map is published, unless it has rows of a topic whose commit has failed.
         """
-        from segmentlog.maintain.offset_map import OffsetMap
+        from segmentlog.maintain.offset_map import OffsetMapWriter
 
         restored, spoiled = [], list[str]()
-        with nullcontext() if map_file is None else OffsetMap(map_file.file) as offset_map:
+        with nullcontext() if map_file is None else OffsetMapWriter(map_file.file) as offset_map:
             for topic, partitions in by_topic.items():
                 self._uncommitted = ""
                 with failures.of(topic):
@@ -389,7 +389,7 @@ class _Work:
         self,
         partitions: Sequence[RestoredPartition],
         map_file: OutputFile | None,
-        offset_map: "OffsetMap | None",
+        offset_map: "OffsetMapWriter | None",
     ) -> list[RestoredPartition]:
         """Make the partitions, write all replicas, and commit one directory after the other."""
         from segmentlog.maintain.offset_map import map_part
@@ -494,7 +494,7 @@ def append_to(
     writers: "Sequence[tuple[LogWriter, int]]",
     records: RestoredRecords,
     partition: RestoredPartition,
-    offset_map: "OffsetMap | None",
+    offset_map: "OffsetMapWriter | None",
     on_records: Callable[[int], object],
 ) -> RestoredPartition:
     """Append the records of a partition to its replicas, and note their offsets.

@@ -38,7 +38,7 @@ from segmentlog.maintain.health.topic_ids import METADATA_TOPIC_ID, topic_id_of
 from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.reads.cluster_image import RECORDS, Image
 from segmentlog.reads.metadata_log import (
-    Snapshot,
+    MetadataSnapshot,
     list_metadata_snapshots,
     metadata_path,
     read_metadata,
@@ -173,7 +173,9 @@ class MetadataStart:
             epoch = max(epoch, last)
             if error is not None:
                 break
-        newest, _, newest_epoch = next(reversed(list_metadata_snapshots(path)), Snapshot(0, ""))
+        newest, _, newest_epoch = next(
+            reversed(list_metadata_snapshots(path)), MetadataSnapshot(0, "")
+        )
         if error is not None:
             self.is_doubtful = True
             yield FaultKind.METADATA_CUT.at(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from segmentlog.bucket.commits import Commit, PartitionLog, PlacedExtent, State
+from segmentlog.bucket.commits import Commit, LogState, PartitionLog, PlacedExtent
 from segmentlog.bucket.disk import bucket_disk
 from segmentlog.bucket.marker import NEWEST_LAYOUT, Marker
 from segmentlog.bucket.objects import DATA, MARKER, Objects
@@ -80,7 +80,7 @@ def commit_findings(objects: Objects, location: BucketLocation) -> Iterator[Find
             severity=Severity.WARNING,
         )
     hinted = _Hinted(objects, place)
-    state = State(log_id=marker.log_id if marker.since == 1 else "")
+    state = LogState(log_id=marker.log_id if marker.since == 1 else "")
     yield from hinted.findings()
     numbers = sorted(_numbers(objects))
     for number, data in _bodies(objects, numbers):
@@ -122,7 +122,7 @@ def _of_another_log(path: str) -> Finding:
     return MakeFinding()(FindingKind.COMMIT, path, reason, severity=Severity.WARNING)
 
 
-def _is_foreign(data: bytes, path: str, state: State) -> bool:
+def _is_foreign(data: bytes, path: str, state: LogState) -> bool:
     """Whether a commit far ahead is of a log that was at the place before."""
     try:
         return bool(state.log_id) and Commit.decode(data, path).log_id != state.log_id
@@ -151,7 +151,7 @@ class _Hinted:
 
     def __init__(self, objects: Objects, place: str) -> None:
         self._objects, self._place = objects, place
-        self._state: State | None = None
+        self._state: LogState | None = None
         self._finding = MakeFinding()
 
     def findings(self) -> Iterator[Finding]:
@@ -172,7 +172,7 @@ class _Hinted:
                 raise ValueError("the object is missing")
             if blake2b(data, digest_size=16).hexdigest() != digest:
                 raise ValueError("its bytes are not those that were written")
-            self._state = State.decode(data, path)
+            self._state = LogState.decode(data, path)
             if self._state.number != number:
                 raise ValueError(f"it is the state after commit {self._state.number}")
         except CorruptCheckpointError as error:
@@ -183,7 +183,7 @@ class _Hinted:
     def _of(self, path: str, message: str, severity: Severity = Severity.WARNING) -> Finding:
         return self._finding(FindingKind.CHECKPOINT, path, message, severity=severity)
 
-    def compared(self, state: State) -> Iterator[Finding]:
+    def compared(self, state: LogState) -> Iterator[Finding]:
         """The finding if a state that commits add up to is another one than the checkpoint."""
         mine = self._state
         if mine is None or mine.number != state.number:
@@ -208,7 +208,7 @@ class _Hinted:
             )
 
 
-def _difference(found: State, expected: State) -> str:
+def _difference(found: LogState, expected: LogState) -> str:
     """The first difference of two states in words, or an empty text."""
     for name in _FIELDS:
         if getattr(found, name) != getattr(expected, name):
@@ -225,12 +225,14 @@ def _facts(log: PartitionLog) -> tuple[object, ...]:
     return log.start, log.end, log.n_extents, log.epochs, log.snapshot, log.cleaned_to
 
 
-def _missing_bytes(objects: Objects, location: BucketLocation, state: State) -> Iterator[Finding]:
+def _missing_bytes(
+    objects: Objects, location: BucketLocation, state: LogState
+) -> Iterator[Finding]:
     """Objects of the state that are missing, or shorter than its extents."""
     place = str(location)
     # After the state: an object that a commit names was there before the commit.
     sizes = {each.key: each.size for each in objects.list(DATA)}
-    newest: State | None = None
+    newest: LogState | None = None
     for at, log in state.logs.items():
         finding = MakeFinding(at)
         for key, group in groupby(log.placed(at), key=lambda each: each.object):
@@ -349,7 +351,7 @@ def extents_of(log: "Log") -> dict[int, ExtentCheck]:
     return {each.base_offset: ExtentCheck(each, location) for each in known.placed(at)}
 
 
-def _is_named(extent: PlacedExtent, state: State) -> bool:
+def _is_named(extent: PlacedExtent, state: LogState) -> bool:
     """Whether a state still has an extent: if not, a sweep may have removed its object."""
     at = TopicPartition(extent.topic, extent.partition)
     log = state.logs.get(at) or PartitionLog()

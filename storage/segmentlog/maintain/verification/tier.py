@@ -53,7 +53,7 @@ from segmentlog.reads.log import Log
 from segmentlog.store.partitions import list_partitions
 from segmentlog.store.readable import FileType, ReadableFile, bytes_of, is_directory, open_file
 from segmentlog.tiered.disk import TieredDisk, tiered_disk
-from segmentlog.tiered.layout import Layout, Part, RemoteLog, RemoteObject, RemoteSegment
+from segmentlog.tiered.layout import Layout, RemoteFileKind, RemoteLog, RemoteObject, RemoteSegment
 from segmentlog.tiered.metadata import Announced, SegmentState, announced_segments
 from segmentlog.tiered.plan import (
     ONLY_THERE,
@@ -231,7 +231,7 @@ class _LogTier:
         """Compare the objects of a finished segment with its entry in the broker's list."""
         start = segment.start_offset
         try:
-            file = self._tier.open(segment, Part.LOG)
+            file = self._tier.open(segment, RemoteFileKind.LOG)
         except RemoteSegmentError as error:
             yield self._wrong(error, start)
             return
@@ -257,7 +257,12 @@ class _LogTier:
                 "the object was replaced; restore it from a replica of the bucket",
                 start,
             )
-        for part in (Part.OFFSET_INDEX, Part.TIME_INDEX, Part.LEADER_EPOCHS, Part.SNAPSHOT):
+        for part in (
+            RemoteFileKind.OFFSET_INDEX,
+            RemoteFileKind.TIME_INDEX,
+            RemoteFileKind.LEADER_EPOCHS,
+            RemoteFileKind.SNAPSHOT,
+        ):
             try:
                 index = self._tier.open(segment, part)
             except RemoteSegmentError as error:
@@ -353,7 +358,7 @@ class _LogTier:
         start = segment.start_offset
         try:
             epochs_of(self._tier, segment)
-            file = self._tier.open(segment, Part.SNAPSHOT)
+            file = self._tier.open(segment, RemoteFileKind.SNAPSHOT)
             if file is not None:
                 with file:
                     path = file.path
@@ -374,7 +379,7 @@ class _LogTier:
     ) -> Iterator[Finding]:
         """Read a segment from a byte, and compare it with the local log at offsets of both."""
         try:
-            file = self._tier.open(segment, Part.LOG)
+            file = self._tier.open(segment, RemoteFileKind.LOG)
             assert file is not None  # noqa: S101 - each segment has a log
             with file:
                 yield from self._batches(segment, file, position, offset, local)
