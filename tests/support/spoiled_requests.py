@@ -8,8 +8,10 @@ our errors, and the log must hold all of it or nothing of it.
 
 import contextlib
 import itertools
+import json
 import os
 import re
+import shutil
 import tempfile
 import time
 from collections import Counter
@@ -25,10 +27,14 @@ from proxies import FAULTS, Fault, FaultyServer, Sent
 
 import segmentlog
 from segmentlog.bucket import clients, objects, places, sequence
-from segmentlog.bucket.sequence import sequence_at
+from segmentlog.bucket.objects import MARKER
+from segmentlog.bucket.sequence import number_of, sequence_at
 from segmentlog.bucket.upkeep import move_starts, sweep_objects
 from segmentlog.errors import CommitInDoubtError, SegmentLogError, StorageError
 from segmentlog.store.paths import BucketLocation, bucket_at
+from segmentlog.txn.state import StreamBatch
+from segmentlog.writes.config import WriteRequest
+from segmentlog.writes.job import WriteJob
 
 _N_PARTITIONS = 3
 _ROWS = 60
@@ -148,8 +154,93 @@ def _mirror_down(url: str) -> None:
         assert segmentlog.read(made, "orders").num_rows == _ROWS
 
 
+def _keyed(url: str, name: str) -> None:
+    """Rows with keys of which each is once in a write, in one partition."""
+    rows = pa.table({"key": [f"k{i}" for i in range(_ROWS)], "value": _names(name)})
+    with segmentlog.open_writer(url, "orders", num_partitions=1) as writer:
+        writer.append(rows)
+
+
+def _mirror_again(url: str) -> None:
+    """One that brings more, after one that has brought the first rows."""
+    with tempfile.TemporaryDirectory() as held:
+        shutil.copytree(_source.name, held, dirs_exist_ok=True)
+        _write(held, "more")
+        segmentlog.mirror(held, to=url)
+
+
+def _batch_of_stream(url: str) -> None:
+    """The first batch of a query."""
+    request = WriteRequest(url, topic="orders", stream="/checkpoint", num_partitions=3)
+    job = WriteJob.begin(request)
+    stager = job.stager(0)
+    for batch in pa.table({"value": _names("new")}).to_batches():
+        stager.add(batch)
+    job.commit([stager.finish()], batch=StreamBatch("query", 0, "run"))
+
+
+def _configure(url: str) -> None:
+    segmentlog.alter_settings(url, "orders", {"retention.ms": "-1"})
+
+
+def _settings(url: str) -> list[str]:
+    """The values that a log has, and the retention of its topic."""
+    found = segmentlog.topic_settings(url, "orders")["retention.ms"]
+    return sorted([*_values(url), str(found.value)])
+
+
+def _clone_out(url: str) -> None:
+    with tempfile.TemporaryDirectory() as made:
+        segmentlog.clone(url, "orders", "copy", to=os.path.join(made, "d"), keep_offsets=True)
+        assert segmentlog.read(os.path.join(made, "d"), "copy").num_rows == _ROWS
+
+
 def _nothing(_url: str) -> None:
     pass
+
+
+def _join(url: str) -> None:
+    segmentlog.compact(url)
+
+
+def _two_writes(url: str) -> None:
+    _keyed(url, "old")
+    _keyed(url, "new")
+
+
+def _by_key(url: str) -> None:
+    segmentlog.compact(url, "orders", settings={"cleanup.policy": "compact"})
+
+
+def _erase(url: str) -> None:
+    segmentlog.erase(url, ["k1", "k7"], "orders")
+
+
+def _layout_1(url: str) -> None:
+    """What an earlier version has made."""
+    _write(url, "old")
+    store = clients.objects_at(location_of(url))
+    for each in [*store.list("")]:
+        commit = number_of(each.key)
+        if "newest" in each.key or "checkpoints" in each.key:
+            store.delete([each.key])
+        elif commit is not None:
+            found = json.loads(store.get(each.key) or b"") | {"format": 1}
+            for name in ("log", "previous", "features"):
+                found.pop(name, None)
+            store.delete([each.key])
+            store.put(each.key, [json.dumps(found).encode()])
+    store.put(MARKER, [b'{"format":1,"layout":"segmentlog bucket"}'])
+
+
+def _upgrade(url: str) -> None:
+    segmentlog.upgrade(url)
+
+
+def _layout(url: str) -> list[str]:
+    """The values that a log has, and whether its commits know the log."""
+    values = _values(url)
+    return sorted([*values, str(bool(sequence_at(location_of(url)).refresh().log_id))])
 
 
 def _old_rows(url: str) -> None:
@@ -175,6 +266,7 @@ class Operation(NamedTuple):
     before: list[str]
     after: list[str]
     is_repeatable: bool = True  # whether running it again changes nothing more
+    look: Callable[[str], list[str]] | None = None  # what it changes, if it is not the values
 
 
 _OLD, _NEW = _names("old"), _names("new")
@@ -188,6 +280,23 @@ OPERATIONS = {
     "delete records": Operation(_old_rows, _delete_records, _OLD, []),
     "delete a topic": Operation(_old_rows, _delete, _OLD, [], is_repeatable=False),
     "sweep": Operation(_leftovers, _sweep, _NEW, _NEW),
+    "batch of a stream": Operation(_old_rows, _batch_of_stream, _OLD, _OLD + _NEW),
+    "join": Operation(_two_writes, _join, _OLD + _NEW, _OLD + _NEW),
+    "compact": Operation(_two_writes, _by_key, _OLD + _NEW, _NEW),
+    "erase": Operation(
+        lambda url: _keyed(url, "old"),
+        _erase,
+        _OLD,
+        [each for each in _OLD if each not in {"old-1", "old-7"}],
+    ),
+    "configure": Operation(
+        _old_rows, _configure, [*_OLD, "604800000"], [*_OLD, "-1"], look=_settings
+    ),
+    "upgrade": Operation(_layout_1, _upgrade, [*_OLD, "False"], [*_OLD, "True"], look=_layout),
+    "mirror again": Operation(
+        _mirror_up, _mirror_again, _NEW, _NEW + _names("more"), is_repeatable=False
+    ),
+    "clone out": Operation(_old_rows, _clone_out, _OLD, _OLD),
     "mirror up": Operation(_nothing, _mirror_up, [], _NEW),
     "clone": Operation(_old_rows, _clone, _OLD, _NEW),
     "mirror down": Operation(_old_rows, _mirror_down, _OLD, _OLD),
@@ -272,7 +381,8 @@ def play(
     except SegmentLogError as error:
         outcome = type(error).__name__
     proxy.reset()
-    found, before, after = _values(url), sorted(operation.before), sorted(operation.after)
+    look = operation.look or _values
+    found, before, after = look(url), sorted(operation.before), sorted(operation.after)
     assert found in (before, after), (outcome, len(found))
     if outcome == "done":
         assert found == after
@@ -281,8 +391,9 @@ def play(
     if operation.is_repeatable or found == before:
         new_process()
         operation.run(url)
-        assert _values(url) == after
+        assert look(url) == after
     findings = [*segmentlog.verify(url)]
+    findings = [each for each in findings if each.kind != "offset-gap"]  # of compacted keys
     assert findings == [], findings
     location = location_of(url)
     sweep_objects(location, -1, -1, dry_run=False)

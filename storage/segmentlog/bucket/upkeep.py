@@ -30,7 +30,12 @@ from segmentlog.bucket.sequence import (
     opened_at,
     sequence_at,
 )
-from segmentlog.errors import LogChangedError, StorageError, UnknownTopicOrPartitionError
+from segmentlog.errors import (
+    CommitInDoubtError,
+    LogChangedError,
+    StorageError,
+    UnknownTopicOrPartitionError,
+)
 from segmentlog.model import TopicPartition
 from segmentlog.store.paths import BucketLocation, is_bucket, local_path, opened_path, parse_bucket
 from segmentlog.txn.state import FORGOTTEN_AFTER_MS, forget_old
@@ -103,8 +108,18 @@ def upgrade_layout(location: BucketLocation) -> Upgraded:
     def make(state: LogState) -> Commit | None:
         return None if state.log_id else replace(_commit_after(state), log_id=log_id)
 
-    if not state.log_id:
-        state = sequence.append(make)
+    if state.log_id:
+        return _mark_as_newest(sequence, state, location)
+    state = sequence.append(make)
+    try:
+        return _mark_as_newest(sequence, state, location)
+    except StorageError as error:  # also one that is definite: the commit is there
+        reason = f"the log has its id, and its marker is to follow: run it again: {error}"
+        raise CommitInDoubtError(f"{location}/{MARKER}", reason) from error
+
+
+def _mark_as_newest(sequence: Sequence, state: LogState, location: BucketLocation) -> Upgraded:
+    """Replace the marker of a log whose commits have its id already."""
     objects, marker = sequence.objects, Marker(NEWEST_LAYOUT, state.log_id, max(state.since, 1))
     before, is_new = objects.get(MARKER), False
     if before is not None and Marker.decode(before, str(location)).layout < NEWEST_LAYOUT:

@@ -1,5 +1,6 @@
 """A log knows itself: whoever knows another log at its place is refused, or takes it as it is."""
 
+import errno
 import itertools
 import json
 import random
@@ -18,10 +19,12 @@ from segmentlog.bucket.objects import MARKER
 from segmentlog.bucket.sequence import commit_key, opened_at, sequence_at
 from segmentlog.bucket.upkeep import Upgraded, upgrade_layout
 from segmentlog.errors import (
+    CommitInDoubtError,
     CorruptCheckpointError,
     LogChangedError,
     LogDirectoryError,
     SegmentLogError,
+    StorageError,
 )
 from segmentlog.reads.scan import scan_slice
 from segmentlog.store.paths import BucketLocation, parse_bucket
@@ -316,6 +319,21 @@ def test_an_upgrade_replaces_no_other_marker(act: Callable[[MemoryStore], None])
     with pytest.raises(LogChangedError):
         upgrade_layout(client_at(_Upgrading(store, replace)))
     assert store.held == after
+
+
+def test_an_upgrade_whose_commit_is_there_is_no_definite_error() -> None:
+    """The store refuses the marker: readers of earlier versions are kept out by the commit."""
+    store = MemoryStore()
+    Process(store).write("a")
+    _as_layout_1(store)
+
+    def refuse(_: MemoryStore) -> None:
+        raise StorageError(errno.EACCES, "not permitted", MARKER)
+
+    with pytest.raises(CommitInDoubtError, match="its marker is to follow: run it again"):
+        upgrade_layout(client_at(_Upgrading(store, refuse)))
+    assert upgrade_layout(Process(store).location).is_new
+    assert _fresh(store) == ["a"]
 
 
 def test_two_upgrades_at_once_give_one_id() -> None:
