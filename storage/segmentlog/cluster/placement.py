@@ -24,6 +24,7 @@ Rules: ``StripedReplicaPlacer``, KIP-36, KIP-500.
 """
 
 import contextlib
+import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -218,6 +219,8 @@ class TargetCluster:
                 "this cluster that has it (target_metadata)"
             )
             raise LogDirectoryError(holders[0], reason)
+        #: the log directory that has the newest copy
+        self.holder = os.path.dirname(metadata.path)
         tables = metadata.tables("partitions", "configs", "brokers")
         self.partitions: dict[TopicPartition, Mapping[str, Any]] = {
             TopicPartition(each["topic"], each["partition"]): each

@@ -34,9 +34,11 @@ def test_the_report(run: Run, deleted: tuple[Path, str]) -> None:
     assert f"orders-0: [0, 3) of {directory / name}\n" == plan
     done = run("undelete", directory, "orders", "--to", to, "--as", "again", "--json").stdout
     assert ("again", 3) == tuple(json.loads(done)[each] for each in ("topic", "records"))
-    again = run(
-        "undelete", directory, "orders", "--as", "again", "--to", to, "--dry-run", status=1
-    )
+    repeated = ("undelete", directory, "orders", "--as", "again", "--to", to, "--dry-run")
+    assert run(*repeated).stdout.endswith(f"{to} had the records\n")
+    with segmentlog.open_writer(to, "again") as writer:
+        writer.append(pa.table({"value": ["later"]}))
+    again = run(*repeated, status=1)
     assert "only an empty partition can take the offsets" in again.stderr
     assert "DIR... TOPIC" in run("undelete", directory, status=2).stderr
     swapped = run("undelete", "orders", directory, status=2).stderr

@@ -287,12 +287,11 @@ class Restoration(NamedTuple):
 class Preflight:
     """The check of sources and targets before a restoration; it changes nothing.
 
-    `source`: the log directories of the lost cluster.  `metadata`: the log directory that holds
-    their metadata, if it is not one of them.  `server_properties`: the file with the static
-    settings of the targets' brokers.  `leaves_out_replicas`: whether replicas without a directory
-    are left out.  `leaves_out_partitions`: whether the target may have more partitions than the
-    sources.  `counts`: partitions of topics, as far as the sources know of more than they have.
-    `registered`: topics of which they know all partitions.
+    `source`: the log directories of the lost cluster.  `server_properties`: the file with the
+    static settings of the targets' brokers.  `leaves_out_replicas`: whether replicas without a
+    directory are left out.  `leaves_out_partitions`: whether the target may have more partitions
+    than the sources.  `counts`: partitions of topics, as far as the sources know of more than they
+    have.  `registered`: topics of which they know all partitions.
     """
 
     def __init__(
@@ -300,7 +299,6 @@ class Preflight:
         source: LogDirectory,
         cluster: TargetCluster,
         *,
-        metadata: str | os.PathLike[str] | None,
         server_properties: str | os.PathLike[str] | None,
         records: RestoredRecords,
         leaves_out_replicas: bool,
@@ -313,9 +311,11 @@ class Preflight:
         self._leaves_out_partitions = leaves_out_partitions
         self._leaves_out_replicas = leaves_out_replicas
         self._opened = {each: open_log_dir(each) for each in cluster.directories}
+        # One log directory of a broker has the metadata, and a broker that was stopped before
+        # others has an older copy.
         self._settings = {
             each: DirectorySettings.read(
-                each, None, metadata, server_properties, kafka_defaults=True
+                each, None, cluster.holder, server_properties, kafka_defaults=True
             )
             for each in cluster.directories
         }
@@ -498,7 +498,7 @@ class Preflight:
         whole = []
         for each in ends:
             log = self._opened[each].log(*topic_partition)
-            problem, has_more = self._goes_on_from(found, log)
+            problem, has_more = goes_on_from(self._records, found, log)
             if problem:
                 return found._replace(problems=(*found.problems, problem))
             if not has_more:
@@ -508,47 +508,48 @@ class Preflight:
             continued_at=tuple(ends.get(each, 0) for each in found.directories),
         )
 
-    def _goes_on_from(self, found: RestoredPartition, own: Log) -> tuple[str, bool]:
-        """Why a log at the target cannot be continued, or else whether records are to follow.
 
-        Both have the same records where both have offsets: the log of the sources may have lost
-        older ones to retention since.
-        """
-        from segmentlog.maintain.verification.compare import AS_STORED, COMPARED, digest_of
+def goes_on_from(records: RestoredRecords, found: RestoredPartition, own: Log) -> tuple[str, bool]:
+    """Why a log at the target cannot be continued, or else whether records are to follow.
 
-        at, end = found.topic_partition, own.log_end_offset
-        has = f"{own.path} has offsets up to {end}"
-        first = max(self._records.start_of(at, found.offsets), own.log_start_offset)
-        is_before = is_after = False
+    Both have the same records where both have offsets: the log of the sources may have lost older
+    ones to retention since.
+    """
+    from segmentlog.maintain.verification.compare import AS_STORED, COMPARED, digest_of
 
-        def shared() -> "Iterator[pa.RecordBatch]":
-            nonlocal is_before, is_after
-            for batch in self._records.of(at, found.offsets):
-                begin, stop = batch["offset"].to_numpy().searchsorted([first, end]).tolist()
-                is_before |= begin > 0
-                if begin < stop:
-                    yield batch.select([*COMPARED]).slice(begin, stop - begin)
-                if stop < len(batch):
-                    is_after = True
-                    return
+    at, end = found.topic_partition, own.log_end_offset
+    has = f"{own.path} has offsets up to {end}"
+    first = max(records.start_of(at, found.offsets), own.log_start_offset)
+    is_before = is_after = False
 
-        wanted = digest_of(shared())
-        if is_before:
-            problem = (
-                f"{has}, and begins at {own.log_start_offset}, after the first record to restore: "
-                "give the time from which on records are wanted (since, --since)"
-            )
-            return problem, False
-        bounds = own.bounds(first, end, read_up_to=ReadUpTo.LOG_END) if first < end else None
-        if bounds is not None:
-            with own.scan_offsets(bounds, COMPARED, AS_STORED) as batches:
-                if digest_of(batches) == wanted:
-                    return "", is_after
+    def shared() -> "Iterator[pa.RecordBatch]":
+        nonlocal is_before, is_after
+        for batch in records.of(at, found.offsets):
+            begin, stop = batch["offset"].to_numpy().searchsorted([first, end]).tolist()
+            is_before |= begin > 0
+            if begin < stop:
+                yield batch.select([*COMPARED]).slice(begin, stop - begin)
+            if stop < len(batch):
+                is_after = True
+                return
+
+    wanted = digest_of(shared())
+    if is_before:
         problem = (
-            f"{has}, and other records: only an empty partition, or one of an earlier restoration "
-            "of the same log, can take the offsets of another log"
+            f"{has}, and begins at {own.log_start_offset}, after the first record to restore: "
+            "give the time from which on records are wanted (since, --since)"
         )
         return problem, False
+    bounds = own.bounds(first, end, read_up_to=ReadUpTo.LOG_END) if first < end else None
+    if bounds is not None:
+        with own.scan_offsets(bounds, COMPARED, AS_STORED) as batches:
+            if digest_of(batches) == wanted:
+                return "", is_after
+    problem = (
+        f"{has}, and other records: only an empty partition, or one of an earlier restoration "
+        "of the same log, can take the offsets of another log"
+    )
+    return problem, False
 
 
 def _n_bytes_from(partition: RestoredPartition, offset: int) -> int:

@@ -12,7 +12,8 @@ no marker is needed.
 The replicas of a partition are written side by side, from the same rows and with the same leader
 epoch, and are identical byte by byte.  A run that was killed between the commits of two
 directories is repeated: a replica that has exactly the records stays, and the others are written.
-If the log of the sources has grown since, a replica goes on where it ends.
+If the log of the sources has grown since, a replica goes on where it ends: then the same records
+may be in other batches than in a replica that is written in one run.
 
 Each topic is restored by itself: one that cannot be restored stops no other.
 
@@ -235,7 +236,6 @@ def restore_chosen(
         plan = Preflight(
             source,
             cluster,
-            metadata=holder,
             server_properties=options["server_properties"],
             records=records,
             leaves_out_replicas=options["leave_out_replicas"],
@@ -481,7 +481,7 @@ def _commit(writers: "dict[str, LogWriter]") -> None:
         except BaseException:
             if committed:
                 logger.warning(
-                    "%s does not have the records, and %s has them: restore again before a broker "
+                    "%s may lack the records, and %s has them: restore again before a broker "
                     "starts, and the other directories get them",
                     directory,
                     ", ".join(committed),

@@ -49,6 +49,7 @@ from segmentlog.maintain.restoration.plan import (
     Restoration,
     RestoredPartition,
     RestoredRecords,
+    goes_on_from,
     lacks_of_room,
 )
 from segmentlog.maintain.restoration.restore import (
@@ -525,6 +526,9 @@ def _into_own(
     problems = [problem for found in absent.values() for problem in found]
 
     def checked() -> Restoration:
+        if not problems and _is_restored(directory, plan, records):
+            before = [each._replace(restored_before=each.directories) for each in plan]
+            return Restoration(tuple(before), (), ())
         if exists(directory):
             problems.extend(lacks_of_room(plan))
             problems.extend(_lacks_of(directory, topic, n_partitions))
@@ -537,8 +541,12 @@ def _into_own(
     elif not exists(directory):  # nothing is made of it
         raise _refused(directory, problems)
     with hold(directory, lock_timeout_seconds) as held:
-        if checked().problems:
+        plan = [*checked().partitions]
+        if problems:
             raise _refused(directory, problems)
+        if any(each.restored_before for each in plan):
+            done = [append_to([], records, each, None, on_records) for each in plan]
+            return Restoration(tuple(done), (), ())
         with writer_into(held, topic, n_partitions) as writer:
             done = []
             for each in plan:
@@ -546,6 +554,29 @@ def _into_own(
                 done.append(append_to([(writer, 0)], records, each, None, on_records))
             on_phase(f"{len(plan)} logs: become visible")
     return Restoration(tuple(done), (), ())
+
+
+def _is_restored(
+    directory: str, plan: Sequence[RestoredPartition], records: RestoredRecords
+) -> bool:
+    """Whether a directory has all records, by an earlier run that was killed after its commit."""
+    try:
+        opened = open_log_dir(directory)
+    except LogDirectoryError:  # a new one
+        return False
+    there = {*opened.topic_partitions()}
+    if any(each.topic_partition not in there for each in plan):
+        return False
+    has_records = False
+    for each in plan:
+        log = opened.log(*each.topic_partition)
+        if log.log_end_offset:
+            if goes_on_from(records, each, log) != ("", False):
+                return False
+            has_records = True
+        elif any(batch.num_rows for batch in records.of(each.topic_partition, each.offsets)):
+            return False
+    return has_records
 
 
 def _refused(directory: str, problems: Sequence[str]) -> LogDirectoryError:

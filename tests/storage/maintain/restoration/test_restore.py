@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import re
 import shutil
 import time
 import uuid
@@ -245,7 +246,6 @@ def test_settings_of_the_lost_cluster_come_from_its_metadata(
     found = plan.Preflight(
         source,
         placement.TargetCluster([to], [to]),
-        metadata=None,
         server_properties=None,
         records=RestoredRecords(source, (None, None), segmentlog.OpenTransactions.END),
         leaves_out_replicas=False,
@@ -254,6 +254,29 @@ def test_settings_of_the_lost_cluster_come_from_its_metadata(
     )
     assert [True, False] == [found._was_compacted(each) for each in ("again", "orders")]
     assert 1_048_588 == found._most_message_bytes("orders")
+
+
+def test_one_of_two_disks_of_a_broker_has_the_metadata(
+    example_cluster: str, tmp_path: Path
+) -> None:
+    """Its settings of topics count for the other disk, too."""
+    disks = [shutil.copytree(example_cluster, tmp_path / each) for each in ("disk1", "disk2")]
+    shutil.rmtree(disks[1] / "__cluster_metadata-0")
+    properties = disks[1] / "meta.properties"
+    properties.write_text(re.sub("(?m)^directory.id=.*$", "", properties.read_text()))
+    to = [str(each) for each in disks]
+    source = segmentlog.open_replicas(example_cluster)
+    found = plan.Preflight(
+        source,
+        placement.TargetCluster(to, to),
+        server_properties=None,
+        records=RestoredRecords(source, (None, None), segmentlog.OpenTransactions.END),
+        leaves_out_replicas=False,
+        leaves_out_partitions=False,
+        counts={},
+    )
+    known = [found._settings[each].config("again").cleanup_policy for each in to]
+    assert [frozenset({"compact"})] * 2 == [frozenset(each) for each in known]
 
 
 @pytest.mark.parametrize(("policy", "n_problems"), [("delete", 1), ("compact", 0)])
