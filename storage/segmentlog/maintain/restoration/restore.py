@@ -259,18 +259,19 @@ def restore_chosen(
         by_topic: dict[str, list[RestoredPartition]] = {}
         for each in plan.partitions:
             by_topic.setdefault(each.topic, []).append(each)
-        where = ", ".join(directories)
+        where, fitting = ", ".join(directories), list[RestoredPartition]()
         for topic, partitions in [*by_topic.items()]:
             problems = [*absent.get(topic, ())]
             for each in partitions:
                 problems += [f"{each.topic_partition}: {problem}" for problem in each.problems]
+            # The topics share the disks: one that does not fit beside those before it is left out.
+            problems = problems or [*lacks_of_room([*fitting, *partitions])]
             if problems:
                 reason = f"cannot take the records: {'; '.join(problems)}"
                 failures.add(topic, LogDirectoryError(where, reason))
                 del by_topic[topic]
-        # All topics that are left share the disks.
-        if problems := [*lacks_of_room([each for found in by_topic.values() for each in found])]:
-            raise LogDirectoryError(where, f"cannot take the records: {'; '.join(problems)}")
+            else:
+                fitting += partitions
         # The order on the disk is: the rows of the map under a temporary name, the records, the
         # name of the map.  So a full disk is noticed before a record is visible, and a run that
         # fails leaves the map of an earlier run.  After a kill before the last step, the

@@ -687,6 +687,22 @@ def test_one_topic_never_stops_the_others(
         assert [0, 0, 1] == [each.partition for each in found.partitions]
 
 
+def test_a_topic_without_room_stops_no_smaller_one(
+    brokers: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All replicas of all topics count: the disk is that of both brokers."""
+    source = tmp_path / "lost"
+    append(source, "t", *map(str, range(300)))
+    append(source, "u", "a", "b")
+    free = 4 * sum(each.stat().st_size for each in source.glob("u-*/*.log"))
+    usage = plan.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(plan.shutil, "disk_usage", lambda _: usage._replace(free=free))
+    failed: dict[str, Exception] = {}
+    found = restore_to(source, brokers, REPLICAS, on_failure=failed.__setitem__)
+    assert (["t"], ["u", "u"]) == ([*failed], [each.topic for each in found.partitions])
+    assert f"has {free} free bytes" in str(failed["t"])
+
+
 def test_no_advice_names_fewer_partitions_than_the_log_had(
     restore: Restore, tmp_path: Path
 ) -> None:
