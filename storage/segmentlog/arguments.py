@@ -361,7 +361,6 @@ _MEANINGS = (
     Words("-X", "", {"segmentlog cat": "give --isolation-level for isolation.level; there is "
           "no client that could have other settings"}),
     Words("deserialize -s"),
-    Words("-r", "", {"segmentlog cat": "--decode takes the schemas of the registry's topic"}),
     Words("-d -v -F -m", "", {"segmentlog cat": "there is no client: leave it out"}),
 )  # fmt: skip
 

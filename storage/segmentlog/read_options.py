@@ -23,6 +23,7 @@ from segmentlog.model import (
     Replicas,
     ScanPolicy,
     Time,
+    ValueFrame,
 )
 
 
@@ -183,7 +184,7 @@ class DecodeOptions(TypedDict, total=False):
             "left in the topic `_schemas` of the same directories",
             idea="keys and values by their schemas",
             accepts="`key`, `value`, or `key,value`",
-            words=Words("decode", "deserialize avro schemaRegistryUrl", {}),
+            words=Words("decode", "deserialize avro", {}),
             example="value",
         ),
     ]
@@ -207,6 +208,30 @@ class DecodeOptions(TypedDict, total=False):
             shown_default="the newest that is not deleted",
         ),
     ]
+    decode_schemas: Annotated[
+        str | os.PathLike[str] | None,
+        Declared(
+            "with {decode}: where schemas are, if not in the same directories: another log "
+            "directory, the address of a registry (`https://user:password@host:port`), or a file "
+            "(`*.avsc`, `*.proto`, `*.json`), whose schema all values have",
+            idea="schemas from elsewhere",
+            accepts="a path or a URL",
+            shown_default="the same directories",
+            metavar="PLACE",
+            words=Words("decodeSchemas", "schemaRegistryUrl schema.registry.url -r"),
+            example="/s",
+        ),
+    ]
+    decode_frame: Annotated[
+        ValueFrame | str | None,
+        Declared(
+            "with {decode}: what names the schema of a value: the frame of the serializers of "
+            "`confluent`, `apicurio` or `glue`, or `none` for values without one",
+            idea="the frame of a value",
+            shown_default="that of Confluent",
+            example="apicurio",
+        ),
+    ]
     on_undecodable: Annotated[
         OnUndecodable | str,
         Declared(
@@ -220,7 +245,7 @@ class DecodeOptions(TypedDict, total=False):
 
 
 #: The options that ask for keys or values as columns of their schemas, or belong to it.
-DECODES = ("decode", "decode_subject", "decode_version")
+DECODES = ("decode", "decode_subject", "decode_version", "decode_schemas", "decode_frame")
 
 
 class LoadOptions(TypedDict, total=False):

@@ -42,6 +42,25 @@ def test_values_are_columns_of_spark(spark: SparkSession, logs: Path) -> None:
 
 
 @pytest.mark.thorough
+def test_schemas_of_a_file_and_values_without_frames(
+    spark: SparkSession, logs: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "reading.avsc"
+    file.write_text(json.dumps(record(CITY)))
+    given = {"decodeSchemas": str(file), "onUndecodable": "skip"}
+    found = load(spark, logs, **given).select("value.*").collect()
+    assert [("Oslo",), ("Rome",), ("Bern",), (None,)] == [tuple(row) for row in found]
+    register(tmp_path, "plain-value", 1, 5, record(CITY))
+    write(tmp_path, "plain", [b"\x08Kiel"])
+    plain = load(
+        spark, tmp_path, subscribe="plain", decodeFrame="none", decodeSchemas=str(tmp_path)
+    )
+    assert [("Kiel",)] == plain.select("value.city").collect()
+    with pytest.raises(PySparkException, match=r"decodeFrame.*belongs to"):
+        spark.read.format("segmentlog").option("decodeFrame", "none").load(str(logs))
+
+
+@pytest.mark.thorough
 def test_rows_without_a_value_are_left_out_or_end_the_query(
     spark: SparkSession, logs: Path
 ) -> None:

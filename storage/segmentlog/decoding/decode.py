@@ -225,7 +225,8 @@ class ColumnDecoder:
         frame: ValueFrame = ValueFrame.CONFLUENT,
     ) -> None:
         self.column = column
-        self._registered, self._look_up, self._frame = registered, look_up, frame
+        self._registered, self._frame = registered, frame
+        self._look_up = None if frame is ValueFrame.NONE else look_up
         rows = registered.of_subject(subject, version)
         self._subject: str = rows[0]["subject"]
         reasons: list[str] = []
@@ -243,6 +244,11 @@ class ColumnDecoder:
     def _begin(self) -> None:
         self._n_looks, self._next_look = _MOST_IN_VAIN, 0.0
         self._lock = threading.Lock()
+
+    @property
+    def uses_headers(self) -> bool:
+        """Whether serializers may write to headers what names the schema."""
+        return self._frame in (ValueFrame.CONFLUENT, ValueFrame.APICURIO)
 
     @cached_property
     def _reader(self) -> ValueSchema:
@@ -303,7 +309,7 @@ class ColumnDecoder:
             self._n_looks, self._next_look = self._n_looks - 1, now + _WAIT_SECONDS
             try:
                 looked_up = Registered(self._look_up())
-            except LogDirectoryError as error:  # what is known decodes what it can
+            except (LogDirectoryError, OptionError) as error:  # what is known decodes what it can
                 logger.warning("the schemas of %s cannot be looked up: %s", self._subject, error)
                 return
             found = self._registered.with_newer(looked_up)
@@ -316,7 +322,8 @@ class ColumnDecoder:
     ) -> Iterator[tuple[Int64s, pa.Array]]:
         """The values of one schema by rows, if it can be used."""
         try:
-            row = self._registered.named(name, self._subject)
+            is_framed = self._frame is not ValueFrame.NONE
+            row = self._registered.named(name, self._subject) if is_framed else self._row
             same = _identity(row)
             if same[0] != self._same[0]:
                 raise UnusableSchemaError(f"its schema is {same[0]}, and not {self._same[0]}")

@@ -8,6 +8,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import pyarrow as pa
 
 from segmentlog.arguments import instance_of, one_dialect, one_of, refused, texts, whole_number
 from segmentlog.decoding.decode import ColumnDecoder, Registered, as_it_is
-from segmentlog.decoding.sources import schemas_of
+from segmentlog.decoding.sources import is_schema_file, schemas_of
 from segmentlog.errors import OptionError, UndecodableValueError
 from segmentlog.format.records.columns import COLUMNS
 from segmentlog.kafka_tables.open_table import table
@@ -203,30 +204,47 @@ class Decoding:
         """
         asked = decoded_columns(options["decode"])
         subject, version = options["decode_subject"], options["decode_version"]
+        source, frame = options["decode_schemas"], options["decode_frame"]
         if subject is not None:
             instance_of("decode_subject", subject, str, "give the name of a subject")
-        for name, given in (("decode_subject", subject), ("decode_version", version)):
+        if source is not None:
+            words = "give a path, or the address of a registry"
+            instance_of("decode_schemas", source, (str, os.PathLike), words)
+        is_file = is_schema_file(source)
+        for name, given, is_of_one in (
+            ("decode_subject", subject, True),
+            ("decode_version", version, True),
+            ("decode_schemas", source, is_file),
+            ("decode_frame", frame, False),
+        ):
             if given is not None and not asked:
                 raise OptionError(name, str(given), "it belongs to decode, which is not given")
-            if given is not None and len(asked) > 1:
-                accepted = "keys and values have subjects of their own: decode one of the two"
+            if given is not None and is_of_one and len(asked) > 1:
+                accepted = "keys and values have schemas of their own: decode one of the two"
                 raise OptionError(name, str(given), accepted)
         if not asked:
             return None
-        subjects = {name: _subject(name, topics) if subject is None else subject for name in asked}
-        registered = Registered(look_up())
+        if is_file and subject is None:
+            subjects: dict[str, str | None] = dict.fromkeys(asked)
+        else:
+            subjects = {each: subject or _subject(each, topics) for each in asked}
+        known: Registered | None = None
         decoders = []
         for name, found in subjects.items():
+            look = look_up if source is None else partial(_schemas_from, source, found)
+            if known is None or source is not None:
+                known = Registered(look())
             try:
                 decoders.append(
                     ColumnDecoder(
-                        registered,
+                        known,
                         name,
                         found,
                         version,
-                        look_up,
+                        None if is_file else look,
                         as_it_is if fitted is None else fitted[name],
                         searches=name in searched,
+                        frame=ValueFrame(frame or ValueFrame.CONFLUENT),
                     )
                 )
             except OptionError as error:
@@ -235,6 +253,8 @@ class Decoding:
                 if subject is not None:
                     raise OptionError("decode_subject", error.value, error.accepted) from None
                 accepted = f"subject {found}: {error.accepted}; decode_subject names another"
+                if is_file:
+                    raise OptionError("decode_schemas", str(source), error.accepted) from None
                 raise OptionError("decode", name, accepted) from None
         return cls(decoders, OnUndecodable(options["on_undecodable"]))
 
@@ -261,7 +281,9 @@ class Decoding:
         """The columns of records that `decoded` needs, in their order."""
         needed = {*wanted} - {CAUSE}
         if read := self._needed(wanted):
-            needed |= {*read, "headers", "offset"}  # serializers write ids to headers, too
+            needed |= {*read, "offset"}
+            if any(self._decoders[name].uses_headers for name in read):
+                needed.add("headers")
         return [name for name in COLUMNS if name in needed]
 
     def _needed(self, wanted: Collection[str]) -> list[str]:
@@ -313,6 +335,14 @@ class Decoding:
             keeps[[*causes]] = False
             made = made.filter(pa.array(keeps))
         return made
+
+
+def _schemas_from(source: str | os.PathLike[str], subject: str | None) -> pa.Table:
+    """The table ``schemas`` of the option ``decode_schemas``."""
+    try:
+        return schemas_of(source, subject)
+    except OptionError as error:
+        raise OptionError("decode_schemas", error.value, error.accepted) from None
 
 
 def look_up_schemas(

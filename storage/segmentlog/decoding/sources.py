@@ -13,7 +13,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import PurePath
-from typing import Any
+from typing import Any, TypeGuard
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
@@ -26,6 +26,8 @@ from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.store.readable import is_file, read_whole
 
 _TYPES_OF_FILES = {".avsc": "AVRO", ".proto": "PROTOBUF", ".json": "JSON"}
+
+_SCHEMES = ("http://", "https://")
 
 _MOST_BYTES = 256 << 20  #: that a registry may answer in all
 _MOST_SECONDS = 60.0  #: for all answers
@@ -44,17 +46,24 @@ def schemas_of(
     """The table ``schemas``; raises `OptionError` for a registry or a file that gives none."""
     if isinstance(schemas, pa.Table):
         return schemas
-    if isinstance(schemas, str) and schemas.startswith(("http://", "https://")):
+    if isinstance(schemas, str) and schemas.startswith(_SCHEMES):
         return _Registry(schemas).table(subject or "")
-    if isinstance(schemas, (str, os.PathLike)):
-        path = os.fspath(schemas)
-        kind = _TYPES_OF_FILES.get(PurePath(path).suffix)
-        if kind is not None and is_file(path):
-            return _of_file(path, kind, subject)
+    if is_schema_file(schemas):
+        return _of_file(os.fspath(schemas), subject)
     return table(schemas, "schemas")
 
 
-def _of_file(path: str, kind: str, subject: str | None) -> pa.Table:
+def is_schema_file(schemas: object) -> TypeGuard[str | os.PathLike[str]]:
+    """Whether it is a file with a schema."""
+    if not isinstance(schemas, (str, os.PathLike)):
+        return False
+    path = os.fspath(schemas)
+    if path.startswith(_SCHEMES):
+        return False
+    return PurePath(path).suffix in _TYPES_OF_FILES and is_file(path)
+
+
+def _of_file(path: str, subject: str | None) -> pa.Table:
     def refusal(reason: str) -> SegmentLogError:
         return OptionError("schemas", path, f"the file {reason}")
 
@@ -64,6 +73,7 @@ def _of_file(path: str, kind: str, subject: str | None) -> pa.Table:
         raise refusal("is not UTF-8") from None
     except OSError as error:
         raise refusal(f"cannot be read ({error.strerror})") from None
+    kind = _TYPES_OF_FILES[PurePath(path).suffix]
     row = {
         "subject": subject or PurePath(path).stem,
         "version": 1,

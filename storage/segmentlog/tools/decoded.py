@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from segmentlog.declared import those_of
 from segmentlog.model import OnCorruptBatch, OnUndecodable
 from segmentlog.read_options import DECODES, DecodeOptions
 from segmentlog.reads.log_directory import LogDirectory
@@ -25,7 +26,7 @@ _UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _EPOCH = datetime(1970, 1, 1)
 
 #: Names of the flags, in the order of help texts.
-FLAGS = ("decode", "decode_subject", "decode_version")
+FLAGS = DECODES
 
 #: The column of causes of a column.
 CAUSE_OF = {name: f"{name} undecodable" for name in ("key", "value")}
@@ -39,12 +40,8 @@ def decoding_of(
         return None
     from segmentlog.decoding.rows import Decoding
 
-    options: DecodeOptions = {
-        "decode": given["decode"],
-        "decode_subject": given["decode_subject"],
-        "decode_version": given["decode_version"],
-        "on_undecodable": OnUndecodable.NULL,
-    }
+    options = those_of(DecodeOptions, given)
+    options["on_undecodable"] = OnUndecodable.NULL
     return Decoding.of_read(options, topics, partial(_schemas, directory))
 
 

@@ -310,6 +310,11 @@ class _Search:
         self._read_up_to = read_up_to
         self._decoding = decoding
         has_times = times != (_LEAST, _BEYOND)
+        named = [
+            *(() if pattern is None else pattern.columns),
+            *(() if condition is None else condition.columns),
+        ]
+        self._shows_headers = "headers" in named
         self._policy = ScanPolicy(
             timestamps=times if has_times else None,
             in_milliseconds=True,
@@ -396,7 +401,9 @@ class _Search:
             rows = rows.take(self._condition.holds(self._columns_of(rows, self._condition)))
         if self._decoding is not None and rows.num_rows:
             rows = with_json(rows, self._decoding)
-        return rows if self._pattern is None or not rows.num_rows else self._pattern.rows(rows)
+        if self._pattern is not None and rows.num_rows:
+            rows = self._pattern.rows(rows)
+        return rows if self._shows_headers else _without(rows, "headers")
 
     def _columns_of(self, rows: pa.RecordBatch, condition: Condition) -> dict[str, pa.Array]:
         """The columns as a condition has them."""
@@ -415,6 +422,10 @@ class _Search:
                 with self._lock:
                     self.n_undecodable += len(causes)
         return columns
+
+
+def _without(rows: pa.RecordBatch, name: str) -> pa.RecordBatch:
+    return rows.select([each for each in rows.schema.names if each != name])
 
 
 def _kinds(decoding: "Decoding | None") -> dict[str, pa.DataType]:

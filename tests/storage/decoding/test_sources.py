@@ -2,6 +2,7 @@
 
 import base64
 import json
+import pickle
 import ssl
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pyarrow as pa
 import pytest
+from registered import register
 
 import segmentlog
 from segmentlog.decoding import sources
@@ -149,6 +151,65 @@ def test_a_registry_that_gives_no_schemas(
         segmentlog.decode(ROWS, url.format(host), SUBJECT)
     assert "wr0ng" not in str(caught.value)
     assert "wr0ng" not in repr(caught.value.__dict__)
+
+
+def test_reads_take_schemas_from_elsewhere(tmp_path: Path) -> None:
+    """A registry, another directory, or a file, which names no subject; ids may be unknown."""
+    with segmentlog.open_writer(tmp_path / "logs", "orders") as writer:
+        writer.append(ROWS)
+    given: dict[str, Any] = {"decode": "value", "decode_subject": SUBJECT}
+
+    def read(place: Any, **options: Any) -> Any:
+        rows = segmentlog.read(tmp_path / "logs", decode_schemas=place, **{**given, **options})
+        return rows["value"].to_pylist()
+
+    with serving() as host:
+        url = f"http://me:s3cret%3A%40@{host}/at/"
+        assert DECODED == read(url)
+        logs = segmentlog.dataset(tmp_path / "logs", "orders", decode_schemas=url, **given)
+        moved = pickle.loads(pickle.dumps(logs))
+        assert DECODED == moved.to_table(["value"])["value"].to_pylist()
+    assert DECODED == moved.to_table(["value"])["value"].to_pylist()
+    with pytest.raises(segmentlog.OptionError, match=r"'decode_schemas' is .*cannot be") as caught:
+        read(url)
+    assert "s3cret" not in str(caught.value)
+    file = tmp_path / "order.avsc"
+    file.write_text(record(("a", "long")))
+    assert [{"a": 1}, {"a": 3}] == read(file, decode_subject=None)
+    with pytest.raises(segmentlog.OptionError, match="decode one of the two"):
+        read(file, decode_subject=None, decode="key,value")
+    register(tmp_path / "other", "orders-value", 1, 3, json.loads(record(("a", "int"))))
+    assert [{"a": 1}, {"a": 3}] == read(str(tmp_path / "other"), decode_subject="orders-value")
+    refused: list[dict[str, Any]] = [{"decode_schemas": url}, {"decode_frame": "glue"}]
+    for options in refused:
+        with pytest.raises(segmentlog.OptionError, match="belongs to decode, which") as caught:
+            segmentlog.read(tmp_path / "logs", **options)
+        assert "s3cret" not in str(caught.value)
+    with pytest.raises(segmentlog.OptionError, match="give a path, or the address"):
+        read(7)
+
+
+@pytest.mark.parametrize(
+    ("frame", "value", "headers"),
+    [
+        ("apicurio", b"\0" + (7).to_bytes(8, "big") + b"\2", []),
+        ("apicurio", b"\2", [("apicurio.value.globalId", (7).to_bytes(8, "big"))]),
+        ("none", b"\2", []),
+    ],
+)
+def test_reads_take_frames_of_others(
+    frame: str, value: bytes, headers: list, tmp_path: Path
+) -> None:
+    """Values without a frame have the schema of the subject; headers count, too."""
+    register(tmp_path, "orders-value", 1, 7, json.loads(record(("a", "int"))))
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    pairs = [[{"key": name, "value": data} for name, data in headers]]
+    with segmentlog.open_writer(tmp_path, "orders") as writer:
+        writer.append(pa.table({"value": [value], "headers": pa.array(pairs, kind)}))
+    rows = segmentlog.read(tmp_path, "orders", decode="value", decode_frame=frame)
+    assert [{"a": 1}] == rows["value"].to_pylist()
+    logs = segmentlog.dataset(tmp_path, "orders", decode="value", decode_frame=frame)
+    assert ("headers" in logs.decoding.scanned(["value"])) == (frame != "none")
 
 
 def test_a_registry_with_a_certificate_of_its_own(

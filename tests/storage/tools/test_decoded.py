@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
-from registered import framed, readings, register, write
+from registered import CITY, framed, readings, record, register, write
 from typer.testing import Result
 
 from segmentlog.tools.decoded import json_of
@@ -87,6 +87,24 @@ def test_grep_searches_and_writes_json(run: Run, logs: Path) -> None:
         in run("grep", "no sch", logs / "readings-0", "--decode").stdout
     )
     assert "topics are" in run("grep", "x", logs, "--decode", status=2).stderr
+
+
+def test_schemas_of_a_file_and_frames(run: Run, logs: Path, tmp_path: Path) -> None:
+    """The same flags on each command; headers that serializers may write to are not shown."""
+    file = tmp_path / "reading.avsc"
+    file.write_text(json.dumps(record(CITY)))
+    flags = ("--decode", "--decode-schemas", file)
+    expected = ['{"city": "Oslo"}', '{"city": "Rome"}', '{"city": "Bern"}']
+    assert expected == run("cat", logs, "readings", *flags).stdout.splitlines()[:3]
+    found = run("grep", "Rome", logs, "--topic", "readings", *flags, "--json").stdout
+    assert {"city": "Rome"} == json.loads(found)["value"]
+    assert "headers" not in json.loads(found)
+    dumped = run("dump", logs / "readings-0", "--records", *flags).stdout
+    assert 'value=\'{"city": "Bern"}\'' in dumped
+    glue = run("cat", logs, "readings", *flags, "--decode-frame", "glue").stdout
+    assert 4 == glue.count("it names no schema")
+    said = "option '--decode-frame' is 'glue'; it belongs to decode"
+    assert said in run("cat", logs, "readings", "--decode-frame", "glue", status=2).stderr
 
 
 @pytest.mark.parametrize(
