@@ -24,7 +24,7 @@ class SegmentLogDataSource(DataSource):
     """Kafka's log files as rows, with the columns and options of Spark's ``kafka`` source.
 
     ``spark.read.format("segmentlog").load("/var/lib/kafka")`` reads every topic of a broker's log
-    directory.  Options are listed in ``connector/README.md``.
+    directory.  Options are listed in ``connector/docs/options.md``.
     """
 
     def __init__(self, options: dict[str, str]) -> None:

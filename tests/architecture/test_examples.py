@@ -29,6 +29,7 @@ DOCUMENTS = {
         TOP / "connector" / "README.md",
         TOP / "storage" / "README.md",
         *sorted((TOP / "storage" / "docs").glob("*.md")),
+        *sorted((TOP / "connector" / "docs").glob("*.md")),
     )
 }
 

@@ -1,7 +1,8 @@
 """Tables of documents that are made of the code; this script writes them.
 
-They are the public face in `storage/docs/stable.md`, Spark's options in `connector/README.md`, and
-the words of a read in `storage/docs/python.md`, and the words of calls in `segmentlog.arguments`.
+They are the public face in `storage/docs/stable.md`, Spark's options in
+`connector/docs/options.md`, the words of a read in `storage/docs/python.md`, and the words of calls
+in `segmentlog.arguments`.
 
 Names, parameters, options and fields are taken from the code, and fields of JSON from what the
 commands print.  So the page and the code can only differ by a change that somebody sees.
@@ -101,7 +102,7 @@ def tables() -> str:
 
 
 def with_options(text: str) -> str:
-    """`connector/README.md` with a row for each option; a new one follows the one before it."""
+    """`connector/docs/options.md` with a row for each option; a new one follows the last."""
     left = [*READ_OPTIONS, *WRITE_OPTIONS]
     head = r"(\| option \| default \| accepted \| meaning \|\n\|---\|---\|---\|---\|\n)"
     tables = re.compile(head + r"((?:\| `.*\n)*)")
@@ -160,7 +161,7 @@ def with_words(text: str) -> str:
 #: Pages beside that of the public face, and what they have of the code.
 PAGES = {
     TOP / ".github" / "CONTRIBUTING.md": with_checklist,
-    TOP / "connector" / "README.md": with_options,
+    TOP / "connector" / "docs" / "options.md": with_options,
     TOP / "storage" / "docs" / "python.md": with_words,
     TOP / "storage" / "segmentlog" / "arguments.py": with_calls,
 }

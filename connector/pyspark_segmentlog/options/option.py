@@ -36,7 +36,7 @@ class Query(StrEnum):
 
 
 class Option(NamedTuple):
-    """One option, as listed in the reference in ``connector/README.md``."""
+    """One option, as listed in the reference in ``connector/docs/options.md``."""
 
     #: as in the reference
     name: str

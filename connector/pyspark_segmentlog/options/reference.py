@@ -1,4 +1,4 @@
-"""The reference: every option of reads and of writes, as ``connector/README.md`` lists them.
+"""The reference: every option of reads and of writes, as ``connector/docs/options.md`` lists them.
 
 A row has an option's name, its default, what it accepts, its meaning and its parser.  The document
 is checked against these tables.
