@@ -23,12 +23,10 @@ def test_the_blocks_of_a_page_run(spark: SparkSession, tmp_path: Path, page: str
     # The session of the tests was started in another directory than a reader's.
     text = re.sub(r"\b(?=(?:examples|build)/)", f"{tmp_path}/", text)
     if page == "docs/operations.md":  # its compaction is of what the guide restores
-        rows = spark.read.format("segmentlog").option("subscribe", "orders")
-        rows = rows.load(str(tmp_path / "examples" / "data"))
-        options = {"topic": "orders", "numPartitions": "3"}
-        rows.select("key", "value").write.format("segmentlog").options(**options).mode(
-            "append"
-        ).save(str(tmp_path / "build" / "restored"))
+        read = spark.read.format("segmentlog").option("subscribe", "orders")
+        rows = read.load(str(tmp_path / "examples" / "data")).select("key", "value")
+        write = rows.write.format("segmentlog").options(topic="orders", numPartitions=3)
+        write.mode("append").save(str(tmp_path / "build" / "restored"))
     blocks = re.findall(r"^```(python|sql)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     shell = {"spark": spark}
     try:

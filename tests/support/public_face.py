@@ -1,8 +1,8 @@
 """Tables of documents that are made of the code; this script writes them.
 
 They are the public face in `storage/docs/stable.md`, Spark's options in
-`connector/docs/options.md`, the words of a read in `storage/docs/python.md`, and the words of calls
-in `segmentlog.arguments`.
+`connector/docs/options.md`, the words of a read in `storage/docs/python.md`, and the words of
+calls in `segmentlog.arguments`.
 
 Names, parameters, options and fields are taken from the code, and fields of JSON from what the
 commands print.  So the page and the code can only differ by a change that somebody sees.
