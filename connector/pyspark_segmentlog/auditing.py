@@ -131,7 +131,7 @@ def audit(
     topics: str | Sequence[str] | None,
     table: "DataFrame",
     *,
-    partitions: Collection[int] = (),
+    partitions: int | Collection[int] = (),
     **options: Unpack[AuditedTableOptions],
 ) -> SparkAudit:
     """Prove, on the executors of Spark, that a table has each record of a log once.
@@ -175,7 +175,7 @@ def audit(
     of_read = those_of(AuditOptions, options)
     plan = plan_audit(path, topics, partitions, options["most_ranges"], **of_read)
     wanted = compared_columns(options["columns"])
-    names = ColumnNames(
+    names = ColumnNames.checked(
         options["partition_column"], options["offset_column"], options["topic_column"], wanted
     )
     spill_directory = options["spill_directory"]

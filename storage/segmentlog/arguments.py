@@ -134,6 +134,15 @@ def texts(option: str, values: object, accepted: str) -> tuple[str, ...]:
     return names
 
 
+def partition_numbers(values: SupportsIndex | Collection[SupportsIndex]) -> list[int]:
+    """Numbers of partitions, in their order; a single number is one of them."""
+    numbers = [values] if isinstance(values, SupportsIndex) else values
+    is_text = isinstance(numbers, str | bytes | bytearray)
+    if is_text or not isinstance(numbers, Collection):
+        raise refused("partitions", values, "give the number of a partition, or several")
+    return [whole_number("partitions", each, most=LARGEST_INT) for each in numbers]
+
+
 def topic_names(option: str, values: str | Iterable[str] | None) -> Collection[str]:
     """One name or several, as a collection; empty if none is given."""
     return texts(option, values or (), "give the name of a topic, or several names")

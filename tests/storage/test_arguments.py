@@ -30,6 +30,12 @@ PLAIN = (
 )
 
 ROWS = pa.table({"value": [b"1"]})
+PLACES = pa.table({"partition": [0], "offset": [0], "key": [b"k"]})
+AUDITED = (
+    "partitions", "partition_column", "offset_column", "topic_column", "columns", "most_ranges",
+    "spill_directory", "since", "until", "starting_offsets", "ending_offsets", "isolation_level",
+    "read_up_to", "on_corrupt_batch",
+)  # fmt: skip
 
 
 def write(path: Path, topic: str = "t", **options: Any) -> None:
@@ -142,6 +148,18 @@ def assert_plain(name: str, call: Call) -> None:
         except (TypeError, ValueError, LookupError) as error:
             if not str(error).startswith(PLAIN):
                 pytest.fail(f"{name}={value!r}: {error!r}")
+
+
+@pytest.mark.slow
+def test_an_audit_refuses_a_wrong_argument_in_a_sentence(example_data: str) -> None:
+    """Whatever the argument and the value are."""
+    given: dict[str, Any] = {"topics": "orders", "table": PLACES}
+
+    def audit(name: str) -> Call:
+        return lambda value: segmentlog.audit(example_data, **(given | {name: value}))
+
+    for name in ("topics", "table", *AUDITED):
+        assert_plain(name, audit(name))
 
 
 def test_a_read_refuses_a_wrong_argument_in_a_sentence(example_data: str) -> None:

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, Unpack,
 import numpy as np
 import pyarrow as pa
 
-from segmentlog.arguments import class_of_one_dialect, takes, texts, whole_number
+from segmentlog.arguments import (
+    class_of_one_dialect,
+    partition_numbers,
+    takes,
+    texts,
+    whole_number,
+)
 from segmentlog.arrow_dataset.open_dataset import dataset_bounds
 from segmentlog.cluster.known_losses import known_losses
 from segmentlog.declared import Declared, those_of
@@ -331,7 +337,7 @@ class AuditPlan(NamedTuple):
 def plan_audit(
     path: str | os.PathLike[str] | LogDirectory | None,
     topics: str | Sequence[str] | None,
-    partitions: Collection[int],
+    partitions: int | Collection[int],
     most_ranges: int,
     **options: Unpack[AuditOptions],
 ) -> AuditPlan:
@@ -341,6 +347,11 @@ def plan_audit(
     bounds = dataset_bounds(given, topics, cast("DatasetOptions", options), failed)
     most_ranges = whole_number("most_ranges", most_ranges)
     known = {each.topic_partition for each in bounds.partitions} | failed.keys()
+    if not known:
+        where = ", ".join(map(str, bounds.paths))
+        raise OptionError(
+            "topics", "none", f"an audit of no topic proves nothing: name one of those in {where}"
+        )
     chosen = _chosen(known, partitions)
     losses = dict["PartitionBounds", tuple[OffsetRange, ...]]()
     for each in bounds.partitions:
@@ -421,7 +432,7 @@ def audit(
     topics: str | Sequence[str] | None,
     table: Table,
     *,
-    partitions: Collection[int] = (),
+    partitions: int | Collection[int] = (),
     on_partition: Callable[[AuditedPartition], object] = lambda _: None,
     on_rows: Callable[[int], object] = lambda _: None,
     **options: Unpack[AuditedTableOptions],
@@ -486,7 +497,7 @@ def audit(
     plan = plan_audit(path, topics, partitions, options["most_ranges"], **of_read)
     wanted = compared_columns(options["columns"])
     parts = open_table(table)
-    names = ColumnNames(
+    names = ColumnNames.checked(
         options["partition_column"], options["offset_column"], options["topic_column"], wanted
     )
     spill_directory = options["spill_directory"]
@@ -520,12 +531,12 @@ def audit(
     return Audit(found, collector.counts, compared, plan.bounds, comparison.ranges)
 
 
-def _chosen(there: set[TopicPartition], partitions: Collection[int]) -> set[TopicPartition]:
+def _chosen(there: set[TopicPartition], partitions: int | Collection[int]) -> set[TopicPartition]:
     """The partitions to audit.
 
     Raises `OptionError` if no topic has one of `partitions`.
     """
-    numbers = {whole_number("partitions", each) for each in partitions}
+    numbers = {*partition_numbers(partitions)}
     known = {each.partition for each in there}
     if unknown := numbers - known:
         first = ", ".join(map(str, sorted(known)[:20]))

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from segmentlog.arguments import texts
 from segmentlog.audits.spill import SpillFile
 from segmentlog.errors import ColumnError, OptionError
 from segmentlog.format.kernels.memory import Int64s
@@ -76,11 +77,8 @@ def compared_columns(given: str | Sequence[str]) -> tuple[tuple[str, str], ...]:
     accepted = (
         f"columns are {', '.join(COMPARED)}; key=record_key names the table's column for the key"
     )
-    texts = given.split(",") if isinstance(given, str) else [*given]
     found: dict[str, str] = {}
-    for text in texts:
-        if not isinstance(text, str):
-            raise OptionError("columns", str(text), accepted)
+    for text in texts("columns", given.split(",") if isinstance(given, str) else given, accepted):
         name, mark, place = text.strip().partition("=")
         known = {each.lower().replace("_", ""): each for each in COMPARED}
         column = known.get(name.strip().lower().replace("_", ""))

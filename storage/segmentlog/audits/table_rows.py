@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from segmentlog.arguments import instance_of
 from segmentlog.audits.record_sums import check_type, sums_of
 from segmentlog.errors import ColumnError, OptionError
 from segmentlog.format.kernels.memory import Int64s
@@ -53,6 +54,20 @@ class ColumnNames(NamedTuple):
     offset: str
     topic: str | None
     compared: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def checked(
+        cls, partition: str, offset: str, topic: str | None, compared: tuple[tuple[str, str], ...]
+    ) -> "ColumnNames":
+        """The names.
+
+        Raises `OptionError` if one of them is no text.
+        """
+        given = {"partition_column": partition, "offset_column": offset, "topic_column": topic}
+        for option, name in given.items():
+            if not (name is None and option == "topic_column"):
+                instance_of(option, name, str, "give the name of a column")
+        return cls(partition, offset, topic, compared)
 
     def settled(self, columns: Columns) -> "ColumnNames":
         """The names with which all files of a table are read, after the columns of the first."""
@@ -431,6 +446,8 @@ def _numbers(name: str, column: pa.Array) -> Int64s:
 
     Raises `ColumnError` for a value that is no whole number of 64 bits.
     """
+    if pa.types.is_decimal32(column.type):  # of which Arrow makes whole numbers by a detour alone
+        column = column.cast(pa.decimal64(18, column.type.scale))
     try:
         numbers: Int64s = column.cast(pa.int64()).to_numpy()
     except pa.ArrowInvalid as error:

@@ -16,11 +16,12 @@ import importlib
 import json
 import os
 import re
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ from pyarrow import fs
 from segmentlog.audits.audit import Table
 from segmentlog.audits.table_rows import Place, in_a_line, shown
 from segmentlog.errors import OptionError, SegmentLogError
+from segmentlog.store.readable import FileType, exists, list_entries
 
 _DELTA, _ICEBERG = "delta:", "iceberg:"
 #: One letter is a drive of Windows; ``file:/lake`` is how Hadoop writes a path.
@@ -58,7 +60,8 @@ _OF_OTHERS = {
 _OF_HIVE = re.compile(r"(base|delta|delete_delta)_[0-9]+(_[0-9]+)*")
 _OF_HADOOP = re.compile(r"v(0|[1-9][0-9]*)((?:\.gz)?\.metadata\.json|\.metadata\.json\.gz)")
 _OF_CATALOG = re.compile(r"[0-9]+-.*\.metadata\.json(\.gz)?")
-_HINT = "version-hint.text"
+_HINT, _OLD_GZIP = "version-hint.text", ".metadata.json.gz"
+_METADATA = (".metadata.json", _OLD_GZIP)
 _OF_SINK = re.compile(r"([0-9]+)(\.compact)?")
 _ATTEMPTS = 5  # a sink rarely removes a file of its log more often while it is read
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -83,6 +86,8 @@ def open_table(table: Table) -> Iterator[TablePart]:
     """
     is_path = isinstance(table, str | os.PathLike)
     name = os.fspath(table) if is_path else type(table).__name__
+    if is_path and not str(name).strip():  # as a path, it would be the current directory
+        raise OptionError("table", name, _ACCEPTED)
     with _failures_of(name, "opened as a table", f": {_ACCEPTED}"):
         parts = iter(_of_path(name) if is_path else _of_object(table))
     return _guarded(name, parts)
@@ -111,14 +116,29 @@ def _failures_of(path: str, done: str, accepted: str = "") -> Iterator[None]:
     except SegmentLogError:
         raise
     except Exception as error:  # deltalake and pyiceberg have errors of several bases
-        package = type(error).__module__.partition(".")[0]
+        is_of_package = _is_of_package(error)
         is_about_it = isinstance(
             error, (OSError, ValueError, KeyError, NotImplementedError, pa.ArrowException)
         )
-        if not is_about_it and package not in ("deltalake", "pyiceberg", "_internal"):
+        if not is_about_it and not is_of_package:
             raise
+        if is_of_package and not isinstance(error, FileNotFoundError):
+            accepted = f": {_ROWS}"
         reason = f"it cannot be {done} ({in_a_line(error)}){accepted}"
         raise OptionError("table", path, reason) from error
+
+
+def _is_of_package(error: Exception) -> bool:
+    """Whether the package that reads tables of a format has failed, with whatever error.
+
+    Of damaged files it also lets errors through that its decoders meet: the end of a file, or
+    those of a codec.
+    """
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    modules = [type(error).__module__, *(str(each.f_globals.get("__name__")) for each in frames)]
+    return any(
+        each.partition(".")[0] in ("deltalake", "pyiceberg", "_internal") for each in modules
+    )
 
 
 def _of_object(table: Any) -> Iterable[TablePart]:  # noqa: ANN401 - of any of several packages
@@ -126,6 +146,8 @@ def _of_object(table: Any) -> Iterable[TablePart]:  # noqa: ANN401 - of any of s
         return [_of_delta(table)]
     if hasattr(table, "metadata_location") and hasattr(table, "scan"):  # of pyiceberg
         return [_of_iceberg(table)]
+    if hasattr(table, "to_arrow_batch_reader"):  # a scan of pyiceberg: of a branch, or a snapshot
+        table = table.to_arrow_batch_reader()
     if isinstance(table, ds.Dataset):
         return _of_dataset(table)
     if isinstance(table, pa.RecordBatch):
@@ -135,7 +157,7 @@ def _of_object(table: Any) -> Iterable[TablePart]:  # noqa: ANN401 - of any of s
     if hasattr(table, "__arrow_c_stream__"):
         table = pa.RecordBatchReader.from_stream(table)
         return [TablePart(table.schema, lambda _: table)]
-    if isinstance(table, Iterable):
+    if isinstance(table, Iterable) and not isinstance(table, Mapping):
         return _of_batches(iter(table))
     raise OptionError("table", type(table).__name__, _ACCEPTED)
 
@@ -243,6 +265,39 @@ class _Tree:
             self.inner = os.path.realpath(self.inner)
         self.inner = self.inner.rstrip("/") or "/"
 
+    def within(self, place: str, *, is_encoded: bool) -> str | None:
+        """The path of a place below this one; empty for this one, None for one elsewhere.
+
+        `place`: a path or a URL, as Hadoop writes it: it may have one scheme there (``s3a:``), and
+        another one for Arrow (``s3:``).  `is_encoded`: whether the URL has escapes; those of
+        Iceberg have none, whatever is in them.
+        """
+        scheme, server, path = "", "", place
+        if _URL.match(place):
+            scheme, _, path = place.partition(":")
+            if path.startswith("//"):
+                server, slash, path = path[2:].partition("/")
+                path = slash + path
+            path = unquote(path) if is_encoded else path
+        path = path.rstrip("/")
+        if isinstance(self.files, fs.LocalFileSystem):
+            if scheme not in ("", "file"):
+                return None
+            if os.path.realpath(path) == self.inner:
+                return ""
+            around = self.inner
+            path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+        else:
+            here = urlsplit(self.path)
+            around = unquote(here.path).rstrip("/")
+            keys, _, own = here.netloc.rpartition("@")
+            own = own if ":" in keys else here.netloc
+            if server and own and server != own:  # HDFS needs no name of a server
+                return None
+            if path == around:
+                return ""
+        return path[len(around) + 1 :] if path.startswith(f"{around}/") else None
+
     def kinds(self, directory: str, names: Sequence[str]) -> dict[str, fs.FileType]:
         """What has these names in a directory."""
         found = self.files.get_file_info([f"{directory}/{name}" for name in names])
@@ -273,7 +328,7 @@ class _Tree:
 
 
 def _is_metadata(name: str) -> bool:
-    return name == _HINT or name.endswith((".metadata.json", ".metadata.json.gz"))
+    return name == _HINT or name.endswith(_METADATA)
 
 
 def _of_path(path: str) -> Iterable[TablePart]:
@@ -281,7 +336,7 @@ def _of_path(path: str) -> Iterable[TablePart]:
         catalog, _, name = path.removeprefix(_ICEBERG).partition("/")
         found = _needed("pyiceberg.catalog", "pyiceberg").load_catalog(catalog).load_table(name)
         return [_of_iceberg(found)]
-    if path.endswith(".metadata.json"):
+    if path.endswith(_METADATA):
         return [_of_iceberg(_static(path))]
     if path.startswith(_DELTA):
         return [_of_delta(_delta(path.removeprefix(_DELTA)))]
@@ -295,7 +350,11 @@ def _of_path(path: str) -> Iterable[TablePart]:
     if of == "Delta":
         return [_of_delta(_delta(path))]
     if of == "Iceberg":
-        return [_of_iceberg(_static(_newest_metadata(tree)))]
+        table = _static(_newest_metadata(tree))
+        if tree.within(table.location(), is_encoded=False) != "":
+            reason = f"its metadata says that the table is at {table.location()}: {_COPY}"
+            raise OptionError("table", path, reason)
+        return [_of_iceberg(table)]
     reason = f"it is a table of {of}, which is not read here: {_ROWS}"
     if "Delta" in of:
         reason = (
@@ -305,6 +364,10 @@ def _of_path(path: str) -> Iterable[TablePart]:
     raise OptionError("table", path, reason)
 
 
+_COPY = (
+    "this is a copy of a table, or it was moved, and only the directory that is named there is "
+    "the table"
+)
 _ROWS = (
     "give its rows as an object of Arrow (segmentlog.audit), or as a DataFrame of Spark "
     "(pyspark_segmentlog.audit)"
@@ -321,7 +384,23 @@ def _delta(path: str) -> Any:  # noqa: ANN401 - a package without types
 
 
 def _static(metadata: str) -> Any:  # noqa: ANN401 - a package without types
-    return _needed("pyiceberg.table", "pyiceberg").StaticTable.from_metadata(metadata)
+    static = _needed("pyiceberg.table", "pyiceberg").StaticTable
+    if not metadata.endswith(_OLD_GZIP):
+        return static.from_metadata(metadata)
+    # Iceberg also reads the name that its first versions gave to compressed metadata.
+    load_io = _needed("pyiceberg.io", "pyiceberg").load_file_io
+    formats = _needed("pyiceberg.serializers", "pyiceberg")
+    with load_io(location=metadata).new_input(metadata).open() as packed:
+        parsed = formats.FromByteStream.table_metadata(
+            packed, compression=formats.GzipCompressor()
+        )
+    return static(
+        ("static-table", metadata),
+        parsed,
+        metadata,
+        load_io(parsed.properties, metadata),
+        _needed("pyiceberg.catalog.noop", "pyiceberg").NoopCatalog("static-table"),
+    )
 
 
 def _needed(module: str, package: str) -> Any:  # noqa: ANN401 - a package without types
@@ -400,7 +479,9 @@ def _of_delta(table: Any) -> TablePart:  # noqa: ANN401 - a package without type
             if type(error).__name__ != "DeltaProtocolError":
                 raise
         else:
-            return TablePart(dataset.schema, partial(_of_fragments, dataset))
+            # The dataset looks for all files below the table: a clone names those of another one.
+            if not any(each.startswith("/") or _URL.match(each) for each in dataset.files):
+                return TablePart(dataset.schema, partial(_of_fragments, dataset, table.table_uri))
 
     def read(places: Sequence[Place]) -> Iterable[pa.RecordBatch]:
         query = _needed("deltalake", "deltalake").QueryBuilder().register("rows", table)
@@ -429,10 +510,12 @@ def _has_mapped_columns(table: Any) -> bool:  # noqa: ANN401 - a package without
     return may_be and mode != "none"
 
 
-def _of_fragments(table: ds.Dataset, places: Sequence[Place]) -> Iterator[pa.RecordBatch]:
+def _of_fragments(
+    table: ds.Dataset, uri: str, places: Sequence[Place]
+) -> Iterator[pa.RecordBatch]:
     """The rows of a table that has a schema: a column that a file lacks is null in it."""
     for fragment in table.get_fragments():
-        with _failures_of(fragment.path, "read"):
+        with _failures_of(f"{uri.rstrip('/')}/{fragment.path}", "read"):
             inside = fragment.physical_schema.names
             constants = ds.get_partition_keys(fragment.partition_expression)
             is_whole = all(name in inside and name not in constants for name in _heads(places))
@@ -456,16 +539,40 @@ def _files_of(tree: _Tree) -> list[_TableFile]:
         if info.type == fs.FileType.NotFound:
             raise FileNotFoundError(tree.path)
         return [_TableFile(tree.inner, _constants(_named(os.path.dirname(tree.inner))))]
+    if isinstance(tree.files, fs.LocalFileSystem):
+        for path in _broken_links(tree.inner):
+            _refuse_unread(tree, path)
     found, around = [], _named(tree.inner)
     selector = fs.FileSelector(tree.inner, recursive=True)
     for each in tree.files.get_file_info(selector):
         parts = each.path[len(tree.inner) :].strip("/").split("/")
         _refuse_mark(tree, parts)
-        if each.type == fs.FileType.File and not any(map(_is_hidden, parts)):
+        if any(map(_is_hidden, parts)):
+            continue
+        if each.type == fs.FileType.File:
             found.append(_TableFile(each.path, _constants([*around, *parts[:-1]])))
+        elif each.type != fs.FileType.Directory:
+            _refuse_unread(tree, each.path)
     if not found:
         raise OptionError("table", tree.path, f"it has no files with rows: {_ACCEPTED}")
     return sorted(found, key=lambda each: each.path)
+
+
+def _refuse_unread(tree: _Tree, path: str) -> NoReturn:
+    reason = f"{path} may have rows, and is no file, or a link to a file that is gone"
+    raise OptionError("table", tree.path, reason)
+
+
+def _broken_links(directory: str) -> Iterator[str]:
+    """Links that Arrow's listing leaves out, since nothing is at their ends."""
+    for name, kind in list_entries(directory):
+        path = f"{directory}/{name}"
+        if _is_hidden(name):
+            continue
+        if kind is FileType.DIRECTORY:
+            yield from _broken_links(path)
+        elif kind is FileType.LINK and not exists(path):
+            yield path
 
 
 def _named(directory: str) -> list[str]:
@@ -522,22 +629,11 @@ def _files_of_sink(tree: _Tree) -> list[_TableFile]:
                 raise OptionError("table", tree.path, reason) from error
     found = []
     for path in paths:
-        place = urlsplit(path)
-        # A directory has one name for Hadoop (s3a:) and another one for Arrow (s3:).
-        inner: str = unquote(place.path)
-        if not isinstance(tree.files, fs.LocalFileSystem):
-            inner = f"{place.netloc}{inner}"
-        else:
-            inner = os.path.join(os.path.realpath(os.path.dirname(inner)), os.path.basename(inner))
-        if not inner.startswith(f"{tree.inner}/"):
-            reason = (
-                f"its _spark_metadata lists {path}, which is in another directory: this is a copy "
-                "of a table, or it was moved, and only the directory that is named there is the "
-                "table"
-            )
+        inside = tree.within(path, is_encoded=True)
+        if not inside:
+            reason = f"its _spark_metadata lists {path}, which is in another directory: {_COPY}"
             raise OptionError("table", tree.path, reason)
-        parts = inner[len(tree.inner) + 1 :].split("/")
-        found.append(_TableFile(inner, _constants(parts[:-1])))
+        found.append(_TableFile(f"{tree.inner}/{inside}", _constants(inside.split("/")[:-1])))
     return found
 
 

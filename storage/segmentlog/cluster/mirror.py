@@ -16,11 +16,9 @@ from functools import cache
 from typing import Annotated, Unpack
 
 from segmentlog.arguments import (
-    LARGEST_INT,
-    instance_of,
+    partition_numbers,
     takes,
     topic_names,
-    whole_number,
 )
 from segmentlog.cluster.follower import (
     Follower,
@@ -107,7 +105,7 @@ def mirror(
     *more: str | os.PathLike[str],
     to: str | os.PathLike[str],
     topics: str | Collection[str] = (),
-    partitions: Collection[int] = (),
+    partitions: int | Collection[int] = (),
     **options: Unpack[MirrorOptions],
 ) -> list[MirroredPartition]:
     """Copy partitions byte by byte into another log directory; a killed mirror can be repeated.
@@ -155,8 +153,7 @@ def mirror(
         copied bytes read back as other bytes.
     """
     names = topic_names("topics", topics)
-    instance_of("partitions", partitions, Collection, "give numbers of partitions")
-    numbers = [whole_number("partitions", each, most=LARGEST_INT) for each in partitions]
+    numbers = partition_numbers(partitions)
     failures = Failures(options["on_failure"])
     source = open_replicas(path, *more, include_deleted_topics=options["include_deleted_topics"])
     missing = missing_of(source, names, numbers)

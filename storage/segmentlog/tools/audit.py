@@ -22,7 +22,7 @@ from segmentlog.model import IsolationLevel, ReadUpTo
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.reads.stream_checkpoint import checkpoint_offsets, offsets_of_json
 from segmentlog.store.paths import readable_path
-from segmentlog.store.readable import exists
+from segmentlog.store.readable import exists, is_url
 from segmentlog.tools import arguments
 from segmentlog.tools.output import aligned, counted, escape, json_fields, write_json
 from segmentlog.tools.progress import progress
@@ -210,12 +210,13 @@ def _of_checkpoint(option: str, text: str, topic: str) -> Mapping[tuple[str, int
     """The offsets of ``checkpoint:PATH``, or of ``checkpoint:PATH#SOURCE``."""
     path, source = text.removeprefix(_CHECKPOINT), None
     before, mark, after = path.rpartition("#")
-    if mark and not exists(readable_path(path)):
+    if mark and (is_url(path) or not exists(readable_path(path))):
         path, source = before, after
     try:
         found = checkpoint_offsets(path, source)
     except OptionError as error:
-        raise OptionError(option, text, f"{error.accepted} as checkpoint:PATH#SOURCE") from None
+        accepted = f"{error.accepted} (checkpoint:PATH#SOURCE names one)"
+        raise OptionError(option, text, accepted) from None
     topics = sorted({each for each, _ in found})
     if topics and topic not in topics:
         listed = ", ".join(topics)

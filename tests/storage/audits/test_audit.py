@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +207,18 @@ def test_partitions_topics_and_nulls(log: KafkaLog) -> None:
     assert 3 == both.count("missing")
     with pytest.raises(OptionError, match="partitions 0, 1, 2"):
         segmentlog.audit(log, "t", table, partitions=[7])
+    (one,) = segmentlog.audit(log, "t", table, partitions=2).partitions
+    assert 2 == one.partition
+
+
+def test_an_audit_of_no_topic_is_refused(log: KafkaLog) -> None:
+    """It would be complete, whatever the table has."""
+    table = rows_of([0, 1]).append_column("topic", pa.array(["t", "t"]))
+    with pytest.raises(OptionError, match="no topic proves nothing"):
+        segmentlog.audit(log, None, table)
+    log.write("t", [b"v"])
+    with pytest.raises(OptionError, match="no topic proves nothing"):
+        segmentlog.audit(log, [], table)
 
 
 @pytest.mark.parametrize(
@@ -213,6 +226,7 @@ def test_partitions_topics_and_nulls(log: KafkaLog) -> None:
     [
         pa.uint64(),
         pa.decimal128(20),
+        pa.decimal32(9),
         pa.string(),
         pa.large_string(),
         pa.string_view(),
@@ -226,7 +240,11 @@ def test_types_of_columns(log: KafkaLog, kind: pa.DataType) -> None:
     """Whole numbers are found in columns of any type that can hold them."""
     log.write("t", [b"v"] * 3)
     values = pa.array(["0", "2"]) if "string" in str(kind) else pa.array([0, 2])
-    column = values.dictionary_encode() if pa.types.is_dictionary(kind) else values.cast(kind)
+    if pa.types.is_decimal32(kind):
+        column = pa.array([Decimal(0), Decimal(2)], kind)
+    else:
+        is_encoded = pa.types.is_dictionary(kind)
+        column = values.dictionary_encode() if is_encoded else values.cast(kind)
     zeros = pa.array([0, 0]).cast(pa.string()).cast(pa.int8())
     table = pa.table({"partition": zeros, "offset": column})
 

@@ -11,15 +11,18 @@ other contents than the records of their offsets, as those of a former topic hav
 import json
 import os
 import random
+import re
 import shutil
 import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import iceberg_deletes
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -283,10 +286,13 @@ def parquet(draw: random.Random, path: Path, rows: list[Row], junk: list[Row]) -
         if all(row[0] == _TOPIC for row in some) and draw.random() < 0.4:
             table = table.drop_columns("topic")
         if draw.random() < 0.4:
+            offsets = table["offset"]
+            kind = draw.choice([pa.int32(), pa.string(), pa.float64(), pa.decimal32(9, 0)])
+            if kind == pa.decimal32(9, 0):
+                numbers = offsets.to_pylist()
+                offsets = pa.array([None if n is None else Decimal(n) for n in numbers], kind)
             table = table.set_column(
-                table.schema.get_field_index("offset"),
-                "Offset",
-                table["offset"].cast(draw.choice([pa.int32(), pa.string(), pa.float64()])),
+                table.schema.get_field_index("offset"), "Offset", offsets.cast(kind)
             )
         if draw.random() < 0.3:
             column = table["partition"].combine_chunks().dictionary_encode()
@@ -353,6 +359,10 @@ def spark_sink(draw: random.Random, path: Path, rows: list[Row], junk: list[Row]
         pq.write_table(arrow(some).drop_columns("junk"), file)
         entries.append([json.dumps({"path": file.as_uri(), "size": 1, "action": "add"})])
     pq.write_table(arrow(junk).drop_columns("junk"), path / "part-9.snappy.parquet")
+    if draw.random() < 0.3:  # files that were added, and deleted later
+        for action in ("add", "delete"):
+            gone = (path / "part-8.snappy.parquet").as_uri()
+            entries.append([json.dumps({"path": gone, "size": 1, "action": action})])
     compacted = draw.randint(0, len(entries))
     for number, entry in enumerate(entries):
         lines, name = entry, str(number)
@@ -376,7 +386,26 @@ def delta(draw: random.Random, path: Path, rows: list[Row], junk: list[Row]) -> 
     table.delete("junk = true")
     if draw.random() < 0.3:
         table.optimize.compact()
+    if draw.random() < 0.3:
+        table.create_checkpoint()
+    elif draw.random() < 0.5:  # a clone, which names the files of another table
+        others = path.rename(path.with_name("source"))
+        (path / "_delta_log").mkdir(parents=True)
+        for log in (others / "_delta_log").glob("*.json"):
+            text = re.sub(r'"path":"', f'"path":"{others.as_uri()}/', log.read_text())
+            (path / "_delta_log" / log.name).write_text(text)
+        table = deltalake.DeltaTable(path)
     return Shape(draw.choice([path, table, f"delta:{path}"]), {})
+
+
+def places_of_junk(files: Sequence[str]) -> dict[str, list[int]]:
+    """The places of rows that are not part of a table, by file."""
+    found = {}
+    for file in files:
+        is_junk = pq.read_table(file.removeprefix("file://"))["junk"].to_pylist()
+        if places := [i for i, is_deleted in enumerate(is_junk) if is_deleted]:
+            found[file] = places
+    return found
 
 
 def iceberg(draw: random.Random, path: Path, rows: list[Row], junk: list[Row]) -> Shape:
@@ -390,11 +419,17 @@ def iceberg(draw: random.Random, path: Path, rows: list[Row], junk: list[Row]) -
     steps: list[Callable[[], object]] = [
         lambda: table.append(arrow(junk, is_junk=True)),
         *(lambda some=some: table.append(arrow(some)) for some in pieces(draw, rows)),
-        lambda: table.delete("junk = true"),
     ]
+    how = draw.choice(["files", "positions", "vectors"])
+    if how == "files":
+        steps.append(lambda: table.delete("junk = true"))
     for step in steps:
         step()
         versions.append(table.metadata_location)
+    if how != "files":
+        delete = getattr(iceberg_deletes, f"delete_by_{how}")
+        delete(table, places_of_junk(iceberg_deletes.data_files(table)))
+        table = table.refresh()
     catalog.close()
     if draw.random() < 0.3:
         return Shape(draw.choice([versions[-1].removeprefix("file://"), table]), {})

@@ -2,11 +2,14 @@
 
 import gzip
 import json
+import os
+import shutil
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import iceberg_deletes
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -289,7 +292,18 @@ def test_an_iceberg_table_in_a_directory_is_its_last_version(tmp_path: Path) -> 
     packed.write_bytes(gzip.compress((table / "metadata" / "v1.metadata.json").read_bytes()))
     (table / "metadata" / "v03.metadata.json").touch()
     assert [*range(5, 20)] == offsets_of(table)  # as Iceberg: what is not compressed comes first
+    for name in ("v3.gz.metadata.json", "v3.metadata.json.gz"):  # the second one is an older form
+        packed.unlink()
+        packed = table / "metadata" / name
+        packed.write_bytes(gzip.compress((table / "metadata" / "v3.metadata.json").read_bytes()))
+        assert [*range(5, 20)] == offsets_of(packed)
+    plain = (table / "metadata" / "v3.metadata.json").rename(table / "v3.json")
+    assert [*range(5, 20)] == offsets_of(table)
+    packed.write_bytes(packed.read_bytes()[:99])
+    with pytest.raises(OptionError, match=r"v3.metadata.json.gz'; it cannot be read|opened"):
+        offsets_of(packed)
     packed.unlink()
+    plain.rename(table / "metadata" / "v3.metadata.json")
     hint.write_text("9")
     with pytest.raises(OptionError, match="version 9, which has no metadata file"):
         open_table(table)
@@ -301,6 +315,120 @@ def test_an_iceberg_table_in_a_directory_is_its_last_version(tmp_path: Path) -> 
         open_table(table)
     with pytest.raises(OptionError, match=r"inside of the table .* \(Iceberg\)"):
         open_table(table / "data")
+
+
+def test_a_copy_of_an_iceberg_table_is_not_the_table(tmp_path: Path) -> None:
+    """Its metadata names files of the table that it was copied from."""
+    table, versions = iceberg_table(tmp_path)
+    versions[-1].rename(versions[-1].with_name("v1.metadata.json"))
+    for each in (table / "metadata").glob("0*.metadata.json"):
+        each.unlink()
+    shutil.copytree(table, tmp_path / "copy")
+    shutil.rmtree(tmp_path / "copy" / "data")
+
+    with pytest.raises(OptionError, match=r"the table is at .*/n/t: this is a copy"):
+        open_table(tmp_path / "copy")
+    (tmp_path / "link").symlink_to(table)
+    assert [*range(5, 20)] == offsets_of(tmp_path / "link")
+
+
+def test_rows_that_iceberg_deletes_without_another_file(tmp_path: Path) -> None:
+    """By their places, or by vectors; deletes that the package does not know are refused."""
+    sql = pytest.importorskip("pyiceberg.catalog.sql")
+    pytest.importorskip("pyroaring")
+    catalog = sql.SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}")
+    catalog.create_namespace("n")
+    table = catalog.create_table("n.t", rows(1).schema)
+    table.append(rows(10))
+    (file,) = iceberg_deletes.data_files(table)
+    metadata = table.metadata_location.removeprefix("file://")
+    snapshot = table.current_snapshot().snapshot_id
+    table.manage_snapshots().create_branch(snapshot, "of-another").commit()
+    table.append(rows(5, 10), branch="of-another")
+
+    iceberg_deletes.delete_by_positions(table, {file: [2, 5]})
+    assert [0, 1, 3, 4, 6, 7, 8, 9] == offsets_of(table) == offsets_of(metadata)
+    assert [*range(15)] == offsets_of(table.scan().use_ref("of-another"))
+    later = table.metadata_location.removeprefix("file://")
+    iceberg_deletes.delete_by_vectors(table, {file: [0, 2]})
+    assert [1, 3, 4, 6, 7, 8, 9] == offsets_of(later)
+
+    manifests = iceberg_deletes.local(table.current_snapshot().manifest_list)
+    whole = manifests.read_bytes()
+    for data in (b"", whole[: len(whole) // 2]):
+        manifests.write_bytes(data)
+        with pytest.raises(OptionError, match=r"metadata.json'; it cannot be read \(.*\): give"):
+            offsets_of(metadata)
+    manifests.write_bytes(whole)
+    iceberg_deletes.add_deletes(table, tmp_path / "e.parquet", "PARQUET", equality_ids=[2])
+    with pytest.raises(OptionError, match=r"equality deletes.*: give its rows as an object"):
+        offsets_of(metadata)
+    catalog.close()
+
+
+@pytest.mark.parametrize("form", ["file://{}", "file:{}", "{}"])
+def test_a_clone_of_a_delta_table_has_the_files_of_another(tmp_path: Path, form: str) -> None:
+    """Its log names them by their whole paths."""
+    deltalake = pytest.importorskip("deltalake")
+    deltalake.write_deltalake(tmp_path / "source", rows(10))
+    deltalake.write_deltalake(tmp_path / "clone", rows(10))
+    (file,), (own,) = ((tmp_path / name).glob("*.parquet") for name in ("source", "clone"))
+    log = tmp_path / "clone" / "_delta_log" / f"{0:020d}.json"
+    log.write_text(log.read_text().replace(own.name, form.format(file)))
+    own.unlink()
+
+    assert [*range(10)] == offsets_of(tmp_path / "clone")
+
+
+@pytest.mark.parametrize(
+    ("table", "place", "inside"),
+    [
+        ("s3://lake/t", "s3a://lake/t/p%3D1/a", "p=1/a"),
+        ("s3://lake/t/", "s3://lake/t", ""),
+        ("s3://key:word@lake/t", "s3://lake/t/a", "a"),
+        ("s3://lake/t", "s3://lake/t2/a", None),
+        ("s3://lake/t", "s3://pond/t/a", None),
+        ("s3://lake/t", "s3://lake/a", None),
+    ],
+)
+def test_places_inside_of_a_table_in_a_store(table: str, place: str, inside: str | None) -> None:
+    """Hadoop has other names for them than Arrow."""
+    tree = tables._Tree(f"{table}?region=none&endpoint_override=localhost")
+
+    assert inside == tree.within(place, is_encoded=True)
+
+
+def test_places_inside_of_a_table_on_a_disk(tmp_path: Path) -> None:
+    """A link is where it leads to, and a path has no escapes."""
+    (tmp_path / "t").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "t")
+    tree = tables._Tree(str(tmp_path / "link"))
+
+    found = [f"{tmp_path}/t/a%20b", f"file:{tmp_path}/link/a%20b", f"file://{tmp_path}/t", "/t"]
+    assert ["a%20b", "a b", "", None] == [tree.within(each, is_encoded=True) for each in found]
+    assert "a%20b" == tree.within(f"file:{tmp_path}/link/a%20b", is_encoded=False)
+    assert tree.within(f"hdfs://node{tmp_path}/t/a", is_encoded=True) is None
+
+
+def test_a_link_to_a_file_that_is_gone_and_a_pipe(tmp_path: Path) -> None:
+    """They may have rows, unless their names hide them."""
+    write(tmp_path / "t" / "a.parquet", 0)
+    (tmp_path / "t" / "_hidden").symlink_to(tmp_path / "gone")
+    assert [*range(10)] == offsets_of(tmp_path / "t")
+    (tmp_path / "t" / "b.parquet").symlink_to(tmp_path / "gone")
+    with pytest.raises(OptionError, match=r"t/b.parquet may have rows"):
+        offsets_of(tmp_path / "t")
+    (tmp_path / "t" / "b.parquet").unlink()
+    os.mkfifo(tmp_path / "t" / "c.parquet")
+    with pytest.raises(OptionError, match=r"t/c.parquet may have rows"):
+        offsets_of(tmp_path / "t")
+
+
+@pytest.mark.parametrize("table", ["", " ", {}, {"offset": [1]}, b"a", None, 7])
+def test_what_is_no_table(table: Any) -> None:
+    """An empty path would be the current directory."""
+    with pytest.raises(OptionError, match="give a Parquet file or directory"):
+        [*open_table(table)]
 
 
 def write_deletion_vector(table: Path, *deleted: int) -> None:

@@ -239,7 +239,7 @@ def test_a_segment_that_another_file_replaces_is_not_copied(
     assert not [*(to / "t-0").glob("*.log")]
 
 
-@pytest.mark.parametrize("partitions", [5, ["0"], [True], [-1]])
+@pytest.mark.parametrize("partitions", ["0", ["0"], [True], [-1], b"a"])
 def test_numbers_of_partitions_are_checked(tmp_path: Path, partitions: Any) -> None:
     """Otherwise, nothing would be copied, without an error."""
     with pytest.raises(segmentlog.OptionError, match="partitions"):

@@ -103,6 +103,10 @@ def test_a_checkpoint_of_another_query_and_an_end_that_is_none(
     assert "its query reads u, and not t" in said
     assert "#SOURCE" in run(*given, "--ending-offsets", f"checkpoint:{two}", status=2).stderr
     run(*given, "--ending-offsets", f"checkpoint:{two}#1", status=0)
+    run(*given, "--ending-offsets", f"checkpoint:{two.as_uri()}#1", status=0)
+    begun = write_checkpoint(tmp_path / "begun", {0: '{"t":{"0":1}}'}, committed=-1)
+    said = run(*given, "--ending-offsets", f"checkpoint:{begun}", status=2).stderr
+    assert "no batch is committed yet (checkpoint:PATH#SOURCE names one)" in said
     said = run(*given, "--ending-offsets", '{"t":{"0":-2}}', status=2).stderr
     assert "-2 is the earliest offset" in said
     run(*given, "--ending-offsets", '{"t":{"0":-1}}', status=1)

@@ -27,12 +27,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, NamedTuple, Unpack
 
 from segmentlog.arguments import (
-    LARGEST_INT,
-    instance_of,
+    partition_numbers,
     refused,
     takes,
     topic_names,
-    whole_number,
 )
 from segmentlog.bucket.upkeep import place_in_store
 from segmentlog.cluster.directory_settings import DirectorySettings, log_directory
@@ -155,7 +153,7 @@ def erase(
     path: str | os.PathLike[str],
     keys: bytes | str | Collection[bytes | str],
     topics: str | Collection[str] = (),
-    partitions: Collection[int] = (),
+    partitions: int | Collection[int] = (),
     **options: Unpack[EraseOptions],
 ) -> list[ErasedPartition]:
     """Remove every record whose key is one of some keys, from a directory without a broker.
@@ -216,8 +214,7 @@ def erase(
 
     wanted = OffsetMap.of_erased(_bytes_of(keys))
     topics = topic_names("topics", topics)
-    instance_of("partitions", partitions, Collection, "give numbers of partitions")
-    numbers = [whole_number("partitions", each, most=LARGEST_INT) for each in partitions]
+    numbers = partition_numbers(partitions)
     if (location := place_in_store(path)) is not None:
         from segmentlog.maintain.compaction.erase_in_store import erase_in_store
 

@@ -5,9 +5,9 @@ import itertools
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
-from typing import SupportsIndex, Unpack
+from typing import Unpack
 
-from segmentlog.arguments import instance_of, takes, topic_names, whole_number
+from segmentlog.arguments import partition_numbers, takes, topic_names
 from segmentlog.cluster.replicated import ReplicatedDirectory
 from segmentlog.errors import (
     CorruptCheckpointError,
@@ -126,9 +126,7 @@ def verify(
         or the store fails.
     """
     names = topic_names("topics", topics)
-    numbers = [partitions] if isinstance(partitions, SupportsIndex) else partitions
-    instance_of("partitions", numbers, Collection, "give the number of a partition, or several")
-    numbers = [whole_number("partitions", each) for each in numbers]
+    numbers = partition_numbers(partitions)
     if isinstance(path, LogDirectory):
         if options["remote_storage"] is not None:
             accepted = "the directory was opened without it: give it to open_log_dir"

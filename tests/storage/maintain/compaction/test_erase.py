@@ -764,7 +764,7 @@ def test_refusals(tmp_path: Path) -> None:
         with pytest.raises(OptionError, match="keys"):
             segmentlog.erase(tmp_path, keys)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="partitions"):
-        segmentlog.erase(tmp_path, "k", partitions=5)  # type: ignore[arg-type]
+        segmentlog.erase(tmp_path, "k", partitions="5")  # type: ignore[arg-type]
     with as_broker(tmp_path):
         for dry_run in (False, True):
             with pytest.raises(LogLockedError):
