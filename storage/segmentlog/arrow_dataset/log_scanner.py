@@ -12,7 +12,7 @@ in the order of topic, partition and offset.
 import contextlib
 import heapq
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,7 +25,7 @@ from pyarrow import acero
 
 from segmentlog.arguments import class_of_one_dialect, refused, texts, whole_number
 from segmentlog.arrow_dataset.bounds import timestamp_range
-from segmentlog.errors import OptionError
+from segmentlog.errors import OptionError, UndecodableValueError
 from segmentlog.format.records.columns import n_bytes_of, record_schema
 from segmentlog.format.records.one_pass import ReadMemory
 from segmentlog.model import LogSlice, ScanPolicy, TopicPartition
@@ -99,18 +99,27 @@ class Projection:
         batch: pa.RecordBatch,
         topic_partition: TopicPartition | None = None,
         skipped: "Skipped | None" = None,
+        wanted: Callable[[], int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Rows of `batch`, which has at least the columns `scanned`, that are kept.
 
-        `skipped`: gets what is left out because it cannot be decoded.
+        `skipped`: gets what is left out because it cannot be decoded.  `wanted`: the number of
+        rows that are still wanted; a value after the last of them fails nothing.
         """
         if self._decoding is None:
             yield from self._kept(batch)
             return
+        decode = partial(
+            self._decoding.decoded,
+            wanted=self.needed,
+            skipped=skipped,
+            topic_partition=topic_partition,
+        )
         for rows in [batch] if self._before is None else self._before.apply(batch):
-            decoded = self._decoding.decoded(rows, self.needed, skipped, topic_partition)
-            if decoded.num_rows:
-                yield from self._kept(decoded)
+            parts = map(decode, [rows]) if wanted is None else _in_turn(rows, decode, wanted)
+            for decoded in parts:
+                if decoded.num_rows:
+                    yield from self._kept(decoded)
 
     def _kept(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         if self._condition is None and self._names is not None:
@@ -127,6 +136,36 @@ class Projection:
             steps.append(acero.Declaration("project", options))
         done = acero.Declaration.from_sequence(steps).to_table(use_threads=False)
         return done if self._names is None else done.select(self._names)
+
+
+_Decode = Callable[[pa.RecordBatch], pa.RecordBatch]
+
+
+def _in_turn(
+    rows: pa.RecordBatch, decode: _Decode, wanted: Callable[[], int]
+) -> Iterator[pa.RecordBatch]:
+    """Rows in parts of those that are wanted, or if a filter keeps few, of more and more."""
+    begin = 0
+    while begin < rows.num_rows:
+        part = rows.slice(begin, max(wanted(), begin))
+        yield from _halved(part, decode, wanted)
+        begin += part.num_rows
+
+
+def _halved(
+    rows: pa.RecordBatch, decode: _Decode, wanted: Callable[[], int]
+) -> Iterator[pa.RecordBatch]:
+    """Rows; if one fails, those before it first, which may be all that are wanted."""
+    try:
+        decoded = decode(rows)
+    except UndecodableValueError:
+        if rows.num_rows <= wanted():
+            raise
+        half = rows.num_rows // 2
+        for part in (rows.slice(0, half), rows.slice(half)):
+            yield from _halved(part, decode, wanted)
+    else:
+        yield decoded
 
 
 def named_in(schema: pa.Schema, expressions: Sequence[pc.Expression]) -> set[str]:
@@ -215,7 +254,9 @@ class LogScanner:
         """Batches in the order of the scan, read while they are taken."""
         return self._batches(self._n_threads)
 
-    def _batches(self, n_threads: int) -> Iterator[pa.RecordBatch]:
+    def _batches(
+        self, n_threads: int, wanted: Callable[[], int] | None = None
+    ) -> Iterator[pa.RecordBatch]:
         skipped = None if self._decoding is None else self._decoding.new_count()
         try:
             if self._is_timeline:
@@ -223,18 +264,24 @@ class LogScanner:
                 return
             slices = self._source.slices(self._condition, self._policy.timestamps)
             with ReadMemory() as memory:
-                reads = (partial(self._read, each, memory, skipped) for each in slices)
+                reads = (partial(self._read, each, memory, skipped, wanted) for each in slices)
                 yield from read_in_order(reads, n_threads)
         finally:
             if skipped is not None:
                 skipped.warn()
 
     def _read(
-        self, log_slice: LogSlice, memory: ReadMemory, skipped: "Skipped | None"
+        self,
+        log_slice: LogSlice,
+        memory: ReadMemory,
+        skipped: "Skipped | None",
+        wanted: Callable[[], int] | None,
     ) -> Iterator[pa.RecordBatch]:
         columns, policy = self._projection.scanned, self._policy
         for scanned in scan_slice(log_slice, columns=columns, policy=policy, memory=memory):
-            for batch in self._projection.apply(scanned, log_slice.topic_partition, skipped):
+            for batch in self._projection.apply(
+                scanned, log_slice.topic_partition, skipped, wanted
+            ):
                 yield from _cut(batch, self._batch_size)
 
     def _merged(self, skipped: "Skipped | None") -> Iterator[pa.RecordBatch]:
@@ -306,10 +353,10 @@ class LogScanner:
         return pa.Table.from_batches(self.to_batches(), self.projected_schema)
 
     def head(self, num_rows: int) -> pa.Table:
-        """The first rows; nothing after their batch is read."""
+        """The first rows; nothing after their batch is read, and nothing after them is decoded."""
         taken: list[pa.RecordBatch] = []
         missing = whole_number("num_rows", num_rows)
-        batches = self._batches(1)
+        batches = self._batches(1, lambda: missing)
         while missing > 0 and (batch := next(batches, None)) is not None:
             taken.append(batch.slice(0, missing))
             missing -= taken[-1].num_rows

@@ -142,12 +142,15 @@ class Skipped:
 
     def warn(self) -> None:
         """Log how many rows were left out, and why."""
-        if self._causes:
+        n = self._causes.total()
+        if n:
             most = self._causes.most_common(_MOST_NAMED)
             logger.warning(
-                "%d rows of which the %s cannot be decoded are left out: %s",
-                self._causes.total(),
+                "%d %s of which the %s cannot be decoded %s left out: %s",
+                n,
+                "row" if n == 1 else "rows",
                 " or the ".join(self._columns),
+                "is" if n == 1 else "are",
                 "; ".join(f"{n}: {cause}" for cause, n in most),
             )
 

@@ -62,7 +62,7 @@ def test_every_way_to_ask_leaves_out_the_same_rows(
     found = decoded(logs, on_undecodable="skip")
     rows = found.to_table()
     assert [*FOUND, None] == rows["value"].to_pylist()
-    assert caplog.text.count("1 rows of which the value cannot be decoded are left out: 1:") == 1
+    assert caplog.text.count("1 row of which the value cannot be decoded is left out: 1:") == 1
     assert rows.num_rows == found.count_rows() == len(found.to_table(["offset"]))
     assert [0, 1, 2, 4] == found.to_table(["offset"], order="timestamp")["offset"].to_pylist()
     counted = found.count_by_time(timedelta(days=1))["count"].to_pylist()
@@ -90,6 +90,18 @@ def test_a_value_that_is_not_asked_for_fails_nothing(logs: Path) -> None:
     text = decoded(logs, strings=True, on_undecodable="null")
     assert pa.string() == text.schema.field("key").type
     assert FOUND[0] == text.head(1)["value"][0].as_py()
+
+
+def test_a_value_after_the_first_rows_fails_nothing(logs: Path) -> None:
+    """Nor one after the last row that a filter keeps of them."""
+    rows = decoded(logs)
+    warm, cities = pc.field("value", "degrees") > 20, pc.field("value", "city")
+    assert ["Oslo", "Rome", "Bern"] == rows.head(3, {"it": cities})["it"].to_pylist()
+    assert [1] == rows.head(1, ["offset"], warm)["offset"].to_pylist()
+    assert [0, 1] == rows.head(2, ["offset"], cities != "Bern")["offset"].to_pylist()
+    for n, condition in ((4, None), (2, warm)):
+        with pytest.raises(segmentlog.UndecodableValueError, match="offset 3"):
+            rows.head(n, ["offset", "value"], condition)
 
 
 def test_the_latest_record_of_a_key_is_that_of_its_bytes(tmp_path: Path) -> None:
