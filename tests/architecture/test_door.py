@@ -39,7 +39,7 @@ ELSEWHERE = {
     "tools/doctor.py": {".exists"},  # Java
     "tools/dump.py": {"os.path.getsize"},  # the user's output
     "tools/sinks.py": {"open", "os.path.lexists"},  # the same
-    "serving/stored.py": {
+    "serving/near.py": {
         "os.pread",
         "os.preadv",
     },  # of a file that `store` has opened, to send it

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import math
 import os
+import socket
 import time
 from typing import TypeAlias
 
@@ -204,6 +205,19 @@ class Connection:
 
     async def _send(self, parts: Parts) -> None:
         """Send an answer, and let go of each part that is sent."""
+        if len(parts.parts) == 1 or self._copies:
+            await self._send_parts(parts)
+            return
+        self._hold_small_packets(is_on=True)  # each of them would wake the client
+        await self._send_parts(parts)
+        self._hold_small_packets(is_on=False)
+
+    def _hold_small_packets(self, *, is_on: bool) -> None:
+        with contextlib.suppress(OSError, AttributeError):  # the client is gone, or not on Linux
+            sock = self._writer.get_extra_info("socket")
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, is_on)
+
+    async def _send_parts(self, parts: Parts) -> None:
         small: list[_Piece] = []
         n_small = 0
         for each in parts.taken():

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from segmentlog.errors import CorruptLogError, SegmentLogError, UnknownTopicOrPartitionError
 from segmentlog.model import INTERNAL_TOPICS
+from segmentlog.serving.stored import Asked, FoundBatches
 from segmentlog.serving.view import ServedLog, View, kafka_error
 from segmentlog.serving.wire import Body, Records, once, uuid_of
 
@@ -43,6 +44,9 @@ class Broker(Protocol):
 
     async def look_up(self, function: Callable[..., _R], *arguments: object) -> _R:
         """Call a function that reads files, in a thread."""
+
+    def soon(self, function: Callable[..., object], *arguments: object) -> None:
+        """Call a function once what is ready has been sent."""
 
     async def log_in(self, function: Callable[..., _R], *arguments: object) -> _R:
         """Call a function that hashes a password; strangers keep no thread from readers."""
@@ -201,12 +205,13 @@ def _by_partition(
 
 async def list_offsets(broker: Broker, body: Body, version: int) -> Mapping[str, Any]:
     """Offsets by time, or by the words for the ends of a log."""
+    level = getattr(body, "isolation_level", 0)
 
     def offset(log: ServedLog, asked: Any) -> dict[str, Any]:  # noqa: ANN401 - of kio's classes
         timestamp = asked.timestamp
         found: tuple[int, int] | None = None
         if timestamp == _LATEST:
-            found = -1, log.end_offset(body.isolation_level)
+            found = -1, log.end_offset(level)
         elif timestamp == _EARLIEST:
             found = -1, log.start_offset
         elif timestamp == _NEWEST:
@@ -216,7 +221,7 @@ async def list_offsets(broker: Broker, body: Body, version: int) -> Mapping[str,
         elif timestamp == _LATEST_TIERED:
             found = -1, log.latest_tiered_offset
         elif timestamp >= 0:
-            found = log.offset_for_time(timestamp, body.isolation_level)
+            found = log.offset_for_time(timestamp, level)
         if found is None:
             return {"timestamp": -1, "offset": -1}
         return {
@@ -253,52 +258,62 @@ async def fetch(broker: Broker, body: Body, _: int) -> Mapping[str, Any]:
     deadline = time.monotonic() + wait
     while True:
         view = broker.view
-        if _is_near(view, body):
-            responses = _fetched(view, body)
-        else:
+        responses = _fetched_from_memory(view, body)
+        if responses is None:
             responses = await broker.look_up(_fetched, view, body)
         partitions = [each for topic in responses for each in topic["partitions"]]
         n_bytes = sum(len(each["records"]) for each in partitions)
         left = deadline - time.monotonic()
         is_enough = n_bytes >= body.min_bytes or any(each["error_code"] for each in partitions)
         if is_enough or left <= 0 or not partitions:
+            if n_bytes and sum(len(topic.partitions) for topic in body.topics) <= _MOST_NEAR:
+                broker.soon(_look_ahead, view, body, responses)
             return {"responses": responses}
         await broker.wait_for_change(view, left)
         if broker.view is view:  # nothing came: the same answer, at the end of the time
             deadline = 0.0
 
 
-def _is_near(view: View, body: Body) -> bool:
-    """Whether a fetch is answered in less time than it takes to wake a thread."""
-    asked = [(topic.topic, each) for topic in body.topics for each in topic.partitions]
-    return len(asked) <= _MOST_NEAR and all(
-        (log := view.opened(name, each.partition)) is not None
-        and log.is_near(each.fetch_offset, each.partition_max_bytes, body.isolation_level)
-        for name, each in asked
-    )
+class _FarError(Exception):
+    """Bytes that are asked for may have to be read from a disk."""
 
 
-def _fetched(view: View, body: Body) -> Sequence[dict[str, Any]]:
+def _fetched_from_memory(view: View, body: Body) -> Sequence[dict[str, Any]] | None:
+    """The answer to a fetch for which nothing waits for a disk; None if something may have to.
+
+    It takes less time than it takes to wake a thread.
+    """
+    if sum(len(topic.partitions) for topic in body.topics) > _MOST_NEAR:
+        return None
+    try:
+        return _fetched(view, body, from_memory=True)
+    except _FarError:
+        return None
+
+
+def _fetched(view: View, body: Body, *, from_memory: bool = False) -> Sequence[dict[str, Any]]:
     left = min(max(body.max_bytes, 0), _MOST_BYTES)
-    is_committed = bool(body.isolation_level)
+    read = _batches_in_memory if from_memory else _batches
     responses, is_first = [], True
     for topic in once(body.topics, lambda each: each.topic):
         found = []
         for each in once(topic.partitions, lambda each: each.partition):
-            most = min(max(each.partition_max_bytes, 0), left)
-            batches = partial(
-                _batches,
-                offset=each.fetch_offset,
-                most=most,
-                takes_first=is_first,
-                is_committed=is_committed,
+            if from_memory and view.opened(topic.topic, each.partition) is None:
+                raise _FarError
+            asked = Asked(
+                each.fetch_offset,
+                min(max(each.partition_max_bytes, 0), left),
+                is_first,
+                bool(body.isolation_level),
             )
+            said = _of_partition(view, topic.topic, each.partition, partial(read, asked=asked))
             answer = {
                 "high_watermark": -1,
                 "error_code": _OK,
                 "aborted_transactions": None,
                 "records": Records(),
-            } | _of_partition(view, topic.topic, each.partition, batches)
+                **said,
+            }
             n_bytes = len(answer["records"])
             left, is_first = left - n_bytes, is_first and not n_bytes
             found.append({"partition_index": each.partition, **answer})
@@ -306,26 +321,71 @@ def _fetched(view: View, body: Body) -> Sequence[dict[str, Any]]:
     return responses
 
 
-def _batches(
-    log: ServedLog, *, offset: int, most: int, takes_first: bool, is_committed: bool
-) -> dict[str, Any]:
+def _look_ahead(view: View, body: Body, responses: Sequence[Mapping[str, Any]]) -> None:
+    """Look for what a consumer will ask for next, while it handles an answer."""
+    sizes = {
+        (topic.topic, each.partition): each.partition_max_bytes
+        for topic in body.topics
+        for each in topic.partitions
+    }
+    for topic in responses:
+        for each in topic["partitions"]:
+            name, partition = topic["topic"], each["partition_index"]
+            log = view.opened(name, partition)
+            if log is None or not each["records"] or not log.held.acquire(blocking=False):
+                continue
+            try:
+                asked = Asked(
+                    each["next_offset"],
+                    sizes[name, partition],
+                    takes_first=False,
+                    is_committed=bool(body.isolation_level),
+                )
+                log.batches.make_ready(asked, log.end_offset(body.isolation_level))
+            except (SegmentLogError, OSError):
+                pass  # the fetch itself meets it
+            finally:
+                log.held.release()
+
+
+def _batches(log: ServedLog, asked: Asked) -> dict[str, Any]:
     with log.held:
-        start, high_watermark = log.start_offset, log.high_watermark
-        found: dict[str, Any] = {"high_watermark": high_watermark, "log_start_offset": start}
-        if not start <= offset <= max(high_watermark, log.log.log_end_offset):
-            return {**found, "error_code": _OFFSET_OUT_OF_RANGE}
-        end = high_watermark
-        if is_committed:
-            found["last_stable_offset"] = end = log.last_stable_offset()
-        if offset >= end:
-            return found
-        batches = log.batches.fetch(
-            offset, end, most, takes_first=takes_first, is_committed=is_committed
-        )
-        if not batches.records and high_watermark > log.log.log_end_offset <= offset:
-            raise log.missing(offset)
-        log.check_topic(offset, batches.next_offset)
-    found["records"] = batches.records
+        return _answered(log, asked, log.batches.fetch)
+
+
+def _batches_in_memory(log: ServedLog, asked: Asked) -> dict[str, Any]:
+    """The same from memory alone; raises `_FarError` if something may have to wait."""
+
+    def going_on(asked: Asked, end_offset: int) -> FoundBatches:
+        found = log.batches.going_on(asked, end_offset)
+        if found is None:
+            raise _FarError
+        return found
+
+    if not log.held.acquire(blocking=False):
+        raise _FarError
+    try:
+        return _answered(log, asked, going_on)
+    finally:
+        log.held.release()
+
+
+def _answered(log: ServedLog, asked: Asked, find: Callable[..., FoundBatches]) -> dict[str, Any]:
+    offset = asked.offset
+    start, high_watermark = log.start_offset, log.high_watermark
+    found: dict[str, Any] = {"high_watermark": high_watermark, "log_start_offset": start}
+    if not start <= offset <= max(high_watermark, log.log.log_end_offset):
+        return {**found, "error_code": _OFFSET_OUT_OF_RANGE}
+    end = high_watermark
+    if asked.is_committed:
+        found["last_stable_offset"] = end = log.last_stable_offset()
+    if offset >= end or not (asked.max_bytes or asked.takes_first):
+        return found
+    batches = find(asked, end)
+    if not batches.records and high_watermark > log.log.log_end_offset <= offset:
+        raise log.missing(offset)
+    log.check_topic(offset, batches.next_offset)
+    found |= {"records": batches.records, "next_offset": batches.next_offset}
     found["aborted_transactions"] = [
         {"producer_id": producer_id, "first_offset": first}
         for producer_id, first in batches.aborted

@@ -213,6 +213,10 @@ class Running:
         with contextlib.suppress(RuntimeError):  # the server has ended
             self._loop.call_soon_threadsafe(lambda: None if answer.done() else settled())
 
+    def soon(self, function: Callable[..., object], *arguments: object) -> None:
+        """Call a function once what is ready has been sent."""
+        self._loop.call_soon(function, *arguments)
+
     async def log_in(self, function: Callable[..., _R], *arguments: object) -> _R:
         """Call a function that hashes a password; strangers keep no thread from readers."""
         return await self._loop.run_in_executor(self._logins, function, *arguments)

@@ -8,9 +8,8 @@ check them.  A range ends before damage, and a fetch that begins there raises it
 
 import contextlib
 import errno
-import os
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -32,15 +31,30 @@ from segmentlog.log.windows import BatchWindows
 from segmentlog.model import LARGEST_LONG, OnCorruptBatch
 from segmentlog.reads.log import Log
 from segmentlog.reads.transactions import CommittedBatches
+from segmentlog.serving.near import batches_in_memory, bring_into_memory
 from segmentlog.serving.wire import Held, Records, Stored
 from segmentlog.store.readable import FileStatus, ReadableFile, is_url, open_file
 
 _CHECKED_WINDOW_BYTES = 1 << 20
+_TRANSACTIONS = layout.TRANSACTIONAL_MASK | layout.CONTROL_MASK
 _ANY = -1 << 63  # no batch is left out by its offset, which may be damaged
 _SMALL_BYTES = 32 << 10  # that are read at once rather than sent from their file
 _LEAST_HELD_BYTES = 64 << 10
 _MOST_HELD_BYTES = 4 << 20  # of an answer from a disk whose files the system cannot send
 _MOST_PLACES = 256  # of consumers in one log
+
+
+class Asked(NamedTuple):
+    """What a client asks of a log.
+
+    `max_bytes`: of all batches; with `takes_first`, the first one may be larger.  `is_committed`:
+    whether aborted transactions are listed.
+    """
+
+    offset: int
+    max_bytes: int
+    takes_first: bool
+    is_committed: bool
 
 
 class FoundBatches(NamedTuple):
@@ -55,6 +69,18 @@ class FoundBatches(NamedTuple):
     aborted: tuple[tuple[int, int], ...] = ()
 
 
+class _Ready(NamedTuple):
+    """The answer to the next fetch of a consumer, which was made ahead.
+
+    `end`: the byte after it.  `stamp`: size and time of the file that it was made from.
+    """
+
+    max_bytes: int
+    found: FoundBatches
+    end: int
+    stamp: tuple[int, int]
+
+
 class _Place(NamedTuple):
     """Where a consumer that has read up to an offset goes on."""
 
@@ -62,6 +88,7 @@ class _Place(NamedTuple):
     inode: int
     position: int
     committed: CommittedBatches | None
+    ready: _Ready | None = None
 
 
 class StoredBatches:
@@ -77,23 +104,13 @@ class StoredBatches:
         self._skips = on_corrupt_batch is OnCorruptBatch.SKIP
         self._places: OrderedDict[tuple[int, bool], _Place] = OrderedDict()
 
-    def fetch(
-        self,
-        offset: int,
-        end_offset: int,
-        max_bytes: int,
-        *,
-        takes_first: bool,
-        is_committed: bool,
-    ) -> FoundBatches:
-        """The batches from `offset` on that begin below `end_offset`.
-
-        `max_bytes`: of all of them; with `takes_first`, the first one may be larger.
-        `is_committed`: whether aborted transactions are listed.
+    def fetch(self, asked: Asked, end_offset: int) -> FoundBatches:
+        """The batches that are asked for, and begin below `end_offset`.
 
         Raises `CorruptLogError` or `UnsupportedFormatError` if the first batch cannot be sent;
         `FileNotFoundError` if a file is gone.
         """
+        offset, max_bytes, takes_first, is_committed = asked
         for segment in from_offset(self._log.untorn_segments, offset):
             if segment.base_offset >= end_offset:
                 break
@@ -126,31 +143,68 @@ class StoredBatches:
                 size = first.header.size_in_bytes
                 found = walked.found(first.position, size, checks=self._checks, skips=self._skips)
                 if found.records or found.next_offset > offset:
-                    self._keep(walked, found)
+                    at = _Place(segment.path, segment.inode, walked.end, committed)
+                    self._keep(at, found, walked.end)
                 if found.records:
                     return found
                 offset = max(offset, found.next_offset)  # only damage was there, and is left out
         return FoundBatches(Records(), offset)
 
-    def is_near(self, offset: int, max_bytes: int, *, is_committed: bool) -> bool:
-        """Whether a fetch goes on where another one has ended, in bytes that are in memory.
+    def going_on(self, asked: Asked, end_offset: int) -> FoundBatches | None:
+        """The batches of a fetch that goes on where another one has ended, from memory alone.
 
-        It then takes less time than it takes to wake a thread.  Only the ends of the range are
-        looked at: the system reads ahead.
+        None if that may have to wait for a disk: if a header is not in memory, or the end of a
+        transaction has to be looked for.  This takes less time than it takes to wake a thread.
         """
-        place = self._places.get((offset, is_committed))
+        place, segment = self._place_of(asked)
+        if place is None or segment is None:
+            return None
+        ready = self._made_ready(asked, end_offset, place, segment)
+        if ready is None:
+            return None
+        del self._places[asked.offset, asked.is_committed]
+        self._keep(place, ready.found, ready.end)
+        return ready.found
+
+    def make_ready(self, asked: Asked, end_offset: int) -> None:
+        """Look for the batches of the next fetch of a consumer, which handles others meanwhile."""
+        place, segment = self._place_of(asked)
+        if place is not None and segment is not None and asked.offset < end_offset:
+            ready = self._made_ready(asked, end_offset, place, segment)
+            if ready is not None and len(ready.found.records) > _SMALL_BYTES:
+                self._places[asked.offset, asked.is_committed] = place._replace(ready=ready)
+
+    def _place_of(self, asked: Asked) -> tuple[_Place | None, Segment | None]:
+        """Where a fetch goes on, and its segment, if that is still the one of the place."""
+        place = self._places.get((asked.offset, asked.is_committed))
         if place is None or self._checks or is_url(place.path):
-            return False
-        byte = bytearray(1)
-        try:
-            with open_file(place.path) as file:
-                last = min(place.position + max_bytes, file.status().size) - 1
-                return file.descriptor is not None and all(
-                    os.preadv(file.descriptor, [byte], at, os.RWF_NOWAIT)
-                    for at in (place.position, last)
-                )
-        except (OSError, OverflowError, AttributeError):  # not in memory, or not on Linux
-            return False
+            return None, None
+        segment = next(iter(from_offset(self._log.untorn_segments, asked.offset)), None)
+        is_same = segment is not None and place[:2] == (segment.path, segment.inode)
+        return place, segment if is_same else None
+
+    def _made_ready(
+        self, asked: Asked, end_offset: int, place: _Place, segment: Segment
+    ) -> _Ready | None:
+        offset, max_bytes, takes_first, is_committed = asked
+        with segment.opened() as opened:
+            status = opened.file.status()
+            _check_place(opened.file, place.path, place.inode)
+            stamp, ready = (status.size, status.modified_ns), place.ready
+            if (
+                ready is not None
+                and (ready.stamp, ready.max_bytes) == (stamp, max_bytes)
+                and ready.found.next_offset <= end_offset
+            ):
+                return ready
+            batches = batches_in_memory(opened, place.position, max_bytes)
+            if batches is None or (is_committed and _has_transactions(batches)):
+                return None
+            if takes_first:
+                max_bytes = max(max_bytes, int(batches.headers[0, layout.SIZE]))
+            walked = self._walk_on(opened, place, offset, end_offset, max_bytes)
+            found = walked.found_in(place.position, [batches])
+        return _Ready(asked.max_bytes, found, walked.end, stamp) if found.records else None
 
     def _going_on(
         self,
@@ -163,21 +217,25 @@ class StoredBatches:
         """The batches from the place of a consumer on; None if the first one needs a look."""
         if place is None or self._checks:
             return None
-        walked = _SegmentWalk(
-            opened, offset, end_offset, max_bytes, place.committed, self._limit(opened), offset
-        )
+        walked = self._walk_on(opened, place, offset, end_offset, max_bytes)
         with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
             found = walked.found(place.position)
             if found.records:
-                self._keep(walked, found)
+                self._keep(place, found, walked.end)
                 return found
         return None
 
-    def _keep(self, walked: "_SegmentWalk", found: FoundBatches) -> None:
-        """Note where the consumer of an answer goes on."""
-        segment, committed = walked.opened.segment, walked.committed
-        at = _Place(segment.path, segment.inode, walked.end, committed)
-        self._places[found.next_offset, committed is not None] = at
+    def _walk_on(
+        self, opened: OpenSegment, place: _Place, offset: int, end_offset: int, max_bytes: int
+    ) -> "_SegmentWalk":
+        return _SegmentWalk(
+            opened, offset, end_offset, max_bytes, place.committed, self._limit(opened), offset
+        )
+
+    def _keep(self, place: _Place, found: FoundBatches, end: int) -> None:
+        """Note where the consumer of an answer goes on: at a byte of the file of a place."""
+        at = place._replace(position=end, ready=None)
+        self._places[found.next_offset, place.committed is not None] = at
         if len(self._places) > _MOST_PLACES:
             self._places.popitem(last=False)
 
@@ -231,6 +289,10 @@ class StoredBatches:
         return None
 
 
+def _has_transactions(batches: ScannedBatches) -> bool:
+    return bool(np.bitwise_or.reduce(batches.headers[:, layout.ATTRIBUTES]) & _TRANSACTIONS)
+
+
 def _misplaced(path: str, placed: PlacedHeader) -> MalformedBatchError:
     reason = "its offsets overlap those of the batches around it"
     return MalformedBatchError(path, placed.position, placed.header.base_offset, reason)
@@ -275,7 +337,7 @@ class _SegmentWalk:
         """The batches from the first one on, whose byte and size are given."""
         path, size = self.opened.segment.path, self.opened.segment.size
         file: ReadableFile = self.opened.file
-        self.end = begin
+        batches: Iterator[ScannedBatches]
         if checks:
             batches = self._checked(file, begin, size, skips=skips)
         else:
@@ -283,6 +345,15 @@ class _SegmentWalk:
             if is_url(path):
                 stop = min(stop, begin + max(_MOST_HELD_BYTES, first_size))
             batches = (each.scanned for each in walk_file(path, file, begin, stop, _ANY))
+        found = self.found_in(begin, batches)
+        for each in tuple.__iter__(found.records):
+            if isinstance(each, Stored) and each.is_local:
+                bring_into_memory(file, each.position, each.position + each.size)
+        return found
+
+    def found_in(self, begin: int, batches: Iterable[ScannedBatches]) -> FoundBatches:
+        """Those that belong to the answer, of batches that follow each other from a byte on."""
+        self.end = begin
         try:
             for each in batches:
                 if not self._take(each):
@@ -290,7 +361,7 @@ class _SegmentWalk:
         except (CorruptLogError, UnsupportedFormatError):
             if not self._ranges:
                 raise
-        return FoundBatches(self._records(file), self._offset, tuple(self._aborted))
+        return FoundBatches(self._records(self.opened.file), self._offset, tuple(self._aborted))
 
     def _checked(
         self, file: ReadableFile, begin: int, size: int, *, skips: bool

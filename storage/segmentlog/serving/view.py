@@ -100,15 +100,6 @@ class ServedLog:
         """Whether files were renamed, replaced or cut since they were listed."""
         return self.log._listed.has_changed()
 
-    def is_near(self, offset: int, max_bytes: int, level: int) -> bool:
-        """Whether a fetch is answered at once; see `StoredBatches`."""
-        if not self.held.acquire(blocking=False):
-            return False
-        try:
-            return self.batches.is_near(offset, max_bytes, is_committed=bool(level))
-        finally:
-            self.held.release()
-
     def check_topic(self, offset: int, next_offset: int) -> None:
         """Refuse batches that may be those of another topic of this name."""
         if not is_url(self.log.path):  # a request for each answer

@@ -11,7 +11,7 @@ from kafka_protocol import RawClient, batches_of, consume
 
 import segmentlog
 from segmentlog.serving.open_server import Server
-from segmentlog.serving.stored import StoredBatches
+from segmentlog.serving.stored import Asked, StoredBatches
 from segmentlog.serving.wire import Held, Records, Stored, answer
 from segmentlog.testing.kafka_log import KafkaLog
 
@@ -138,7 +138,9 @@ def test_an_answer_that_waits_holds_no_file(tmp_path: Path) -> None:
     n_before = len(os.listdir("/dev/fd"))
     (large,), (small,) = (
         tuple.__iter__(
-            StoredBatches(log).fetch(0, 1, 1 << 20, takes_first=True, is_committed=False).records
+            StoredBatches(log)
+            .fetch(Asked(0, 1 << 20, takes_first=True, is_committed=False), 1)
+            .records
         )
         for log in logs
     )
@@ -167,6 +169,9 @@ def test_offsets_are_found_by_time_and_by_the_ends(client: RawClient, log: Kafka
     assert 0 == client.list_offset("orders", 0, _EARLIEST).offset
     assert 40 == client.list_offset("orders", 0, _LATEST).offset
     assert (0, -1) == tuple(client.list_offset("orders", 0, each).offset for each in (-4, -5))
+    asked = [{"name": "orders", "partitions": [{"partition_index": 0, "timestamp": 1010}]}]
+    oldest_version = client.ask(2, 1, topics=asked).topics[0].partitions[0]  # of kafka-go
+    assert (10, 1010) == (oldest_version.offset, oldest_version.timestamp)
     newest = client.list_offset("orders", 0, _NEWEST)
     assert (39, 1059) == (newest.offset, newest.timestamp)
 
