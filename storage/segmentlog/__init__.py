@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         ValueFigures,
         ZstdSavings,
     )
+    from segmentlog.analysis.schema_use import schema_use
     from segmentlog.arrow_dataset.log_dataset import LogDataset
     from segmentlog.arrow_dataset.open_dataset import dataset, latest, read
     from segmentlog.audits.audit import Audit, AuditedPartition, FoundOffsets, audit
@@ -339,6 +340,7 @@ __all__ = [
     "retain",
     "schema_guid",
     "schema_id",
+    "schema_use",
     "serve",
     "sweep",
     "table",
@@ -386,6 +388,7 @@ _look_up, __dir__ = _exported(
             "PartitionReport ProducerFigures RetentionForecast SchemaUse SizeCount TopicFigures "
             "TopicReport Urgency ValueFigures ZstdSavings"
         ),
+        "analysis.schema_use": "schema_use",
         "arrow_dataset.log_dataset": "LogDataset",
         "arrow_dataset.open_dataset": "dataset latest read",
         "audits.audit": "Audit AuditedPartition FoundOffsets audit",

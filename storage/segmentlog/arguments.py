@@ -392,8 +392,8 @@ _OF_CALLS = frozenset(
     renamed replication_factor retention_bytes retention_ms right right_dataset roll rows schema
     schemas server_properties shallow show_keys skips sorting source spark spill_directory subject
     target_metadata timestamps tls_certificate tls_key to to_log_end told topic_column
-    topic_partition topic_partitions transform unbuffered up_to_offset use_threads users version
-    warns yes
+    topic_partition topic_partitions transform unbuffered up_to_offset use_threads used_by users
+    version warns yes
     """.replace("_", "").split()
 )
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
+from segmentlog.analysis.schema_use import schema_use
 from segmentlog.arguments import nearest
 from segmentlog.cluster.known_losses import missing_offsets
 from segmentlog.errors import CorruptLogError, MalformedRecordError, OptionError, SegmentLogError
@@ -28,11 +29,11 @@ from segmentlog.kafka_tables.cluster_metadata import (
 from segmentlog.kafka_tables.columns import rows_to_table
 from segmentlog.kafka_tables.open_table import TABLES
 from segmentlog.kafka_tables.source import TableSource
-from segmentlog.model import METADATA_TOPIC, OnCorruptBatch
+from segmentlog.model import METADATA_TOPIC, OnCorruptBatch, ReadUpTo
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.store.system_errors import Failures
 from segmentlog.times import iso_time
-from segmentlog.tools.arguments import JsonLines, OnDamage, command
+from segmentlog.tools.arguments import JsonLines, OnDamage, command, complete_topic
 from segmentlog.tools.failures import Failed
 from segmentlog.tools.output import aligned, as_given, counted, escape, write_json
 from segmentlog.tools.progress import progress
@@ -76,6 +77,18 @@ _OPEN = (
 _IDS = ("cluster_id", "node_id", "directory_id")
 _BROKER = ("broker_id", "rack", "fenced", "in_controlled_shutdown", "broker_epoch")
 _SCHEMA = ("subject", "version", "id", "schema_type", "deleted", "schema")
+_USE = (
+    "topic",
+    "column",
+    "subject",
+    "version",
+    "id",
+    "records",
+    "first_timestamp",
+    "last_timestamp",
+    "first_partition",
+    "first_offset",
+)
 _CONFIG = ("resource_type", "resource_name", "name", "value")
 
 _MOST_SHOWN = 60
@@ -276,11 +289,21 @@ def _write_cluster(found: Mapping[str, list[dict[str, Any]]]) -> None:
 @command(
     "segmentlog schemas /var/lib/kafka",
     "segmentlog schemas /var/lib/kafka --topic my-schemas --json",
+    "segmentlog schemas /var/lib/kafka --used-by orders",
     "segmentlog schemas /var/lib/kafka --history",
 )
 def schemas(
     paths: Directories,
     topic: Annotated[str, typer.Option(help="The topic of the schema registry.")] = "_schemas",
+    used_by: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TOPIC",
+            help="Show instead which schemas the records of this topic have, and how many have "
+            "none; may be repeated.",
+            autocompletion=complete_topic,
+        ),
+    ] = None,
     as_json: JsonLines = False,
     history: History = False,
     on_corrupt_batch: OnDamage = OnCorruptBatch.FAIL,
@@ -291,6 +314,14 @@ def schemas(
     softly deleted schema can still be resolved by its id.
     """
     read = _TablesRead(paths, on_corrupt_batch)
+    if used_by:
+        rows = read.uses(used_by)
+        if as_json:
+            _write_rows(rows)
+        else:
+            _write_table(_USE, rows)
+        read.failed.end()
+        return
     rows = read.rows("schemas", is_history=history, topic=topic)
     if not history:
         rows.sort(key=lambda row: (row["subject"], row["version"]))
@@ -419,17 +450,28 @@ class _TablesRead:
         if name == "consumer_lag":
             read_of = [*read_of, *pc.unique(found["topic"]).drop_null().to_pylist()]
         self._tell_missing(read_of)
-        for at, field in enumerate(found.schema):
-            if pa.types.is_timestamp(field.type):
-                # Python has no time after the year 9999, and a producer may send microseconds as
-                # milliseconds.
-                given = found[field.name].cast(pa.int64()).to_pylist()
-                texts = [None if each is None else iso_time(each // 1000) for each in given]
-                found = found.set_column(at, field.name, pa.array(texts))
-        rows: list[dict[str, Any]] = found.to_pylist()
-        for name in [each.name for each in found.schema if pa.types.is_map(each.type)]:
-            for row in rows:  # `to_pylist` makes no dicts before pyarrow 20
-                row[name] = None if row[name] is None else dict(row[name])
+        return _rows_of(found)
+
+    def uses(self, topics: Sequence[str]) -> list[dict[str, Any]]:
+        """The rows of `schema_use`; a damaged topic has rows only if damage is skipped."""
+        rows: list[dict[str, Any]] = []
+        for topic in topics:
+            look = partial(
+                schema_use,
+                self.directory,
+                topic,
+                read_up_to=ReadUpTo.LOG_END,
+                fail_on_data_loss=False,
+            )
+            with progress(f"read {topic}", None, is_bytes=False):
+                try:
+                    rows += _rows_of(look())
+                except CorruptLogError as error:
+                    reason = f"{error}; nothing of it is shown: --on-corrupt-batch skip shows "
+                    self.failed.add(topic, "" if self._skips else f"{reason}the rest of it")
+                    if self._skips:
+                        rows += _rows_of(look(on_corrupt_batch=OnCorruptBatch.SKIP))
+        self._tell_missing(topics)
         return rows
 
     def _tell_missing(self, topics: Sequence[str]) -> None:
@@ -441,6 +483,22 @@ class _TablesRead:
                 with self.failed.of(each):
                     for reason in missing_offsets(self.directory.log(*each)):
                         self.failed.add(each, reason)
+
+
+def _rows_of(found: pa.Table) -> list[dict[str, Any]]:
+    """The rows of a table as they are shown: times are texts."""
+    for at, field in enumerate(found.schema):
+        if pa.types.is_timestamp(field.type):
+            # Python has no time after the year 9999, and a producer may send microseconds as
+            # milliseconds.
+            given = found[field.name].cast(pa.int64()).to_pylist()
+            texts = [None if each is None else iso_time(each // 1000) for each in given]
+            found = found.set_column(at, field.name, pa.array(texts))
+    rows: list[dict[str, Any]] = found.to_pylist()
+    for name in [each.name for each in found.schema if pa.types.is_map(each.type)]:
+        for row in rows:  # `to_pylist` makes no dicts before pyarrow 20
+            row[name] = None if row[name] is None else dict(row[name])
+    return rows
 
 
 def _write_rows(rows: Iterable[Mapping[str, Any]]) -> None:

@@ -89,6 +89,17 @@ def test_grep_searches_and_writes_json(run: Run, logs: Path) -> None:
     assert "topics are" in run("grep", "x", logs, "--decode", status=2).stderr
 
 
+def test_schemas_shows_those_that_records_have(run: Run, logs: Path) -> None:
+    lines = run("schemas", logs, "--used-by", "readings", "--json").stdout.splitlines()
+    rows = [*map(json.loads, lines)]
+    assert [(None, 1), (1, 1), (2, 2)] == [(row["version"], row["records"]) for row in rows]
+    assert 3 == rows[0]["first_offset"]
+    shown = run("schemas", logs, "--used-by", "readings", "--used-by", "keyed").stdout
+    assert "readings-value        2   2        2" in shown
+    assert "keyed-key             1   7        1" in shown
+    assert "no topic 'nope'" in run("schemas", logs, "--used-by", "nope", status=2).stderr
+
+
 def test_schemas_of_a_file_and_frames(run: Run, logs: Path, tmp_path: Path) -> None:
     """The same flags on each command; headers that serializers may write to are not shown."""
     file = tmp_path / "reading.avsc"
