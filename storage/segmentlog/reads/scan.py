@@ -72,9 +72,10 @@ logger = logging.getLogger(__name__)
 #: One pass reads what stays in the second cache; two passes take more Python for each window.
 _WINDOW_BYTES, _SMALL_WINDOW_BYTES = 4 << 20, 1 << 20
 _FEW_BATCHES, _MOST_BATCHES = 16, 1 << 15  # that are decoded carefully after an unusual one
-#: Small files of a store that are open ahead: their requests are under way side by side.  Of a
-#: large one, so many bytes are requested when it is opened.
-_FILES_AHEAD, _BYTES_AHEAD, _MOST_OF_FILE = 32, 32 << 20, 16 << 20
+#: Small files of a store that are open ahead: their requests are under way side by side.  They are
+#: more than a process has requests under way, or the slowest of these would let the others wait.
+#: Of a large one, so many bytes are requested when it is opened.
+_FILES_AHEAD, _BYTES_AHEAD, _MOST_OF_FILE = 128, 32 << 20, 16 << 20
 #: Small files of a store that are decoded together: each call costs as much as some kilobytes.
 _JOINED_FILES, _JOINED_BYTES, _MOST_OF_JOINED = 32, 1 << 20, 128 << 10
 _OF_ONE_FILE = {errno.EACCES, errno.EPERM, errno.EIO}
