@@ -39,6 +39,10 @@ _RETRIES = {"max_retries": 3, "retry_timeout": timedelta(seconds=60)}
 _ONCE = {"max_retries": 0}
 _TIMEOUT = "60s"  # of a request
 
+#: A client gives a request up by itself after its own time and that of its repetitions.  If it
+#: does not, we do: after so many times the one of them, of which an option may be the longer one.
+_TIMES, _LEAST_SECONDS = 3, 60.0
+
 #: Variables that a client is made from: those of stores by their beginnings, others by names.
 _OF_STORES = ("AWS_", "AZURE_", "GOOGLE_")
 _CERTIFICATES = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
@@ -88,8 +92,17 @@ def connect(location: BucketLocation) -> Objects:
     if location.scheme == "file":
         return DirectoryObjects(location.prefix, str(location))
     lists_all = location.scheme in {"abfs", "abfss", "az"}  # Azure lists from the beginning
+    try:
+        given = location_of(location.store).options.get("request_timeout", "0")
+        seconds = _TIMES * max(number_of("request_timeout", given), _LEAST_SECONDS)
+    except ValueError:
+        seconds = _TIMES * _LEAST_SECONDS  # the client is refused below
     objects = ObstoreObjects(
-        str(location), partial(_client, location), environment, lists_all=lists_all
+        str(location),
+        partial(_client, location),
+        environment,
+        lists_all=lists_all,
+        seconds=seconds,
     )
     objects.connect()
     return objects
@@ -111,7 +124,7 @@ def _client(location: BucketLocation) -> Client:
     made_from = environment()
     try:
         made = _made(location_of(location.store), location.prefix)
-        return Client(made(_RETRIES), made(_ONCE), made_from)
+        return Client(made(_RETRIES), partial(made, _ONCE), made_from)
     except (BaseError, ValueError, TypeError, ImportError) as error:
         said = without_secrets(str(error).partition("\n")[0])
         raise LogDirectoryError(str(location), f"cannot be opened: {said}") from None

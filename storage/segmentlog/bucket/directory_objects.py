@@ -28,7 +28,7 @@ class DirectoryObjects(ObstoreObjects):
         if not exists(self._directory):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._directory)
         store = LocalStore(self._directory)
-        return Client(store, store)
+        return Client(store, lambda: store)
 
     def create(self, key: str, data: bytes) -> str | None:
         found: FileStatus | None = None

@@ -12,12 +12,13 @@ import errno
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 from segmentlog.errors import LogDirectoryError, StorageError
 from segmentlog.store.remote.location import without_secrets
+from segmentlog.store.remote.requests import in_time
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -195,19 +196,31 @@ class Objects(Protocol):
         """Remove objects; those that are gone are no error."""
 
 
-class Client(NamedTuple):
-    """The client of a place, twice, with the same settings."""
+class Client:
+    """The client of a place, twice, with the same settings.
 
-    store: "ObjectStore"  # repeats requests that have failed for a moment
-    once: "ObjectStore"  # makes each request once
-    made_from: object = None  # the settings of its environment
+    `store` repeats requests that have failed for a moment, and `once` makes each request once.  A
+    reader needs only the first, and each takes the time of a request to make.  `made_from`: the
+    settings of its environment.
+    """
+
+    def __init__(
+        self, store: "ObjectStore", once: Callable[[], "ObjectStore"], made_from: object = None
+    ) -> None:
+        self.store, self._once, self.made_from = store, once, made_from
+
+    @cached_property
+    def once(self) -> "ObjectStore":
+        """See `Client`."""
+        return self._once()
 
 
 class ObstoreObjects:
     """`Objects` of a store that the package `obstore` serves.
 
     `shown`: the place, for errors.  `connect`: makes the client.  `made_from`: what it would be
-    made from now; if that has changed, it is made again.  `lists_all`: see `Objects`.
+    made from now; if that has changed, it is made again.  `lists_all`: see `Objects`.  `seconds`:
+    until a request has failed, with its repetitions; None for a client that does not wait.
     """
 
     def __init__(
@@ -217,9 +230,10 @@ class ObstoreObjects:
         made_from: Callable[[], object] = lambda: None,
         *,
         lists_all: bool = False,
+        seconds: float | None = None,
     ) -> None:
         self._shown, self._connect, self._made_from = shown, connect, made_from
-        self.lists_all = lists_all
+        self.lists_all, self._seconds = lists_all, seconds
         self._client: Client | None = None
 
     def connect(self) -> Client:
@@ -232,13 +246,17 @@ class ObstoreObjects:
     def _ask(
         self, what: str, key: str, request: Callable[[Client], _T], *, is_repeatable: bool = True
     ) -> _T:
+        """The answer to a request.
+
+        `is_repeatable`: whether it may be made again at once, and takes no longer than others.
+        """
         global _process  # noqa: PLW0603 - the client has one set of threads for all stores
         _process = _process or os.getpid()
         if _process != os.getpid():
             raise LogDirectoryError(self._shown, _FORKED)
         known = self._client
         try:
-            return self._answer(what, key, request)
+            return self._answer(what, key, request, is_short=is_repeatable)
         except StorageError as error:
             if error.store_code not in _RENEWED and error.errno != errno.EPERM:
                 raise
@@ -247,11 +265,18 @@ class ObstoreObjects:
                 raise
         return self._answer(what, key, request)  # nothing was done: this is no repetition
 
-    def _answer(self, what: str, key: str, request: Callable[[Client], _T]) -> _T:
+    def _answer(
+        self, what: str, key: str, request: Callable[[Client], _T], *, is_short: bool = True
+    ) -> _T:
         from obstore import exceptions
 
         try:
-            return request(self.connect())
+            if self._seconds is None or not is_short:
+                return request(self.connect())
+            return in_time(self._seconds, lambda: request(self.connect()))
+        except TimeoutError:
+            said = f"{what} took more than {self._seconds:g} s"
+            raise StorageError(errno.ETIMEDOUT, said, f"{self._shown}/{key}") from None
         except (FileNotFoundError, exceptions.NotFoundError) as error:
             # For a bucket that is missing, each of its objects seems to be.
             if _code_in(str(error)) in _NO_BUCKET:

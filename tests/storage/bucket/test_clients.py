@@ -1,6 +1,7 @@
 """The client of a place: the settings of the URL, of the environment of now, and of profiles."""
 
 import datetime
+import errno
 import hashlib
 import ipaddress
 import os
@@ -13,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import obstore
 import pyarrow as pa
 import pytest
 from cryptography import x509
@@ -25,6 +27,7 @@ from spoiled_requests import new_place, new_process
 import segmentlog
 from segmentlog.bucket import clients
 from segmentlog.bucket.clients import objects_at
+from segmentlog.bucket.objects import REFUSALS, ObstoreObjects
 from segmentlog.errors import LogDirectoryError, StorageError
 from segmentlog.store.paths import bucket_at
 from segmentlog.store.remote.location import location_of
@@ -398,3 +401,32 @@ def test_an_object_is_exchanged_only_as_long_as_it_is_the_same(
     fault[:] = [Fault(False, 501, "NotImplemented")]  # the store has no such condition
     assert objects.exchange("a", b"3", b"4")
     assert objects.get("a") == b"4"
+
+
+def test_a_client_that_does_not_wake_is_an_error(moto: Moto, monkeypatch) -> None:
+    """It has time-outs of its own, and has slept through them."""
+    location = bucket_at(moto.url("asleep"))
+    assert location is not None
+    objects, wakes, real = objects_at(location), threading.Event(), obstore.get
+    objects.put("a", [b"1"])
+    assert isinstance(objects, ObstoreObjects)
+    assert objects._seconds == 180
+    monkeypatch.setattr(objects, "_seconds", 0.05)
+    monkeypatch.setattr(obstore, "get", lambda *given: wakes.wait() and real(*given))
+    for key in ("a", "b"):
+        with pytest.raises(StorageError, match=f"/{key}: reading took more than 0.05 s") as found:
+            objects.get(key)
+        assert found.value.errno == errno.ETIMEDOUT
+        assert found.value.errno not in REFUSALS
+    wakes.set()
+    monkeypatch.setattr(objects, "_seconds", 60)
+    assert objects.get("a") == b"1"  # and not what a thread before has waited for
+    assert objects.get("b") is None
+
+
+def test_the_client_waits_as_long_as_a_request_may_take(moto: Moto) -> None:
+    location = bucket_at(f"{moto.url('slow')}&request_timeout=100")
+    assert location is not None
+    objects = objects_at(location)
+    assert isinstance(objects, ObstoreObjects)
+    assert objects._seconds == 300

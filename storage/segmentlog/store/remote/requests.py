@@ -76,6 +76,7 @@ class _Threads:
         threading.Thread(target=self._run, name="segmentlog store", daemon=True).start()
 
     def _run(self) -> None:
+        _here.is_awaited = True
         while True:
             future, work = self._work.get()
             if future.set_running_or_notify_cancel():
@@ -121,6 +122,61 @@ def _ended() -> OSError:
 
 
 _threads = _Threads()
+
+_here = threading.local()  # `is_awaited`: whether somebody waits with a deadline for this thread
+
+
+class _Waited(threading.Thread):
+    """A daemon thread that does one piece of work after the other; see `in_time`."""
+
+    def __init__(self) -> None:
+        super().__init__(name="segmentlog request", daemon=True)
+        self.given: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
+        self.done: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+        self.start()
+
+    def run(self) -> None:
+        _here.is_awaited = True
+        while (work := self.given.get()) is not None:
+            try:
+                answer: tuple[Any, BaseException | None] = work(), None
+            except BaseException as error:  # noqa: BLE001 - raised by who waits
+                answer = None, error
+            self.done.put(answer)
+            del work, answer
+
+
+_idle: list[_Waited] = []
+
+
+def in_time(seconds: float, work: Callable[[], _T]) -> _T:
+    """The result of some work; `TimeoutError` if it takes longer.
+
+    A client in native code can be interrupted by nobody, and has waited for half an hour once.  So
+    its request has a thread of its own, which is left to itself then.  In a thread for which
+    somebody waits with a deadline, the work is just done.
+    """
+    if getattr(_here, "is_awaited", False):
+        return work()
+    try:
+        thread = _idle.pop() if _idle else _Waited()
+    except IndexError:  # another thread was quicker
+        thread = _Waited()
+    except RuntimeError:  # the process is ending, and no thread can be begun
+        return work()
+    thread.given.put(work)
+    try:
+        found, error = thread.done.get(timeout=seconds)
+    except BaseException as late:  # also a user who interrupts
+        thread.given.put(None)  # the end of the thread, once it has done the work
+        if isinstance(late, queue.Empty):
+            raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)) from None
+        raise
+    _idle.append(thread)
+    if error is not None:
+        raise error
+    answer: _T = found
+    return answer
 
 
 def end_requests() -> None:
