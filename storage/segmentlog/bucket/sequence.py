@@ -445,7 +445,7 @@ class Sequence:
                 f"restore the object; or remove {HINT} and the checkpoints of missing commits: "
                 "the log then ends with what is left"
             )
-            raise CorruptCheckpointError(f"{self.location}/{key}", 1, reason, remedy)
+            raise self._missing(state, key, reason, remedy)
         elif self._asked_again(state, state.number, others) is not None:
             return state
         raise self._another(state)
@@ -472,8 +472,19 @@ class Sequence:
                 f"{commit_key(later)}: it was removed, and without it the later ones say nothing"
             )
             remedy = "restore the object from a version or a copy of the bucket"
-            raise CorruptCheckpointError(f"{self.location}/{key}", 1, reason, remedy)
+            raise self._missing(state, key, reason, remedy)
         return data
+
+    def _missing(
+        self, state: LogState, key: str, reason: str, remedy: str
+    ) -> CorruptCheckpointError:
+        """The error about a commit that is missing.
+
+        Raises `LogChangedError` if the place is being emptied, or was made again meanwhile: then
+        nothing is damaged.
+        """
+        self._check_marker(state)
+        return CorruptCheckpointError(f"{self.location}/{key}", 1, reason, remedy)
 
     def _is_ours(self, state: LogState, number: int) -> bool:
         """Whether a commit is there, and is not of a log that was at the place before."""
@@ -488,7 +499,7 @@ class Sequence:
         return not is_foreign
 
     def _check_marker(self, state: LogState) -> None:
-        """Find out whose a commit of another log is; raises `LogChangedError`."""
+        """Find out whether the log of a state is still there; raises `LogChangedError` if not."""
         if not self._is_of(state, self.marker()):
             raise self._another(state)
 
@@ -765,7 +776,7 @@ class Sequence:
                 data = self.objects.get(key)
                 if data is None:
                     reason, remedy = "the commit is missing", "restore the object"
-                    raise CorruptCheckpointError(f"{self.location}/{key}", 1, reason, remedy)
+                    raise self._missing(self.known, key, reason, remedy)
                 commit = self._decoded(key, data)
                 is_ours = commit.log_id == self.known.log_id
                 tokens = commit.tokens if is_ours else ()

@@ -91,6 +91,39 @@ _REPLACED: dict[str, Callable[[MemoryStore], None]] = {
 }
 
 
+class _Emptied(FaultyClient):
+    """A client at whose first request for a commit the place is emptied, or made again."""
+
+    def __init__(self, store: MemoryStore, n_new: int) -> None:
+        super().__init__(store)
+        self._n_new: int | None = n_new
+
+    def get(self, key: str) -> bytes | None:
+        if self._n_new is not None and sequence.number_of(key) is not None:
+            n_new, self._n_new = self._n_new, None
+            _remake(self.store, n_new)
+        return super().get(key)
+
+
+@pytest.mark.parametrize("n_new", [0, 2])
+def test_a_place_that_is_emptied_while_it_is_opened_has_no_damage(
+    n_new: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After its checkpoint was read, the commits that follow it are gone."""
+    monkeypatch.setattr(sequence, "_EVERY", 2)
+    store = MemoryStore()
+    writer = Process(store)
+    for number in range(3):
+        writer.flush(str(number))
+    root = client_at(_Emptied(store, n_new)).root
+    if n_new:
+        found = segmentlog.read(root, "orders").sort_by("offset")["value"].to_pylist()
+        assert found == [b"new-0", b"new-1"]
+    else:
+        with pytest.raises(LogDirectoryError, match="there is no log"):
+            segmentlog.open_log_dir(root)
+
+
 @pytest.mark.parametrize("replace", _REPLACED.values(), ids=_REPLACED)
 def test_what_was_begun_in_an_earlier_log_is_refused(
     replace: Callable[[MemoryStore], None], monkeypatch: pytest.MonkeyPatch
