@@ -23,7 +23,7 @@ from proxies import FAULTS, Fault, FaultyServer, Sent
 from spoiled_requests import hasty_clients, location_of, new_place, new_process
 
 import segmentlog
-from segmentlog.bucket import clients
+from segmentlog.bucket import clients, objects
 from segmentlog.bucket.sequence import sequence_at
 from segmentlog.bucket.upkeep import sweep_objects
 from segmentlog.errors import CommitInDoubtError, SegmentLogError, StorageError
@@ -36,7 +36,7 @@ _MOST_OPEN = 1
 _PATIENCE = 4.0
 
 #: Of the operations at a place, the other client's have another region in their signatures.
-_REGION, _OTHER_REGION = "us-east-1", "us-east-2"
+REGION, _OTHER_REGION = "us-east-1", "us-east-2"
 
 #: Faults of single requests; no client of this model waits for an answer that never comes.
 _FAULTS = {
@@ -178,7 +178,9 @@ class World:
     def __init__(self, rng: random.Random, server: FaultyServer, url: str) -> None:
         self._rng, self._server = rng, server
         self.url = new_place(url, server)
-        self._others_url = self.url.replace(_REGION, _OTHER_REGION)
+        self._others_url = self.url.replace(REGION, _OTHER_REGION)
+        # Else both would wait for each other: one of them acts while the other holds its turn.
+        assert self._others_url != self.url
         self._source = tempfile.mkdtemp()
         self._names = itertools.count()
         self._version = 0
@@ -545,7 +547,12 @@ def _sweep(url: str) -> None:
 
 
 @contextmanager
-def patient_clients() -> Iterator[None]:
-    """Clients that wait for an answer while others work."""
+def patient_clients(part_bytes: int = 0) -> Iterator[None]:
+    """Clients that wait for an answer while others work.
+
+    `part_bytes`: of uploads, if the server takes no small parts.
+    """
     with hasty_clients(), mock.patch.object(clients, "_TIMEOUT", "60s"):
+        if part_bytes:
+            objects.PART_BYTES = part_bytes  # until those are gone
         yield

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from moto_here import Moto
 from proxies import FAULTS, Fault, FaultyServer, Sent
-from random_bucket import World, patient_clients
+from random_bucket import REGION, World, patient_clients
 from spoiled_requests import OPERATIONS, new_place, new_process, play, play_all
 from store_servers import S3Server
 
@@ -147,8 +147,11 @@ def test_every_request_of_every_operation(
 
 
 def _play_world(store: Moto | S3Server, seed: int) -> Counter[str]:
-    with FaultyServer(store.port) as server, patient_clients():
-        world = World(random.Random(seed), server, store.url("worlds"))
+    url, part_bytes = store.url("worlds"), 0
+    if not isinstance(store, Moto):
+        url, part_bytes = store.signed_url("worlds", REGION), 5 << 20
+    with FaultyServer(store.port) as server, patient_clients(part_bytes):
+        world = World(random.Random(seed), server, url)
         try:
             world.play(30)
         except BaseException as error:
