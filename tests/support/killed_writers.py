@@ -9,18 +9,17 @@ A process may write several times, as fast as it can: then writers meet, and the
 commits.  Each write that it has acknowledged has to be there once, also if it has no version.
 """
 
-import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+from nursery import Nursery, serve
 from proxies import Fault, FaultyServer, Sent
 from spoiled_requests import location_of, new_process, port_in
 
@@ -56,53 +55,6 @@ class Kills(NamedTuple):
     def is_right(self) -> bool:
         """Whether nothing was lost, repeated, seen in part, or left."""
         return not any((self.n_lost, self.n_repeated, self.n_half, self.n_unswept))
-
-
-class _Nursery:
-    """A process that has imported everything, and forks one for each piece of work."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, __file__],
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-
-    def begin(self, work: dict[str, Any]) -> int:
-        """Start a piece of work; its process id."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(work) + "\n")
-        self._process.stdin.flush()
-        return int(self._answer())
-
-    def await_end(self) -> tuple[int, list[str]]:
-        """Its status, as `os.waitpid` returns it, and the writes that it has acknowledged."""
-        acknowledged = list[str]()
-        while not (line := self._answer().strip()).startswith("ended "):
-            acknowledged.append(line)
-        return int(line.removeprefix("ended ")), acknowledged
-
-    def _answer(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.communicate()
-
-
-def _serve() -> None:
-    """The program of a nursery."""
-    for line in sys.stdin:
-        child = os.fork()
-        if not child:
-            os._exit(_work(**json.loads(line)))
-        print(child, flush=True)
-        print("ended", os.waitpid(child, 0)[1], flush=True)
 
 
 def _work(url: str, writer: str, version: int, names: list[str]) -> int:
@@ -155,7 +107,7 @@ class _Player(threading.Thread):
     def run(self) -> None:
         """Work until all is over; the last version without kills."""
         port = port_in(self._url)
-        with FaultyServer(port) as proxy, _Nursery() as nursery:
+        with FaultyServer(port) as proxy, Nursery(__file__) as nursery:
             url = self._url.replace(f":{port}", f":{proxy.port}")
             while True:
                 is_last = self._over.is_set()
@@ -169,7 +121,7 @@ class _Player(threading.Thread):
                 else:
                     self.refused[os.WEXITSTATUS(status)] += 1
 
-    def _once(self, proxy: FaultyServer, nursery: _Nursery, url: str, *, spares: bool) -> int:
+    def _once(self, proxy: FaultyServer, nursery: Nursery, url: str, *, spares: bool) -> int:
         most = _MOST_REQUESTS + _REQUESTS_OF_WRITE * self._n_more
         chosen = -1 if spares else self._random.randrange(most)
         acts = self._random.random() < 0.5
@@ -251,4 +203,4 @@ def play_kills(url: str, n_kills: int, n_writers: int = 3, n_more: int = 0) -> K
 
 
 if __name__ == "__main__":
-    _serve()
+    serve(_work)

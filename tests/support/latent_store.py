@@ -4,6 +4,8 @@ A server on the same machine answers in less than a millisecond, a cloud's store
 them, and what a log costs there is the number of requests that wait for each other.  So this
 server waits before each answer.  It is quick itself: a list begins in the middle of the keys, as
 that of a store does.
+
+It can also have the troubles of a store and of a network: see `LatentServer.trouble`.
 """
 
 import asyncio
@@ -15,22 +17,29 @@ import json
 import random
 import re
 import socket
+import struct
 import subprocess
 import sys
+import time
 import urllib.request
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, unescape
 
-__all__ = ["BUCKET", "LatentServer"]
+__all__ = ["BUCKET", "LATEST_SECONDS", "LatentServer"]
 
 BUCKET = "logs"
 _MOST_LISTED = 1000
 _CONTROL = "/_control"
+_LAG_SECONDS = 1.0  # of old lists
+
+#: Seconds after which a request is carried out that its client has given up.
+LATEST_SECONDS = 2.0
 
 
 class LatentServer:
@@ -51,6 +60,19 @@ class LatentServer:
         `line_mb`: megabytes of answers a second, of all requests together; 0 for no bound.
         """
         self._control(f"least={least_ms}&most={most_ms}&line={line_mb}")
+
+    def trouble(self, faults: float, stale: float, skew_seconds: float = 0.0) -> None:
+        """From now on, spoil a share of the requests, and show old states in a share of the lists.
+
+        A request fails before or after it was carried out, or is carried out after its client has
+        given it up.  An old list lacks what was made in the last second, and shows what was
+        removed then.  `skew_seconds`: by which the store's clock is wrong.
+        """
+        self._control(f"faults={faults}&stale={stale}&skew={skew_seconds}")
+
+    def wipe(self, key: str) -> None:
+        """Remove all objects below a key at once."""
+        self._control(f"wiped={quote(key)}")
 
     def load(self, directory: Path, key: str) -> None:
         """Hold the files of a directory, below a key."""
@@ -86,11 +108,25 @@ class _Store:
         self.held = dict[str, tuple[bytes, str, str]]()
         self.keys = list[str]()  # in their order
         self.uploads = dict[str, dict[int, bytes]]()
+        self.skew = datetime.timedelta()
+        self.changed = dict[str, float]()  # when keys were made or removed, in this order
+        self.gone = dict[str, tuple[bytes, str, str]]()
+
+    def _note(self, key: str) -> None:
+        now = time.monotonic()
+        self.changed.pop(key, None)
+        self.changed[key] = now
+        while now - self.changed[oldest := next(iter(self.changed))] > _LAG_SECONDS:
+            del self.changed[oldest]
+            self.gone.pop(oldest, None)
 
     def put(self, key: str, data: bytes) -> str:
         if key not in self.held:
             bisect.insort(self.keys, key)
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+            self._note(key)
+            self.gone.pop(key, None)
+        clock = datetime.datetime.now(datetime.UTC) + self.skew
+        now = clock.isoformat(timespec="milliseconds")
         e_tag = f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
         self.held[key] = data, now.replace("+00:00", "Z"), e_tag
         return e_tag
@@ -100,8 +136,19 @@ class _Store:
             self.put(f"{key}/{path.relative_to(directory).as_posix()}", path.read_bytes())
 
     def delete(self, key: str) -> None:
-        if self.held.pop(key, None) is not None:
+        if (found := self.held.pop(key, None)) is not None:
             del self.keys[bisect.bisect_left(self.keys, key)]
+            self._note(key)
+            self.gone[key] = found
+
+    def listed_before(self, query: dict[str, str]) -> bytes:
+        """A list as it was a moment ago."""
+        real = self.keys, self.held
+        self.keys = sorted({*self.keys} - self.changed.keys() | self.gone.keys())
+        self.held = self.held | self.gone
+        found = self.listed(query)
+        self.keys, self.held = real
+        return found
 
     def listed(self, query: dict[str, str]) -> bytes:
         prefix = query.get("prefix", "")
@@ -136,21 +183,31 @@ class _Answer:
 
 
 _NOT_FOUND = _Answer("404 Not Found", b"<Error><Code>NoSuchKey</Code></Error>")
+_BUSY = _Answer("500 Internal Server Error", b"<Error><Code>InternalError</Code></Error>")
+_FAULTS = ("error before", "error after", "reset before", "reset after", "late")
 _FAILED = _Answer("412 Precondition Failed", b"<Error><Code>PreconditionFailed</Code></Error>")
 
 
 def _answer(
-    store: _Store, method: str, target: str, headers: dict[str, str], body: bytes
+    store: _Store,
+    method: str,
+    target: str,
+    headers: dict[str, str],
+    body: bytes,
+    stale: float = 0.0,
 ) -> _Answer:
     url = urlsplit(target)
     query = dict(parse_qsl(url.query, keep_blank_values=True))
     key = unquote(url.path).lstrip("/").partition("/")[2]
     if method == "GET" and query.get("list-type") == "2":
-        return _Answer("200 OK", store.listed(query))
+        is_old = random.random() < stale
+        return _Answer("200 OK", store.listed_before(query) if is_old else store.listed(query))
     if method == "POST" and "delete" in query:
-        for name in re.findall(r"<Key>(.*?)</Key>", body.decode()):
-            store.delete(name)
-        return _Answer("200 OK", b"<DeleteResult></DeleteResult>")
+        keys = re.findall(r"<Key>(.*?)</Key>", body.decode())
+        for name in keys:
+            store.delete(unescape(name))
+        said = "".join(f"<Deleted><Key>{each}</Key></Deleted>" for each in keys)
+        return _Answer("200 OK", f"<DeleteResult>{said}</DeleteResult>".encode())
     if method == "POST" and "uploads" in query:
         name = f"u{len(store.uploads)}"
         store.uploads[name] = {}
@@ -193,9 +250,17 @@ async def _serve(port: int) -> None:
     store, counts = _Store(), Counter[str]()
     bounds = [0.0, 0.0, 0.0]  # the least and the most seconds, and the bytes a second
     line_is_free = 0.0
+    faults = stale = 0.0
 
     def controlled(query: dict[str, str]) -> Any:
-        if "directory" in query:
+        nonlocal faults, stale
+        if "faults" in query:
+            faults, stale = float(query["faults"]), float(query["stale"])
+            store.skew = datetime.timedelta(seconds=float(query["skew"]))
+        elif "wiped" in query:
+            for key in [each for each in store.keys if each.startswith(f"{query['wiped']}/")]:
+                store.delete(key)
+        elif "directory" in query:
             store.load(query["directory"], query["key"])
         elif "least" in query:
             bounds[:] = float(query["least"]) / 1000, float(query["most"]) / 1000, 0
@@ -225,13 +290,25 @@ async def _serve(port: int) -> None:
                     half = random.uniform(*bounds[:2]) / 2
                     if half:
                         await asyncio.sleep(half)
-                    found = _answer(store, method, target, headers, body)
+                    fault = random.choice(_FAULTS) if random.random() < faults else ""
+                    answer = partial(_answer, store, method, target, headers, body, stale)
+                    if fault == "late":
+                        delay = random.uniform(0.0, LATEST_SECONDS)
+                        asyncio.get_running_loop().call_later(delay, answer)
+                    found = _BUSY if fault.endswith("before") or fault == "late" else answer()
+                    if fault.startswith("error"):
+                        found = _BUSY
                     if half:
                         await asyncio.sleep(half)
                     if bounds[2]:
                         now = asyncio.get_running_loop().time()
                         line_is_free = max(line_is_free, now) + len(found.body) / bounds[2]
                         await asyncio.sleep(line_is_free - now)
+                    if fault.startswith("reset") or fault == "late":
+                        connection.setsockopt(
+                            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                        )
+                        break
                 about = {"Content-Length": str(len(found.body)), **found.headers}
                 shown = "".join(f"{name}: {value}\r\n" for name, value in about.items())
                 writer.write(f"HTTP/1.1 {found.status}\r\n{shown}\r\n".encode("latin-1"))
