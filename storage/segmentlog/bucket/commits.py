@@ -17,7 +17,7 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from segmentlog.bucket.growing import Growing
-from segmentlog.bucket.objects import is_data_key
+from segmentlog.bucket.objects import is_data_key, job_of
 from segmentlog.errors import CorruptCheckpointError, OptionError
 from segmentlog.format.names import DirectoryState, parse_partition_directory
 from segmentlog.model import LARGEST_LONG, TopicPartition
@@ -26,6 +26,7 @@ from segmentlog.txn.state import (
     FORGOTTEN_AFTER_MS,
     REMEDY,
     CommittedBatch,
+    Spans,
     Streams,
     Versions,
     check_types,
@@ -631,6 +632,31 @@ class LogState:
         for part in commit.parts:
             state.take_part(part)
         return state
+
+    def spans(self) -> Spans:
+        """Where the records of the last numbered writes and batches of queries lie, by objects.
+
+        The extents of a job lie in objects of its own until a compaction writes them again; then
+        nothing shows it.  Jobs that have committed together are not told apart.
+        """
+        keys: dict[int, list[tuple[str, str]]] = {}
+        for key, (_, time_ms) in self.versions.items():
+            keys.setdefault(time_ms, []).append(key)
+        for query, (_, time_ms) in self.streams.items():
+            keys.setdefault(time_ms, []).append((query, ""))
+        jobs = {job: time_ms for job, (_, time_ms) in self.ended.items() if time_ms in keys}
+        found: Spans = {}
+        for at, log in self.logs.items() if jobs else ():
+            extents = zip(
+                log.objects, log.column("base_offset"), log.column("end_offset"), strict=True
+            )
+            for name, begin, end in extents:
+                time_ms = jobs.get(job_of(name), -1)
+                for key in keys.get(time_ms, ()):
+                    if key[1] in ("", at.topic):
+                        first, _ = found.setdefault(key, {}).get(at, (begin, end))
+                        found[key][at] = first, end
+        return found
 
     def take_part(self, part: Commit) -> None:
         """Change this state, which nobody else has yet, by a part of its commit.

@@ -101,6 +101,11 @@ def is_data_key(key: str) -> bool:
     return _DATA_KEY.fullmatch(key) is not None
 
 
+def job_of(key: str) -> str:
+    """The job in the key of a data object."""
+    return key.removeprefix(DATA).partition("/")[0]
+
+
 def is_clock_key(key: str) -> bool:
     """Whether a key is of an object that only was made to be looked at."""
     return _CLOCK_KEY.fullmatch(key) is not None

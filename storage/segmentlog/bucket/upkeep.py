@@ -19,7 +19,15 @@ from typing import NamedTuple
 
 from segmentlog.bucket.commits import SETTINGS, Commit, LogState, PartitionLog
 from segmentlog.bucket.marker import NEWEST_LAYOUT, Marker, new_log_id
-from segmentlog.bucket.objects import CLOCK, DATA, MARKER, ListedObject, is_clock_key, is_data_key
+from segmentlog.bucket.objects import (
+    CLOCK,
+    DATA,
+    MARKER,
+    ListedObject,
+    is_clock_key,
+    is_data_key,
+    job_of,
+)
 from segmentlog.bucket.places import forget
 from segmentlog.bucket.proposals import INBOX, MOST_COMMITS, Proposal, parsed_key
 from segmentlog.bucket.sequence import (
@@ -258,17 +266,17 @@ def sweep_objects(
     used = state.objects()
     youngest: dict[str, int] = {}
     for each in found.values():
-        job = _job(each.key)
+        job = job_of(each.key)
         youngest[job] = max(youngest.get(job, 0), each.modified_ms)
     unused = [key for key in found if key not in used]
     oldest_ms = store_now_ms - longest_job_ms
     old = {job for job, modified_ms in youngest.items() if modified_ms <= oldest_ms}
-    retired = sorted({_job(key) for key in unused} & old - state.ended.keys())
+    retired = sorted({job_of(key) for key in unused} & old - state.ended.keys())
     ended = state.ended.keys() | set(retired)
     gone = sorted(
         key
         for key in unused
-        if _job(key) in ended and now_ms - left.get(key, ("", 0))[1] >= longest_read_ms
+        if job_of(key) in ended and now_ms - left.get(key, ("", 0))[1] >= longest_read_ms
     )
     if not dry_run and retired:
 
@@ -352,8 +360,3 @@ def _dead_proposals(
             or ((proposal := Proposal.decode(key, b"")) and proposal.commit.job in ended)
         )
     }
-
-
-def _job(key: str) -> str:
-    """The job in the key of a data object."""
-    return key.removeprefix(DATA).partition("/")[0]

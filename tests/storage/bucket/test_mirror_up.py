@@ -18,6 +18,9 @@ from segmentlog.bucket.upkeep import sweep_objects
 from segmentlog.errors import LogDirectoryError, OptionError
 from segmentlog.reads.scan import scan_slice
 from segmentlog.store.paths import bucket_at
+from segmentlog.txn.state import State, StreamBatch
+from segmentlog.writes.config import WriteRequest
+from segmentlog.writes.job import WriteJob
 
 _GOLDEN = Path(__file__).parents[2] / "golden"
 
@@ -245,6 +248,32 @@ def test_numbered_writes_come_over(source: Path, url: str, tmp_path: Path) -> No
     segmentlog.mirror(url, to=tmp_path / "back")
     _write(tmp_path / "back", ["a"], txn_app_id="load", txn_version=3)
     assert _rows(tmp_path / "back", "orders").num_rows == 1
+
+
+def _batch(path: str | Path, topic: str) -> bool:
+    """Write the first batch of a query; whether it is new."""
+    request = WriteRequest(str(path), topic=topic, stream="/checkpoint", num_partitions=1)
+    job = WriteJob.begin(request)
+    stager = job.stager(0)
+    stager.add(pa.record_batch({"value": ["x"]}))
+    return job.commit([stager.finish()], batch=StreamBatch("query", 0, "run")).is_new
+
+
+def test_writes_of_what_is_not_mirrored_do_not_count(url: str, tmp_path: Path) -> None:
+    """A place that has got another topic, or another partition, gets their records once."""
+    _batch(url, "t")
+    rows = pa.table({"value": ["y"], "partition": pa.array([1], pa.int32())})
+    with segmentlog.open_writer(
+        url, "orders", num_partitions=2, txn_app_id="app", txn_version=4
+    ) as writer:
+        writer.append(rows)
+    for topics, partitions, counts in ((("orders",), (0,), 0), (("orders",), (), 1), ((), (), 2)):
+        to = tmp_path / f"to{counts}"
+        segmentlog.mirror(url, to=to, topics=topics, partitions=partitions)
+        state = State.read(str(to))
+        assert counts == len(state.versions) + len(state.streams)
+        assert _batch(to, "t") == (counts < 2)
+        assert segmentlog.read(to, "t")["value"].to_pylist() == [b"x"]
 
 
 @pytest.mark.parametrize("case", ["truncated", "other records", "another topic", "written to"])
