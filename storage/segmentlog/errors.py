@@ -52,7 +52,7 @@ import errno as codes
 import threading
 from collections.abc import Callable
 from enum import StrEnum
-from typing import ClassVar, Self, TypeAlias, dataclass_transform
+from typing import Any, ClassVar, Self, TypeAlias, dataclass_transform
 
 from segmentlog.masking import masked, with_plain_buckets
 
@@ -172,9 +172,26 @@ def _init_first(error: SegmentLogError, *given: object, **named: object) -> None
     with _making:
         for each in reversed(type(error).__mro__):
             if vars(each).get("__init__") is _init_first:
-                del each.__init__  # type: ignore[misc]
-                dataclasses.dataclass(eq=False, repr=False)(each)
+                _take_init(each)
     type(error).__init__(error, *given, **named)
+
+
+def _take_init(kind: type) -> None:
+    """Give a class the ``__init__`` of a dataclass with its fields, in one step.
+
+    Another thread may be making an error of it: a class that lost its ``__init__`` for a moment
+    would give it that of its bases, and so no fields.
+    """
+    fields: dict[str, object] = {}
+    for each in reversed(kind.__mro__):
+        if issubclass(each, SegmentLogError):
+            fields |= vars(each).get("__annotations__", {})
+    held: dict[str, object] = {name: getattr(kind, name) for name in fields if hasattr(kind, name)}
+    held |= {"__annotations__": fields, "__module__": kind.__module__}
+    held["__post_init__"] = SegmentLogError.__post_init__  # each error calls that of its class
+    made: Any = dataclasses.dataclass(eq=False, repr=False)(type(kind.__name__, (), held))
+    setattr(kind, "__dataclass_fields__", made.__dataclass_fields__)  # noqa: B010 - for mypy
+    setattr(kind, "__init__", made.__init__)  # noqa: B010 - for mypy
 
 
 class KernelsError(SegmentLogError, ImportError):

@@ -3,6 +3,8 @@
 import copy
 import inspect
 import pickle
+import sys
+import threading
 
 import pytest
 
@@ -76,6 +78,33 @@ CODES = [
     "STREAM_BATCH", "STREAM_OFFSET", "MALFORMED_RECORD",
     "REMOTE_SEGMENT", "KERNELS", "ARGUMENT",
 ]  # fmt: skip
+
+
+def test_two_threads_may_make_the_first_error_of_a_class() -> None:
+    """Its fields come at the first error; a read from a store asks in several threads."""
+    began, told = threading.Barrier(4), list[str]()
+
+    def tell(kind: type[SegmentLogError]) -> None:
+        began.wait(60)
+        told.extend(str(kind("here")) for _ in range(50))
+
+    switching = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(20):
+
+            class NewError(SegmentLogError):
+                _message = "{where}: new"
+                where: str
+
+            threads = [threading.Thread(target=tell, args=(NewError,)) for _ in range(4)]
+            for each in threads:
+                each.start()
+            for each in threads:
+                each.join()
+    finally:
+        sys.setswitchinterval(switching)
+    assert ["here: new"] * (20 * 4 * 50) == told
 
 
 def test_codes_only_grow() -> None:
