@@ -545,8 +545,11 @@ def goes_on_from(records: RestoredRecords, found: RestoredPartition, own: Log) -
         with own.scan_offsets(bounds, COMPARED, AS_STORED) as batches:
             if digest_of(batches) == wanted:
                 return "", is_after
+    others = "other records"
+    if bounds is None:
+        others = f"no record in common with the log, whose records begin at {first}"
     problem = (
-        f"{has}, and other records: only an empty partition, or one of an earlier restoration "
+        f"{has}, and {others}: only an empty partition, or one of an earlier restoration "
         "of the same log, can take the offsets of another log"
     )
     return problem, False
