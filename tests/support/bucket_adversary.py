@@ -51,6 +51,9 @@ _N_ROWS = 3
 _MS = (5.0, 20.0)  # of a request
 _MOST_SKEW_SECONDS = 6 * 3600
 
+#: Milliseconds for a sweep of all that no record lies in: no clock is so far ahead.
+_OF_ANY_AGE = -5_000.0 * _MOST_SKEW_SECONDS
+
 #: A request of an earlier log has come so late that nobody can make another one: the place has to
 #: be emptied again.
 _NOT_EMPTY = re.compile(r"holds other objects, such as (?:segmentlog/)?(\w+)")
@@ -147,7 +150,7 @@ def _keep_up(url: str, seed: int) -> None:
         case "sweep":
             sweep_objects(location_of(url), 4_000, 6_000, dry_run=False)
         case "end jobs":
-            sweep_objects(location_of(url), -1, -1, dry_run=False)
+            sweep_objects(location_of(url), _OF_ANY_AGE, _OF_ANY_AGE, dry_run=False)
         case _:
             policy = rng.choice(["compact", "delete"])
             given = {"cleanup.policy": policy, "min.cleanable.dirty.ratio": "0.0001"}
@@ -395,7 +398,7 @@ class Adversary:
         problems = [each for each in segmentlog.verify(self.url) if each.kind != "offset-gap"]
         assert not problems, problems[:3]
         location = location_of(self.url)
-        sweep_objects(location, -1, -1, dry_run=False)
+        sweep_objects(location, _OF_ANY_AGE, _OF_ANY_AGE, dry_run=False)
         state, objects = sequence_at(location).refresh(), objects_at(location)
         held = {each.key for each in objects.list("data/")}
         assert held == state.objects(), f"{held - state.objects()}, {state.objects() - held}"
