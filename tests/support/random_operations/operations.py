@@ -1009,7 +1009,13 @@ def undelete(scene: Scene) -> Plan:
         logs={**scene.model.logs, **{TopicPartition(name, i): log for i, log in enumerate(logs)}},
     )
     is_here = rng.random() < 0.6
-    is_refused = is_here and any(scene.model.log(name, i).end for i in range(len(logs)))
+    # A run that was killed after its commit may be repeated: it finds its records.
+    is_done = all(
+        TopicPartition(name, i) in scene.model.logs and scene.model.log(name, i).rows == log.rows
+        for i, log in enumerate(logs)
+    )
+    has_records = any(scene.model.log(name, i).end for i in range(len(logs)))
+    is_refused = is_here and has_records and not is_done
     saved = here.with_name("saved")
     shutil.rmtree(saved, ignore_errors=True)
 
@@ -1042,6 +1048,8 @@ def undelete(scene: Scene) -> Plan:
         return Plan(act, [scene.model] * 2, follow=follow_there, is_settled=False)
     if is_refused:
         return Plan(act, [scene.model], refusal=LogDirectoryError)
+    if has_records:
+        return Plan(act, [scene.model])
     return Plan(act, [scene.model, after], follow=follow_here)
 
 
