@@ -122,11 +122,16 @@ def seconds(option: str, value: object) -> float:
     return value
 
 
+def is_frame(value: object) -> bool:
+    """Whether it is a table, such as a frame of pandas, which names its columns if iterated."""
+    return hasattr(type(value), "columns")  # of a lazy frame, the attribute would run a query
+
+
 def texts(option: str, values: object, accepted: str) -> tuple[str, ...]:
     """Several names, in their order; a single text is one name."""
     if isinstance(values, str):
         return (values,)
-    if not isinstance(values, Iterable):
+    if not isinstance(values, Iterable) or is_frame(values):
         raise refused(option, values, accepted)
     names = tuple(values)
     for name in names:
@@ -145,13 +150,16 @@ def partition_numbers(values: SupportsIndex | Collection[SupportsIndex]) -> list
 
 def topic_names(option: str, values: str | Iterable[str] | None) -> Collection[str]:
     """One name or several, as a collection; empty if none is given."""
-    return texts(option, values or (), "give the name of a topic, or several names")
+    # An empty text is the name of no topic; as none at all, it would stand for all of them.
+    return texts(
+        option, () if values is None else values, "give the name of a topic, or several names"
+    )
 
 
 def one_of(option: str, value: object, words: type[_Word]) -> _Word:
     """One of a few words, in Kafka's or Spark's spelling."""
     for word in words:
-        if value == word:
+        if isinstance(value, str) and value == word:  # others may compare element by element
             return word
     raise refused(option, value, f"give {' or '.join(map(repr, map(str, words)))}")
 

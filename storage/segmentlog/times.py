@@ -109,7 +109,11 @@ def _milliseconds(given: object, now_ms: int | None) -> int | None:
         return _since_1970(datetime.combine(given, time(), UTC))
     if isinstance(given, bool) or not hasattr(given, "__index__"):
         return None
-    return refuse_seconds(given.__index__())
+    try:
+        number: int = given.__index__()
+    except TypeError:  # an array has the method, too
+        return None
+    return refuse_seconds(number)
 
 
 def _before(milliseconds: int, now_ms: int | None) -> int:

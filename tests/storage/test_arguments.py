@@ -17,8 +17,9 @@ Call = Callable[[Any], object]
 
 BAD: list[Any] = [
     None, -1, 0, 2**31, 2**63 - 1, 2**63, -(2**63) - 1, 2**80, 1.5, float("nan"), True, "5", "",
-    b"x", object(), [], [None], (), {}, {"a": 1}, {1: 2}, datetime(1, 1, 1, tzinfo=UTC),
-    datetime(9999, 12, 31), timedelta(0), timedelta.max, "a\0b", "\udc80",
+    b"x", object(), [], [None], np.array(["a", "b"]), {}, {"a": 1}, {1: 2},
+    datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31), timedelta(0), timedelta.max, "a\0b",
+    "\udc80",
 ]  # fmt: skip
 
 #: Python's own sentences about a value of a wrong type, which name the type.

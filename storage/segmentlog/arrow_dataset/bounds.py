@@ -190,11 +190,10 @@ def find_dataset_bounds(
     since_ms, until_ms = in_milliseconds(options.get("since"), until)
     read_up_to = ReadUpTo(options["read_up_to"])
     fail_on_data_loss = options["fail_on_data_loss"]
-    starting_offsets = options.get("starting_offsets") or {}
-    ending_offsets = options.get("ending_offsets")
+    starting_offsets = _given(options.get("starting_offsets"))
+    ending_offsets = _given(options.get("ending_offsets"))
     # One without offsets is that of a query that has read nothing, and is an end, too.
     is_place = isinstance(ending_offsets, CheckpointOffsets)
-    ending_offsets = ending_offsets or {}
     named = {"starting_offsets": starting_offsets, "ending_offsets": ending_offsets}
     for option, given in named.items():
         accepted = "give offsets by topic and partition: {('orders', 0): 5}"
@@ -271,6 +270,11 @@ def find_dataset_bounds(
         included = directory.include_deleted_topics
         opens = partial(open_replicas, include_deleted_topics=included)
     return DatasetBounds(directory.paths, tuple(partitions), policy, opens)
+
+
+def _given(offsets: Mapping[tuple[str, int], int] | None) -> Mapping[tuple[str, int], int]:
+    """Offsets that were given, of whatever type: a table has no truth value."""
+    return {} if offsets is None else offsets
 
 
 def _check_topic(

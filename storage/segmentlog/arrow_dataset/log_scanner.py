@@ -23,9 +23,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import acero
 
-from segmentlog.arguments import class_of_one_dialect, refused, texts, whole_number
+from segmentlog.arguments import class_of_one_dialect, instance_of, refused, texts, whole_number
 from segmentlog.arrow_dataset.bounds import timestamp_range
-from segmentlog.errors import OptionError, UndecodableValueError
+from segmentlog.errors import UndecodableValueError
 from segmentlog.format.records.columns import n_bytes_of, record_schema
 from segmentlog.format.records.one_pass import ReadMemory
 from segmentlog.model import LogSlice, ScanPolicy, TopicPartition
@@ -222,8 +222,9 @@ class LogScanner:
         batch_size: int | None = None,
         use_threads: bool = True,
     ) -> None:
+        instance_of("order", order, str, "it is 'offset' or 'timestamp'")
         if order not in ("offset", "timestamp"):
-            raise OptionError("order", str(order), "it is 'offset' or 'timestamp'")
+            raise refused("order", order, "it is 'offset' or 'timestamp'")
         self._source = source
         self._condition = condition
         self._is_timeline = order == "timestamp"

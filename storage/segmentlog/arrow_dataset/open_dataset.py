@@ -203,7 +203,7 @@ def dataset_bounds(
         )
     return find_dataset_bounds(
         directory,
-        None if topics is None else topic_names("topics", [topics] if topics == "" else topics),
+        None if topics is None else topic_names("topics", topics),
         options,
         policy=scan_policy(options),
         unread=unread,

@@ -321,7 +321,7 @@ class DirectorySettings:
         that cannot be read is named by a warning, and not an error.  `cluster_at`: reads those
         in a log directory's metadata; who asks for several directories keeps what was read.
         """
-        TopicConfig.parse(given or {})
+        TopicConfig.parse({} if given is None else given)
         topics = [topics] if isinstance(topics, str) and topics else topics
         static: Mapping[str, str] = {}
         if server_properties is not None:
@@ -507,21 +507,21 @@ def alter_settings(
     for name in removed:
         if name not in setting_names():
             raise OptionError(name, "", f"settings are {', '.join(setting_names())}")
+    settings = {} if settings is None else settings
+    check_stored(settings)
     if is_bucket(directory):
         from segmentlog.bucket.upkeep import alter_topic_settings, place_in_store
 
-        check_stored(settings or {})
         location = place_in_store(directory) or parse_bucket(directory)[0]
-        alter_topic_settings(location, topic, settings or {}, removed)
+        alter_topic_settings(location, topic, settings, removed)
         return
     refuse_partition(directory)
     if is_of_a_broker(directory):
         accepted = "a broker's topics have their settings in the cluster: use kafka-configs.sh"
         raise OptionError("path", directory, accepted)
-    check_stored(settings or {})
     make_directory(directory)
     # Without unfinished changes: finishing a deletion removes the settings of its topic.
     with hold(directory, options["lock_timeout_seconds"]):
         known = SettingsFile.read(directory)
-        known.altered(topic, settings or {}, removed).write(directory)
+        known.altered(topic, settings, removed).write(directory)
         sync_ancestors(directory)

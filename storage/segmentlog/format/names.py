@@ -104,6 +104,18 @@ class SegmentFileName(NamedTuple):
     state: FileState
 
 
+def topics_command(topic: str, *words: str) -> str:
+    """The line for a shell that gives a topic to Kafka's command, with ``BOOTSTRAP`` to replace.
+
+    `words`: its arguments, in which an empty one is the place of the topic.
+    """
+    # A name may begin with a dash, which would be an option.
+    given = f"--topic={topic}" if topic.startswith("-") else f"--topic {topic}"
+    return " ".join(
+        ["kafka-topics.sh --bootstrap-server BOOTSTRAP", *(each or given for each in words)]
+    )
+
+
 def check_topic_name(topic: str) -> None:
     """Refuse names that Kafka refuses (``Topic.validate``), and those of brokers' own topics."""
     accepted = "a topic is 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'"

@@ -234,7 +234,8 @@ def retain(
 
     failures = Failures(options["on_failure"])
     topics = topic_names("topics", topics)
-    TopicConfig.parse(options["settings"] or {})
+    settings = options["settings"]
+    TopicConfig.parse({} if settings is None else settings)
     location = place_in_store(path)
     directory = log_directory(path) if location is None else location.root
 

@@ -24,6 +24,7 @@ from segmentlog.format.names import (
     CLEANER_OFFSET_CHECKPOINT,
     FileKind,
     segment_file_name,
+    topics_command,
 )
 from segmentlog.log.checkpoint import read_offsets
 from segmentlog.maintain.compaction.compact import (
@@ -103,7 +104,7 @@ def delete_topic(
     if is_local and is_of_a_broker(local_path(directory)):
         write(
             "a broker whose cluster knows the topic will create it again, empty: run "
-            f"kafka-topics.sh --delete --topic {escape(topic)} there\n"
+            f"{topics_command(escape(topic), '--delete', '')} there\n"
         )
 
 

@@ -223,6 +223,8 @@ class LogWriter:
             return
         if is_bucket(job.directory):
             raise OptionError("batches", "ready batches", _NO_READY_BATCHES)
+        if topic is not None:
+            instance_of("topic", topic, str, "give the name of the topic")
         name = topic or job.topics.topic
         if name is None or (job.topics.topic or name) != name:
             raise OptionError(

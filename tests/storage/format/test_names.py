@@ -10,6 +10,7 @@ from segmentlog.format.names import (
     parse_partition_directory,
     parse_segment_file,
     segment_file_name,
+    topics_command,
 )
 from segmentlog.model import TopicPartition
 
@@ -170,3 +171,13 @@ def test_a_written_name_parses_to_what_it_was_written_from(offset: int) -> None:
 
     assert f"{offset:020d}.timeindex" == name
     assert SegmentFileName(offset, FileKind.TIME_INDEX, FileState.LIVE) == parse_segment_file(name)
+
+
+def test_the_line_of_a_topic_for_kafkas_command() -> None:
+    """A name with a dash in front is no option of it."""
+    assert "kafka-topics.sh --bootstrap-server BOOTSTRAP --delete --topic t" == (
+        topics_command("t", "--delete", "")
+    )
+    assert topics_command("-t", "--create", "", "--partitions 3").endswith(
+        " --create --topic=-t --partitions 3"
+    )

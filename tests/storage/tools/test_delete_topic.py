@@ -37,7 +37,8 @@ def test_a_brokers_directory_gets_a_word_more(run: Run, directory: Path) -> None
     (directory / "meta.properties").write_text("version=1\n")
     printed = run("delete-topic", directory, "orders").stdout
 
-    assert "kafka-topics.sh --delete --topic orders" in printed.splitlines()[1]
+    command = "kafka-topics.sh --bootstrap-server BOOTSTRAP --delete --topic orders there"
+    assert command in printed.splitlines()[1]
 
 
 def test_refusals_are_one_line_with_status_2(run: Run, directory: Path) -> None:

@@ -246,7 +246,7 @@ class CloneSettings:
             other = "overwrite" if self.num_partitions is None else "num_partitions"
             accepted = f"offsets mean something in the same partitions alone: leave out {other}"
             raise OptionError("keep_offsets", "True", accepted)
-        check_stored(self.settings or {})
+        check_stored({} if self.settings is None else self.settings)
 
 
 @dataclass(frozen=True, slots=True)

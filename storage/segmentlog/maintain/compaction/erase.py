@@ -27,6 +27,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, NamedTuple, Unpack
 
 from segmentlog.arguments import (
+    is_frame,
     partition_numbers,
     refused,
     takes,
@@ -344,7 +345,7 @@ def _bytes_of(keys: bytes | str | Collection[bytes | str]) -> list[bytes]:
     """The different keys as bytes."""
     accepted = "give a key as bytes or text, or several keys"
     given: object = [keys] if isinstance(keys, bytes | str) else keys
-    if not isinstance(given, Collection) or not given:
+    if not isinstance(given, Collection) or is_frame(given) or not len(given):
         raise refused("keys", keys, accepted)
     found: dict[bytes, None] = {}
     for each in given:

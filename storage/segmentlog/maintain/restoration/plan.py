@@ -24,7 +24,7 @@ from segmentlog.errors import (
     MalformedRecordError,
     SegmentLogError,
 )
-from segmentlog.format.names import partition_path
+from segmentlog.format.names import partition_path, topics_command
 from segmentlog.log.checkpoint import known_topic_id
 from segmentlog.model import (
     INTERNAL_TOPICS,
@@ -380,7 +380,7 @@ class Preflight:
             )
             return [reason]
         have = f"has {n_known} partitions" if n_known else "does not exist"
-        make = f"kafka-topics.sh --create --topic {topic} --partitions {n_partitions}"
+        make = topics_command(topic, "--create", "", f"--partitions {n_partitions}")
         reason = (
             f"the topic {have} at the target; make it with {n_partitions} ({make}; segmentlog "
             "placement proposes brokers), and stop the brokers again"
@@ -661,9 +661,13 @@ def creation_commands(placement: Mapping[str, Sequence[Sequence[int]]]) -> list[
         With ``BOOTSTRAP`` to be replaced.
     """
     return [
-        "kafka-topics.sh --bootstrap-server BOOTSTRAP --create "
-        f"--topic {topic} --replica-assignment "
-        + ",".join(":".join(map(str, replicas)) for replicas in partitions)
+        topics_command(
+            topic,
+            "--create",
+            "",
+            "--replica-assignment",
+            ",".join(":".join(map(str, replicas)) for replicas in partitions),
+        )
         for topic, partitions in placement.items()
     ]
 

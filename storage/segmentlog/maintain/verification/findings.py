@@ -1,6 +1,7 @@
 """The findings of a verification, and their severity."""
 
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
@@ -207,7 +208,7 @@ def unfinished_commits(guards: Iterable[str]) -> Iterator[Finding]:
             guard,
             "a write job is committing, or died during its commit; brokers refuse to start until "
             "the next writer, or "
-            f"segmentlog recover {os.path.dirname(guard)}, finishes or undoes it",
+            f"segmentlog recover {shlex.quote(os.path.dirname(guard))}, finishes or undoes it",
         )
 
 

@@ -8,6 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -763,6 +765,11 @@ def test_refusals(tmp_path: Path) -> None:
     for keys in ([], [3], None, 7, "\udcff"):
         with pytest.raises(OptionError, match="keys"):
             segmentlog.erase(tmp_path, keys)  # type: ignore[arg-type]
+    for frame in (pa.table({"k": ["v"]}), pd.DataFrame({"k": ["v"]}), np.array([], "S1")):
+        with pytest.raises(OptionError, match="keys"):  # a name of a column is no key
+            segmentlog.erase(tmp_path, frame)
+    with pytest.raises(segmentlog.UnknownTopicOrPartitionError):  # and not all topics
+        segmentlog.erase(tmp_path, "k", topics="")
     with pytest.raises(OptionError, match="partitions"):
         segmentlog.erase(tmp_path, "k", partitions="5")  # type: ignore[arg-type]
     with as_broker(tmp_path):

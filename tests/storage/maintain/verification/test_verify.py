@@ -127,11 +127,14 @@ def test_the_offsets_that_a_recovery_would_cut_are_a_finding(directory: Path) ->
 
 def test_a_partition_and_a_commit_that_are_lost_come_first(directory: Path) -> None:
     """They concern the directory, and not one log that is there."""
+    directory = directory.rename(directory.with_name("a $disk"))
     shutil.rmtree(directory / "orders-1")
     (directory / "segmentlog.unfinished.x").mkdir()
-    kinds = [each.kind for each in segmentlog.verify(directory)]
+    found = segmentlog.verify(directory)
+    kinds = [each.kind for each in found]
 
     assert [FindingKind.UNFINISHED_COMMIT, FindingKind.MISSING_PARTITION] == kinds[:2]
+    assert f"segmentlog recover '{directory}', finishes" in found[0].message
 
 
 def test_calls_that_are_refused(directory: Path, tmp_path: Path) -> None:
