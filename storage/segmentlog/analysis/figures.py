@@ -40,6 +40,8 @@ def figures(
         if each.n_records > 1 and each.n_records >= _LEAST_SHARE * n_keys
     )
     n_timed = part.n_records - records[sketches.NO_TIME]
+    # Numbers may look like ids of schemas: the sample tells which of them the values have.
+    has_ids = not sample.values or sample.values["registry"] > 0
     return report.TopicFigures(
         n_records=part.n_records,
         n_bytes=part.n_bytes,
@@ -81,9 +83,9 @@ def figures(
             _formats(sample.values),
             tuple(
                 report.SchemaUse(schema, n, *schemas.get(schema, ("", "")))
-                for schema, n in records.schema_ids()
+                for schema, n in (records.schema_ids() if has_ids else ())
             ),
-            records[sketches.OTHER_IDS],
+            records[sketches.OTHER_IDS] if has_ids else 0,
         ),
         headers=report.HeaderFigures(
             sample.n_with_headers,

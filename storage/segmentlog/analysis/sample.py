@@ -31,6 +31,7 @@ _MOST_BYTES = 1 << 20  #: of one batch; a larger one is not taken
 _LEVEL = 3  #: Kafka's default for zstd
 _LARGE_BATCH = 128 << 10  #: that small batches are put together to
 _MOST_NAMES = 256
+_LONG_BYTES, _SEVERAL = 8, 8
 _LONG_ID_BYTES = 9  #: a zero, and the id of a schema in eight bytes
 _COUNTERS = (
     "n_batches",
@@ -205,18 +206,24 @@ def formats_of(column: pa.Array) -> dict[str, int]:
     counts: Int64s = np.zeros(formats.N_FORMATS, np.int64)
     formats.count_formats(binary_arrays(column), counts)
     found = dict(zip(FORMATS, counts.tolist(), strict=True))
-    n_numbers = _n_numbers(column) if found["registry"] else 0
+    n_numbers = _n_numbers(column, found["registry"]) if found["registry"] else 0
     found["registry"] -= n_numbers
     found["binary"] += n_numbers
     return {name: n for name, n in found.items() if n}
 
 
-def _n_numbers(column: pa.Array) -> int:
-    """The number of values that begin like the id 0 of a schema, and so are none of a registry.
+def _n_numbers(column: pa.Array, n_framed: int) -> int:
+    """The number of values that begin like the id of a schema, and are none of a registry.
 
     A long of 8 bytes, or 0.0, begins with zeros.  After the id of 8 bytes that Apicurio's
-    serializers write, a payload follows.
+    serializers write, a payload follows.  A time in milliseconds begins like an id, too: if all of
+    several values have 8 bytes, they are numbers, and no payloads of 3 bytes each.
     """
+    if n_framed >= _SEVERAL:
+        is_framed = pc.match_substring_regex(column, rb"(?s)^\x00[\x00-\x7f]")
+        is_long = pc.and_(is_framed, pc.equal(pc.binary_length(column), _LONG_BYTES))
+        if pc.sum(is_long).as_py() == n_framed:
+            return n_framed
     is_zero = pc.starts_with(column, b"\0\0\0\0\0")
     has_long_id = pc.greater(pc.binary_length(column), _LONG_ID_BYTES)
     no_id = pc.equal(pc.binary_slice(column, 0, _LONG_ID_BYTES), bytes(_LONG_ID_BYTES))

@@ -601,6 +601,18 @@ def test_numbers_are_no_schemas_and_long_ids_are(tmp_path: Path) -> None:
     assert [(7, 1)] == [(each.id, each.n_records) for each in found.figures.formats.schema_ids]
 
 
+def test_times_in_milliseconds_are_no_schemas(tmp_path: Path) -> None:
+    """They begin with a zero and with what looks like an id of a schema."""
+    values = [struct.pack(">q", 1_700_000_000_000 + i) for i in range(20)]
+    records = [Record(i, 1_760_000_000_000, None, each) for i, each in enumerate(values)]
+    _log_of(tmp_path, "t", records)
+    (found,) = segmentlog.analyze(tmp_path).topics
+    formats = found.figures.formats
+
+    assert [("binary", 20)] == [(each.format, each.n_records) for each in formats.values]
+    assert ((), 0) == (formats.schema_ids, formats.n_other_ids)
+
+
 def test_the_largest_retention_is_never(tmp_path: Path) -> None:
     with segmentlog.open_writer(tmp_path, "t") as writer:
         writer.append(pa.table({"value": ["a"]}))
