@@ -1,14 +1,17 @@
 """`segmentlog serve` to clients of the JVM: Kafka's own tools, Connect, and Spark."""
 
 import contextlib
+import itertools
 import os
+import random
 import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import confluent_kafka
 import pytest
-from kafka_here import Broker, kafka_jars
+from kafka_here import Broker, JavaClient, kafka_jars
 from kafka_here.artifacts import VERSION, connect_jars, java, logging_jars
 from kafka_here.gateway import gateway
 from kafka_protocol import RawClient
@@ -25,6 +28,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.thorough]
 
 _TOOLS = "org.apache.kafka.tools"
 _N_RECORDS = 300
+_FIRST_MS = 1_700_000_000_000
 _DOCUMENT = Path(__file__).parents[2] / "storage" / "docs" / "serve.md"
 
 
@@ -184,6 +188,67 @@ def test_admin_clients_of_the_jvm_get_an_answer_to_each_call(server: Server) -> 
     log = segmentlog.open_log_dir(server._running.view.directory.paths[0]).log("t", 0)
     assert [log.log_end_offset, 0] == at[:2]
     assert 0 == at[3] < at[2] < log.log_end_offset
+
+
+def test_offsets_are_those_that_a_broker_finds(tmp_path: Path) -> None:
+    """By time and by the words for ends: transactions, several segments, times that fall."""
+    rng = random.Random(72)
+    topics = {"create": "CreateTime", "append": "LogAppendTime"}
+    with Broker(tmp_path / "kafka") as broker:
+        with JavaClient(broker) as client:
+            for topic, kind in topics.items():
+                client.create_topic(
+                    topic,
+                    1,
+                    segment_bytes=1 << 20,
+                    index_interval_bytes=300,
+                    message_timestamp_type=kind,
+                    segment_ms=300,
+                )
+        open_at_the_end = [
+            _produced(broker, topic, n, rng, leaves_open=n == 11)
+            for topic in topics
+            for n in range(12)
+        ]
+        with (
+            segmentlog.serve(broker.log_dir, read_up_to="logEnd") as server,
+            RawClient(server.bootstrap_servers) as ours,
+            RawClient(broker.bootstrap_servers) as theirs,
+        ):
+            times = [_FIRST_MS + rng.randint(-400, 5_600) for _ in range(60)]
+            for asked in itertools.product(topics, [0], [-1, -2, -3, -4, -5, 0, *times], [0, 1]):
+                found, expected = (each.list_offset(*asked) for each in (ours, theirs))
+                assert found == expected, asked
+            ends = [ours.list_offset("create", 0, -1, level).offset for level in (0, 1)]
+            assert ends[0] > ends[1]
+        del open_at_the_end
+
+
+def _produced(
+    broker: Broker, topic: str, n: int, rng: random.Random, *, leaves_open: bool
+) -> confluent_kafka.Producer:
+    """A producer that has written some records, half of them in a transaction that has ended."""
+    settings = {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "broker.address.family": "v4",
+        "log_level": 0,
+        "batch.num.messages": rng.choice([1, 3, 50]),
+    }
+    is_transaction = leaves_open or rng.random() < 0.5
+    if is_transaction:
+        settings["transactional.id"] = f"{topic}-{n}"
+    producer = confluent_kafka.Producer(settings)
+    if is_transaction:
+        producer.init_transactions()
+        producer.begin_transaction()
+    first_ms = _FIRST_MS + rng.randint(0, 5_000)
+    for _ in range(rng.randint(1, 60)):
+        value, timestamp = rng.randbytes(rng.choice([0, 900])), first_ms + rng.randint(-300, 300)
+        producer.produce(topic, value, timestamp=timestamp)
+    producer.flush()
+    if is_transaction and not leaves_open:
+        rng.choice([producer.commit_transaction, producer.abort_transaction])()
+    return producer
 
 
 def test_sparks_source_is_a_twin(spark: SparkSession, server: Server, log: KafkaLog) -> None:

@@ -99,7 +99,7 @@ class RawClient:
         """What a look-up by time answers for one partition."""
         asked = {"partition_index": partition, "timestamp": timestamp}
         topics = [{"name": topic, "partitions": [asked]}]
-        found = self.ask(2, 9, isolation_level=level, topics=topics)
+        found = self.ask(2, 9, replica_id=-1, isolation_level=level, topics=topics)
         return found.topics[0].partitions[0]
 
 

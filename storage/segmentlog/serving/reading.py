@@ -215,7 +215,7 @@ async def list_offsets(broker: Broker, body: Body, version: int) -> Mapping[str,
         elif timestamp == _EARLIEST:
             found = -1, log.start_offset
         elif timestamp == _NEWEST:
-            found = log.newest()
+            found = log.newest(level)
         elif timestamp == _EARLIEST_LOCAL:
             found = -1, log.local_start_offset
         elif timestamp == _LATEST_TIERED:

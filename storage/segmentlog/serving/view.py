@@ -196,13 +196,17 @@ class ServedLog:
             )
         return None if found is None else (found.timestamp_ms, found.offset)
 
-    def newest(self) -> tuple[int, int] | None:
-        """Timestamp and offset of the first record with the largest timestamp."""
+    def newest(self, level: int) -> tuple[int, int] | None:
+        """Timestamp and offset of the first record with the largest timestamp.
+
+        None, as of a broker, if it lies in or after an open transaction and `level` hides it.
+        """
         with self.held:
             largest = max(
                 (each.largest_timestamp() for each in self.log.untorn_segments), default=-1
             )
-        return self.offset_for_time(largest, 0) if largest >= 0 else None
+        found = self.offset_for_time(largest, 0) if largest >= 0 else None
+        return found if found is not None and found[1] < self.end_offset(level) else None
 
 
 class View:

@@ -203,6 +203,8 @@ def test_aborted_and_open_transactions_are_left_out_by_a_consumer(
     stable = opened.last_stable_offset()
     assert stable == client.list_offset("paid", 0, _LATEST, 1).offset
     assert stable < client.list_offset("paid", 0, _LATEST, 0).offset
+    assert stable <= client.list_offset("paid", 0, _NEWEST, 0).offset
+    assert -1 == client.list_offset("paid", 0, _NEWEST, 1).offset  # as a broker answers
     assert stable == client.fetch("paid", 0, 0, is_committed=True).last_stable_offset
 
 
