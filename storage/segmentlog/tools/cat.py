@@ -277,7 +277,7 @@ def cat(
         sys.stderr.write(f"{n} of aborted transactions are among them: -J marks them\n")
     if read.n_undecodable and not quiet:
         n = counted(records=read.n_undecodable)
-        sys.stderr.write(f"{n} cannot be decoded: their bytes are marked with the cause\n")
+        sys.stderr.write(f"{n} cannot be decoded: the cause stands before the bytes\n")
     read.failed.end()
 
 

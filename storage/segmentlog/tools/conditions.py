@@ -25,6 +25,25 @@ _MOST_CHARACTERS = 10_000
 _MEMORY = "1GiB"
 _MOST_NAMED = 20  #: columns and fields in an error
 
+#: Functions whose results may be larger than their arguments by any factor: DuckDB's limit of
+#: memory does not hold for them.
+_OF_ANY_SIZE = frozenset(
+    [
+        "array_resize",
+        "bar",
+        "bitstring",
+        "format",
+        "generate_series",
+        "list_resize",
+        "lpad",
+        "printf",
+        "range",
+        "repeat",
+        "rpad",
+        "to_base",
+    ]
+)
+
 _ROW = "row number"  #: a name that no column has
 _QUERY = b"SELECT 1 FROM rows WHERE ("
 _IN_QUOTES = re.compile(rb'"((?:[^"]|"")*)"')
@@ -94,6 +113,9 @@ class Condition:
             kind = node.get("class")
             if kind in {"SUBQUERY", "STAR"}:
                 raise self._refused("give a condition on columns, without a query within it")
+            if str(node.get("function_name")).lower() in _OF_ANY_SIZE:
+                name = node["function_name"]
+                raise self._refused(f"the function {name} makes values of any size: leave it out")
             if kind != "COLUMN_REF":
                 continue
             names, at = node["column_names"], node["query_location"] - begin

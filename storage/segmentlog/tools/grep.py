@@ -182,7 +182,7 @@ def grep(
         sys.stdout.write((to_json({"count": n_found}) if as_json else str(n_found)) + "\n")
     if run.n_undecodable:
         n = counted(records=run.n_undecodable)
-        complain(f"{n} cannot be decoded, which meet no condition but 'undecodable is not null'")
+        complain(f"{n} cannot be decoded: only 'undecodable is not null' finds what has no value")
     run.failed.end()
     if not n_found:
         raise typer.Exit(_NOTHING)

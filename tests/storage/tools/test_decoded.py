@@ -169,6 +169,8 @@ def test_grep_takes_a_condition_beside_a_pattern(run: Run, logs: Path) -> None:
         ("*COLUMNS(*) = 1", "it"),
         ("exists(from read_text('/etc/passwd')) and offset = 1", "without a query within it"),
         ("value.city::int > offset", "Could not convert string 'Oslo' to INT32"),
+        ("len(Range(4000000000)) > offset", "makes values of any size"),
+        ("offset in ([x for x in main.\"repeat\"('x', 9)])", "makes values of any size"),
         ("undecodable is null", "give --decode for the column undecodable"),
         ("offset = 1 or \udcff", "it is not UTF-8"),
         ("offset = 1" + " " * 10_000, "characters"),
