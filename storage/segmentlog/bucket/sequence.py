@@ -615,12 +615,16 @@ class Sequence:
             Marker.decode(marker, str(self.location))
         # The same bytes: a store that ignores the condition is none the worse for it.
         if marker is not None and self._create_surely(MARKER, marker):
-            reason = (
-                "the store has replaced an object that was to be created only if there was none: "
-                "it has no conditional writes (If-None-Match), and commits of two writers would "
-                "be lost; use another store, or another version of this one"
-            )
-            raise LogDirectoryError(str(self.location), reason)
+            if self._create_surely(MARKER, marker):
+                reason = (
+                    "the store has replaced an object that was to be created only if there was "
+                    "none: it has no conditional writes (If-None-Match), and commits of two "
+                    "writers would be lost; use another store, or another version of this one"
+                )
+                raise LogDirectoryError(str(self.location), reason)
+            # The place was emptied since the marker was read.  That of the earlier log must not
+            # stay: who knows that log would go on with it.
+            self.objects.exchange(MARKER, marker, Marker.of_new_log().encode())
         self._is_checked = True
 
     def _create_surely(self, key: str, data: bytes) -> bool:

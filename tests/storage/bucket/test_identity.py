@@ -124,6 +124,32 @@ def test_a_place_that_is_emptied_while_it_is_opened_has_no_damage(
             segmentlog.open_log_dir(root)
 
 
+class _EmptiedBeforeTheCheck(FaultyClient):
+    """A client whose place is emptied after it has read the marker, before it writes it again."""
+
+    def create(self, key: str, data: bytes) -> str | None:
+        if key == MARKER and MARKER in self.store.held:
+            self.store.held.clear()
+            self.create = super().create  # type: ignore[method-assign]
+        return super().create(key, data)
+
+
+def test_the_check_of_a_store_brings_no_earlier_log_back() -> None:
+    """The marker that it writes again would be that of the log that was there."""
+    store = MemoryStore()
+    old = Process(store)
+    old.flush("a")
+    marker = store.held[MARKER]
+    new = Process(store)
+    new.location = client_at(_EmptiedBeforeTheCheck(store))
+    new.flush("new")
+
+    assert marker != store.held[MARKER]
+    with pytest.raises(LogChangedError):
+        old.flush("late")
+    assert ["new"] == _fresh(store)
+
+
 @pytest.mark.parametrize("replace", _REPLACED.values(), ids=_REPLACED)
 def test_what_was_begun_in_an_earlier_log_is_refused(
     replace: Callable[[MemoryStore], None], monkeypatch: pytest.MonkeyPatch
