@@ -389,7 +389,9 @@ def _consumer_lag(source: TableSource, _is_history: bool) -> pa.Table:
         CONSUMER_OFFSETS,
         lambda log: group_rows(source, log, commits[log.topic_partition.partition]),
     )
-    places = offsets.group_by(["topic", "partition"]).aggregate([("offset", "distinct")])
+    places = offsets.group_by(["topic", "partition"]).aggregate(
+        [("offset", "distinct"), ("offset", "min")]
+    )
     ends, lags = _ends(source, places)
     taken = ("group", "record_partition", "kind", "state")
     states = rows_to_table([*groups], [each for each in GROUPS.columns if each.name in taken])
@@ -417,7 +419,7 @@ def _ends(source: TableSource, places: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Ends and topic ids of the logs of partitions; null for those that are not here.
 
     And how far each of their offsets is behind; those of which nothing is known are left out.
-    `places`: with all offsets of each partition.
+    `places`: with all offsets of each partition, of which there is none if all are pending.
     """
     from segmentlog.kafka_tables.lags import Lags  # the compiled kernels load here
 
@@ -427,7 +429,7 @@ def _ends(source: TableSource, places: pa.Table) -> tuple[pa.Table, pa.Table]:
     lags = Lags()
     distinct = places["offset_distinct"].combine_chunks()
     bounds, offsets = distinct.offsets.to_pylist(), distinct.values.to_numpy()
-    lowest = np.minimum.reduceat(offsets, bounds[:-1]).tolist() if len(bounds) > 1 else []
+    lowest = places["offset_min"].to_pylist()
     topics, partitions = places["topic"].to_pylist(), places["partition"].to_pylist()
     for row, place in enumerate(zip(topics, partitions, strict=True)):
         end = topic_id = None
@@ -437,7 +439,7 @@ def _ends(source: TableSource, places: pa.Table) -> tuple[pa.Table, pa.Table]:
                 end, topic_id = log.log_end_offset, log.known_topic_id or None
                 if lost := log.lost_offsets:  # consumers had not read them
                     end = lost.end_offset
-                else:
+                elif lowest[row] is not None:
                     begin, after = bounds[row : row + 2]
                     lags.add(row, log, offsets[begin:after], lowest[row])
         ends.append(end)

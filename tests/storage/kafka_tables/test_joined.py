@@ -113,3 +113,19 @@ def test_a_group_in_two_partitions(tmp_path: Path) -> None:
     rows = segmentlog.table(tmp_path, "consumer_lag").to_pylist()
 
     assert [(0, "Empty"), (1, "Stable")] == [(row["offset"], row["state"]) for row in rows]
+
+
+def test_a_partition_whose_only_offsets_are_pending(tmp_path: Path) -> None:
+    """A first transaction of an exactly-once job is open: its partition has no lag yet."""
+    with segmentlog.open_writer(tmp_path, "t", num_partitions=3) as writer:
+        partitions = pa.array([0, 1, 2, 2], pa.int32())
+        writer.append(pa.table({"value": [b"v"] * 4, "partition": partitions}))
+    log = Coordinator()
+    for partition in range(3):
+        producer = -1 if partition == 1 else 7
+        log.add((commit_key("g", "t", partition), commit_value(0)), producer=producer)
+    log.write(tmp_path)
+    rows = segmentlog.table(tmp_path, "consumer_lag").to_pylist()
+
+    found = {row["partition"]: (row["log_end_offset"], row["lag_records"]) for row in rows}
+    assert found == {0: (1, None), 1: (1, 1), 2: (2, None)}
