@@ -82,7 +82,7 @@ class Condition:
             "TimeZone = 'UTC'",
             "lock_configuration = true",
         ):
-            self._connection.execute(f"SET {setting}")
+            self._connection.execute(f"SET GLOBAL {setting}")  # for the cursors of threads, too
         self._lock, self._cursors = threading.Lock(), threading.local()
         try:
             data = text.encode()

@@ -128,6 +128,7 @@ def test_schemas_of_a_file_and_frames(run: Run, logs: Path, tmp_path: Path) -> N
         ("undecodable = 'it names no schema'", [3]),
         ("value is null", [3, 4]),
         ("timestamp > '2020-01-01' and value.degrees", [1]),
+        ("current_setting('TimeZone') = 'UTC' and offset >= 3", [3, 4]),
         ('topic = "readings-1"', []),
         ("len([x for x in [value.city, \"it's\"] if x = \"it's\" or x = 'Bern']) = 2", [2]),
     ],
