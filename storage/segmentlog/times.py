@@ -37,6 +37,10 @@ _NO_ZONE = (
 #: times of January to April 1970, before there was Kafka.
 _SECONDS = range(10**9, 10**10)
 
+#: A date without its dashes has eight digits.  As milliseconds, the same numbers are times of the
+#: first day of 1970.
+_DATES = range(19_700_101, 21_000_101)
+
 _UNITS = {
     "ms": 1,
     "millisecond": 1,
@@ -81,7 +85,7 @@ def epoch_milliseconds(option: str, given: Time, now_ms: int | None = None) -> i
     `now_ms`: the time from which a duration is counted back; by default, this machine's clock.
     Raises `OptionError` if `given` is not one of the forms of this module; if a time of day has no
     zone, because the zone of a machine is not guessed; if the time lies before 1970; if a number
-    has ten digits, because it is then probably a time in seconds.
+    has ten digits, because it is then probably a time in seconds, or is a date without its dashes.
     """
     try:
         found = _milliseconds(given, now_ms)
@@ -125,10 +129,16 @@ def refuse_seconds(milliseconds: int) -> int:
     """The number, if it can be milliseconds since 1970.
 
     Raises `ValueError` if it is negative or larger than 64 bits hold, or has the ten digits of a
-    time in seconds.
+    time in seconds, or the eight digits of a date.
     """
     if not 0 <= milliseconds <= LARGEST_LONG:
         raise ValueError
+    if milliseconds in _DATES and (meant := _as_date(milliseconds)):
+        reason = (
+            f"{milliseconds} is probably a date, but as a number it is milliseconds since 1970: "
+            f"give {meant}"
+        )
+        raise ValueError(reason)
     if milliseconds in _SECONDS:
         meant = (_EPOCH + timedelta(seconds=milliseconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
         reason = (
@@ -137,6 +147,14 @@ def refuse_seconds(milliseconds: int) -> int:
         )
         raise ValueError(reason)
     return milliseconds
+
+
+def _as_date(digits: int) -> date | None:
+    """The date that eight digits are in ISO 8601, or None."""
+    try:
+        return date(digits // 10_000, digits // 100 % 100, digits % 100)
+    except ValueError:
+        return None
 
 
 def parse_time(text: str) -> int:

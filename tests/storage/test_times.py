@@ -26,6 +26,7 @@ NOON = 1_769_860_800_000  # 2026-01-31T12:00:00Z
         ("2026-01-31T12:00:00Z", NOON),
         (" 2026-01-31 14:00:00.000001+02:00 ", NOON + 1),
         ("1970-01-21T00:00Z", 1_728_000_000),
+        ("20250230", 20_250_230),  # no date
         (str(NOON), NOON),
         ("2h", NOON - 7_200_000),
         ("1 day 12 hours", NOON - 129_600_000),
@@ -52,6 +53,8 @@ def test_times_are_milliseconds(time: Time, expected: int) -> None:
         ("2 years", "give a time such as"),
         ("0s", "give a time such as"),
         (timedelta(0), "longer than zero"),
+        ("20260131", "probably a date, .* give 2026-01-31"),
+        (20_260_131, "probably a date, .* give 2026-01-31"),
     ],
 )
 def test_a_time_that_means_nothing_by_itself_is_refused(time: Any, message: str) -> None:

@@ -246,6 +246,7 @@ def reindex(
 def _wanted(path: str) -> list[_Wanted]:
     parsed = parse_partition_directory(os.path.basename(path))
     if is_file(path) and path.endswith(".log"):
+        refuse_other_systems(path)
         directory = os.path.dirname(path)
         name = os.path.basename(directory)
         named = parse_partition_directory(name)
@@ -260,6 +261,7 @@ def _wanted(path: str) -> list[_Wanted]:
         if each.is_current and each.type in {FileType.DIRECTORY, FileType.LINK}
     ]
     if not found:
+        refuse_other_systems(path)
         reason = "is not a log directory, a partition directory or a .log file"
         raise LogDirectoryError(path, reason)
     return found

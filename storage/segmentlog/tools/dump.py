@@ -53,6 +53,7 @@ from segmentlog.read_options import DECODES, DatasetOptions
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
+from segmentlog.store.other_systems import refuse_other_systems
 from segmentlog.store.paths import opened_path
 from segmentlog.store.readable import (
     ReadableFile,
@@ -428,6 +429,7 @@ def _sources_of(log: Log, selection: Selection) -> Iterator[_SelectedSegment]:
 def _lone_segment(path: str) -> tuple[Place, Segment]:
     """A ``.log`` file in any state, or a snapshot of KRaft, which is written in the same way."""
     file = Path(path)
+    refuse_other_systems(path)
     name = parse_segment_file(file.name)
     digits = file.name.partition("-")[0]
     if name is None and file.suffix != ".checkpoint" and ".log" not in file.name:

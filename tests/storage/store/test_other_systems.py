@@ -4,10 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import segmentlog
 from segmentlog.errors import LogDirectoryError
 from segmentlog.testing.kafka_log import KafkaLog
+from segmentlog.tools.cli import app
 from segmentlog.tools.doctor import store_checks
 
 DOORS: dict[str, Callable[[str], object]] = {
@@ -15,6 +17,7 @@ DOORS: dict[str, Callable[[str], object]] = {
     "verify": lambda path: [*segmentlog.verify(path)],
     "preflight": segmentlog.preflight,
     "recover": segmentlog.recover,
+    "reindex": segmentlog.reindex,
     "doctor": lambda path: next(store_checks(path)),
     "write": lambda path: segmentlog.open_writer(path, "t", num_partitions=1).__enter__(),
 }
@@ -40,10 +43,13 @@ def test_a_directory_of_redpanda(data: Path, door: str, place: str) -> None:
     assert before == sorted(data.rglob("*"))
 
 
-def test_a_segment_of_redpanda(data: Path) -> None:
+@pytest.mark.parametrize("door", ["open", "reindex"])
+def test_a_segment_of_redpanda(data: Path, door: str) -> None:
     """By its name and that of its directory."""
+    segment = str(data / "kafka" / "orders" / "0_23" / "0-1-v1.log")
     with pytest.raises(LogDirectoryError, match="is of Redpanda"):
-        segmentlog.open_log_dir(data / "kafka" / "orders" / "0_23" / "0-1-v1.log")
+        DOORS[door](segment)
+    assert "is of Redpanda" in CliRunner().invoke(app, ["dump", segment]).stderr
 
 
 def test_directories_that_look_alike(tmp_path: Path) -> None:
