@@ -88,6 +88,8 @@ class Expired(NamedTuple):
 
 _AS_TOTAL = -2  #: a limit of local retention that is that of all retention
 
+_LAST_DATE_MS = 253_402_300_799_999  #: the end of the year 9999
+
 _LIMITS = {Reason.SIZE: "retention.bytes", Reason.TIME: "retention.ms"}
 
 
@@ -138,7 +140,7 @@ class KeptSegment(NamedTuple):
     newest_ms : its newest timestamp (epoch), or the time of its file if its records have none;
         None unless `retention.ms` is a limit that keeps it.
     newest_offset : the first record with this timestamp, or -1 without one.
-    until_ms : when `retention.ms` will have passed (epoch), or None.
+    until_ms : when `retention.ms` will have passed (epoch), or None; None after the year 9999.
     n_waiting, n_bytes_waiting : later segments that are older than `retention.ms`, and wait for
         this one; counted if its newest timestamp is in the future.
     n_local, n_bytes_local : segments from this one on that a broker removes from its disk by
@@ -504,13 +506,17 @@ def _too_young(
     first = _in_use(by_base, spans[0])
     offset, newest = _newest_offset(first), first.newest_ms()
     until = newest + config.retention_ms
+    ends = until <= _LAST_DATE_MS
     what = (
         f"its records have no timestamps, and its file was last written at {iso_time(newest)}"
         if offset < 0
         else f"its newest record, offset {offset}, is from {iso_time(newest)}"
     )
-    reason = f"{what}{doubtful_time(newest)}, and {limit} keeps it until {iso_time(until)}"
-    kept = kept._replace(newest_ms=newest, newest_offset=offset, until_ms=until)
+    keeps = f"keeps it until {iso_time(until)}" if ends else "keeps it for ever"
+    reason = f"{what}{doubtful_time(newest)}, and {limit} {keeps}"
+    kept = kept._replace(
+        newest_ms=newest, newest_offset=offset, until_ms=until if ends else None
+    )
     if newest <= now_ms:
         return kept, reason
     waiting = [

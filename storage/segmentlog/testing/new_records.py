@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from segmentlog.arguments import whole_number
 from segmentlog.errors import OptionError
+from segmentlog.model import LARGEST_LONG
 from segmentlog.testing.reference import murmur2
 from segmentlog.times import epoch_milliseconds
 
@@ -23,6 +24,8 @@ Headers: TypeAlias = Mapping[str, Content] | Iterable[tuple[str, Content] | Mapp
 
 #: A record: a dictionary with some of the names in `_FIELDS`, or the value alone.
 NewRow: TypeAlias = Mapping[str, Any] | str | bytes | None
+
+_MOST_MS = LARGEST_LONG // 1000  #: timestamps are written in microseconds
 
 _FIELDS = ("key", "value", "headers", "timestamp", "partition")
 
@@ -101,11 +104,14 @@ def fields_of(given: NewRow) -> dict[str, Any]:
 def record_of(fields: Mapping[str, Any], now_ms: int) -> tuple[int | None, NewRecord]:
     """The partition that a record names, and the record."""
     stamp, partition = fields["timestamp"], fields["partition"]
+    time_ms = now_ms if stamp is None else epoch_milliseconds("timestamp", stamp)
+    if time_ms > _MOST_MS:
+        raise OptionError("timestamp", str(stamp), "give a time that microseconds can hold")
     record = NewRecord(
         _bytes("key", fields.get("key")),
         _bytes("value", fields.get("value")),
         () if fields["headers"] is None else tuple(_headers(fields["headers"])),
-        now_ms if stamp is None else epoch_milliseconds("timestamp", stamp),
+        time_ms,
     )
     return None if partition is None else whole_number("partition", partition), record
 

@@ -851,6 +851,16 @@ def test_the_record_that_holds_back_retention_is_named(tmp_path: Path) -> None:
     assert kept.n_bytes_waiting == (tmp_path / "t-0" / f"{5:020d}.log").stat().st_size
 
 
+def test_a_limit_beyond_all_dates_keeps_for_ever(tmp_path: Path) -> None:
+    """The largest number of milliseconds, which many topics have, is no time to name."""
+    write_segments(tmp_path, [(0, 10**12)], [(1, 10**12)])
+    kept = why_kept(tmp_path, cleanup_policy="delete", retention_ms=str(2**63 - 1))
+
+    assert kept is not None
+    assert kept.until_ms is None
+    assert kept.reason.endswith("keeps it for ever")
+
+
 @pytest.mark.parametrize(
     ("local", "n_local"),
     [

@@ -288,6 +288,7 @@ def test_a_table_goes_to_other_libraries(kafka_log: KafkaLog) -> None:
         (["a"], {"partition": True}, "partition"),
         (["a"], {"num_partitions": 5}, "t has 2"),
         (["a"], {"timestamp": "yesterday"}, "timestamp"),
+        ([{"key": "a", "timestamp": 2**63 - 1}], {}, "a time that microseconds can hold"),
         ([{"key": "a", "timestamp": datetime(2026, 1, 1)}], {}, "no zone"),
     ],
 )
