@@ -115,6 +115,15 @@ def path_text(option: str, value: object) -> str:
     return os.fsdecode(cast("str | bytes | os.PathLike[str]", value))
 
 
+def path_texts(option: str, values: object) -> list[str]:
+    """Several paths as text, in their order; a single path is one."""
+    if isinstance(values, str | bytes | os.PathLike):
+        return [path_text(option, values)]
+    if not isinstance(values, Iterable) or is_frame(values):
+        raise refused(option, values, "give a path, or several")
+    return [path_text(option, each) for each in values]
+
+
 def seconds(option: str, value: object) -> float:
     """A duration in seconds, from 0 to infinity."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:

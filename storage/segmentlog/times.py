@@ -133,10 +133,10 @@ def refuse_seconds(milliseconds: int) -> int:
     """
     if not 0 <= milliseconds <= LARGEST_LONG:
         raise ValueError
-    if milliseconds in _DATES and (meant := _as_date(milliseconds)):
+    if milliseconds in _DATES and (day := _as_date(milliseconds)):
         reason = (
             f"{milliseconds} is probably a date, but as a number it is milliseconds since 1970: "
-            f"give {meant}"
+            f"give {day}"
         )
         raise ValueError(reason)
     if milliseconds in _SECONDS:

@@ -242,6 +242,42 @@ def test_a_refused_value_is_never_evaluated_to_be_shown() -> None:
     assert "Path" in str(refused("limit", Path("x"), "give a number"))
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda lazy, path: segmentlog.clone(lazy, "t", "u"),
+        lambda lazy, path: segmentlog.clone(path, lazy, "u"),
+        lambda lazy, path: segmentlog.clone(path, "t", lazy),
+        lambda lazy, path: segmentlog.compact(lazy),
+        lambda lazy, path: segmentlog.erase(lazy, "k"),
+        lambda lazy, path: segmentlog.offsets_csv([], lazy),
+        lambda lazy, path: segmentlog.restore(path, to=lazy),
+        lambda lazy, path: segmentlog.retain(lazy),
+        lambda lazy, path: segmentlog.table(path, lazy),
+        lambda lazy, path: segmentlog.topic_settings(lazy, "t"),
+        lambda lazy, path: segmentlog.undelete(lazy, "t"),
+        lambda lazy, path: segmentlog.verify(lazy),
+    ],
+)
+def test_a_query_in_a_wrong_place_does_not_run(
+    call: Callable[[Any, Path], object], tmp_path: Path
+) -> None:
+    """Rows that a function does not take are neither computed nor shown."""
+
+    class Relation:
+        columns = ("value",)
+        __hash__ = None
+
+        def _run(self, *_: object) -> Any:
+            raise AssertionError("the query has run")
+
+        __str__ = __repr__ = __len__ = __bool__ = __iter__ = __getitem__ = _run
+
+    (tmp_path / "t-0").mkdir()
+    with pytest.raises(OptionError, match="Relation"):
+        call(Relation(), tmp_path)
+
+
 def test_numbers_of_an_enumeration_are_given_by_their_words() -> None:
     words: Any = {"compression_type": "LZ4", "message_timestamp_type": "log-append-time"}
     configured: Any = ProducerConfig

@@ -17,6 +17,7 @@ from collections.abc import Collection, Mapping, Set
 from dataclasses import replace
 from typing import NamedTuple
 
+from segmentlog.arguments import path_text
 from segmentlog.bucket.commits import SETTINGS, Commit, LogState, PartitionLog
 from segmentlog.bucket.marker import NEWEST_LAYOUT, Marker, new_log_id
 from segmentlog.bucket.objects import (
@@ -56,7 +57,7 @@ def place_in_store(path: str | os.PathLike[str]) -> BucketLocation | None:
 
     Raises `LogDirectoryError` if the path leads to a part of such a log.
     """
-    if "://" not in str(path):
+    if "://" not in path_text("path", path):
         return None
     found = opened_path(path)
     if not is_bucket(found):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from segmentlog.arguments import nearest, one_dialect, one_of
+from segmentlog.arguments import instance_of, nearest, one_dialect, one_of
 from segmentlog.errors import OnFailure, OptionError
 from segmentlog.format.messages.records import look_at
 from segmentlog.format.newer import noting
@@ -251,11 +251,12 @@ def table(
 
 def table_schema(name: str, *, history: bool = False, topic: str | None = None) -> pa.Schema:
     """The columns of a table; `OptionError` if it is not there, or lacks what is asked for."""
+    instance_of("table", name, str, "give the name of a table")
     found = TABLES.get(name)
     if found is None:
-        near = nearest(str(name), TABLES, 0.5)
+        near = nearest(name, TABLES, 0.5)
         meant = f"did you mean {near}? " if near else ""
-        raise OptionError("table", str(name), f"{meant}give one of {', '.join(TABLES)}")
+        raise OptionError("table", name, f"{meant}give one of {', '.join(TABLES)}")
     if history and not found.history:
         accepted = "leave it out: the table is computed from the last state of several topics"
         raise OptionError("history", "true", accepted)

@@ -39,7 +39,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from segmentlog.arguments import LARGEST_INT, one_dialect, refused
+from segmentlog.arguments import LARGEST_INT, instance_of, one_dialect, refused
 from segmentlog.format.kernels.memory import Bytes, Int64s
 from segmentlog.format.records.columns import where
 from segmentlog.kafka_tables.columns import BOOL, INT, ORIGIN, TEXT, Cells, Column, Row, Table
@@ -110,7 +110,7 @@ def schema_guid(headers: Values, *, is_key: bool = False) -> Values:
     def guids(headers: pa.Array, _: None) -> pa.Array:
         return _guids(_last_headers(headers, is_key=is_key))
 
-    return _by_chunk(guids, pa.string(), headers, None)
+    return _by_chunk(guids, pa.string(), headers, None, "headers")
 
 
 @one_dialect()
@@ -194,14 +194,21 @@ def message_indexes(
 
 
 def _by_chunk(
-    make: Callable[..., pa.Array], kind: pa.DataType, values: Values, headers: Values | None
+    make: Callable[..., pa.Array],
+    kind: pa.DataType,
+    values: Values,
+    headers: Values | None,
+    name: str = "values",
 ) -> Values:
     """A column that is made of each chunk of the columns."""
+    columns = {name: values} | ({} if headers is None else {"headers": headers})
+    for option, column in columns.items():
+        accepted = "give a column of pyarrow: an Array or a ChunkedArray"
+        instance_of(option, column, (pa.Array, pa.ChunkedArray), accepted)
     if not isinstance(values, pa.ChunkedArray) and not isinstance(headers, pa.ChunkedArray):
         return make(values, headers)
-    columns = {"values": values} | ({} if headers is None else {"headers": headers})
     chunks = [
-        make(batch["values"], None if headers is None else batch["headers"])
+        make(batch[name], None if headers is None else batch["headers"])
         for batch in pa.table(columns).to_batches()
     ]
     return pa.chunked_array(chunks, kind)

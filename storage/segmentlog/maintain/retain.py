@@ -514,9 +514,7 @@ def _too_young(
     )
     keeps = f"keeps it until {iso_time(until)}" if ends else "keeps it for ever"
     reason = f"{what}{doubtful_time(newest)}, and {limit} {keeps}"
-    kept = kept._replace(
-        newest_ms=newest, newest_offset=offset, until_ms=until if ends else None
-    )
+    kept = kept._replace(newest_ms=newest, newest_offset=offset, until_ms=until if ends else None)
     if newest <= now_ms:
         return kept, reason
     waiting = [

@@ -63,6 +63,11 @@ def test_values_that_are_not_bytes_are_refused() -> None:
     """The message shows the type."""
     with pytest.raises(segmentlog.OptionError, match="int64"):
         segmentlog.payload(pa.array([1, 2]))
+    listed: Any = [b"x"]
+    with pytest.raises(segmentlog.OptionError, match="give a column of pyarrow"):
+        segmentlog.schema_id(listed)
+    with pytest.raises(segmentlog.OptionError, match="headers"):
+        segmentlog.schema_guid(listed)
 
 
 GUID = uuid.UUID("1d20cbb9-e5e3-5e97-54e7-da170b6e5ddb")

@@ -22,7 +22,7 @@ from segmentlog.arguments import (
     number_by_word,
     one_dialect,
     one_of,
-    path_text,
+    path_texts,
     refused,
     whole_number,
 )
@@ -226,6 +226,7 @@ class CloneSettings:
             object.__setattr__(self, option, one_of(option, getattr(self, option), kind))
         for option in ("topic", "new_topic"):
             name = getattr(self, option)
+            instance_of(option, name, str, "give the name of a topic")
             if name in TOPICS_OF_BROKERS:
                 accepted = "give a topic of applications: brokers write their own by themselves"
                 raise OptionError(option, name, accepted)
@@ -303,7 +304,7 @@ def open_source(path: SourcePath) -> LogDirectory:
         return path
     if isinstance(path, str | os.PathLike):
         return open_log_dir(path)
-    return open_replicas(*(path_text("path", each) for each in path))
+    return open_replicas(*path_texts("path", path))
 
 
 @one_dialect()

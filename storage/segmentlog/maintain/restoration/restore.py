@@ -32,7 +32,14 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 
 import numpy as np
 
-from segmentlog.arguments import one_dialect, one_of, takes, topic_names
+from segmentlog.arguments import (
+    one_dialect,
+    one_of,
+    path_text,
+    path_texts,
+    takes,
+    topic_names,
+)
 from segmentlog.cluster.directory_settings import read_partition_counts
 from segmentlog.cluster.placement import TargetCluster, node_of
 from segmentlog.cluster.replicated import open_replicas
@@ -291,7 +298,7 @@ def _targets(
     to: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], source: LogDirectory
 ) -> list[str]:
     """The log directories of the target: different ones, and apart from the sources."""
-    given = [to] if isinstance(to, str | os.PathLike) else [*to]
+    given = path_texts("to", to)
     directories = [local_path(each) for each in given]
     if not directories:
         raise OptionError("to", "", "give the log directory of at least one broker")
@@ -578,7 +585,7 @@ def offsets_csv(
 
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(offsets)
-    file = "FILE" if path is None else os.fsdecode(path)
+    file = "FILE" if path is None else path_text("path", path)
     words = ["--bootstrap-server", "BOOTSTRAP", "--reset-offsets", "--from-file", file]
     for group in sorted({each.group for each in offsets}):
         # A name may begin with a dash, which would be an option.

@@ -23,7 +23,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Annotated, NamedTuple, Unpack
 
-from segmentlog.arguments import instance_of, one_of, takes, texts
+from segmentlog.arguments import instance_of, one_of, path_texts, takes, texts
 from segmentlog.cluster.directory_settings import (
     DirectorySettings,
     Source,
@@ -366,7 +366,7 @@ def undelete(
                 "deleted_before", str(options["deleted_before"]), "give it, or ids, but not both"
             )
     on_corrupt = one_of("on_corrupt_batch", options["on_corrupt_batch"], OnCorruptBatch)
-    given = [path] if isinstance(path, str | os.PathLike) else [*path]
+    given = path_texts("path", path)
     if not given:
         raise OptionError("path", "", "give a log directory")
     sources = [log_directory(each) for each in given]
@@ -375,10 +375,7 @@ def undelete(
     if options["to"] is None:
         targets = sources
     else:
-        given = (
-            [options["to"]] if isinstance(options["to"], str | os.PathLike) else [*options["to"]]
-        )
-        targets = [*map(local_path, given)]
+        targets = [*map(local_path, path_texts("to", options["to"]))]
         for target in targets:
             refuse_partition(target)
             if target not in sources:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
 from typing import Unpack
 
-from segmentlog.arguments import partition_numbers, takes, topic_names
+from segmentlog.arguments import partition_numbers, path_text, takes, topic_names
 from segmentlog.cluster.replicated import ReplicatedDirectory
 from segmentlog.errors import (
     CorruptCheckpointError,
@@ -272,7 +272,7 @@ def _of_logs(
 
 def _places(paths: Iterable[str | os.PathLike[str]]) -> list[BucketLocation]:
     """The logs in object stores among some paths."""
-    opened = (opened_path(each) for each in paths if "://" in str(each))
+    opened = (opened_path(each) for each in paths if "://" in path_text("path", each))
     return [parse_bucket(each)[0] for each in opened if is_bucket(each)]
 
 
