@@ -313,6 +313,9 @@ class Log:
         both are left out; without `fail_on_data_loss`, only lost offsets are left out.  If the end
         lies below the high watermark, a warning says so, unless `warns` is false.
         """
+        read_up_to = one_of("read_up_to", read_up_to, ReadUpTo)
+        isolation_level = one_of("isolation_level", isolation_level, IsolationLevel)
+        on_corrupt_batch = one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch)
         if warns and (short := self.short_of_high_watermark(read_up_to)):
             logger.warning("%s: %s", self.path, short)
         if isolation_level == IsolationLevel.READ_COMMITTED:
@@ -408,7 +411,8 @@ class Log:
         from segmentlog.reads.transactions import find_open_transactions  # kernels load here
 
         end_offset = self.end_offset(read_up_to, fail_on_data_loss=fail_on_data_loss, warns=False)
-        skips = on_corrupt_batch == OnCorruptBatch.SKIP
+        policy = one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch)
+        skips = policy == OnCorruptBatch.SKIP
         if end_offset > self.end.offset:  # a marker may be in the damage, which the read meets
             return {}
         if (end_offset, skips) not in self._open_transactions:

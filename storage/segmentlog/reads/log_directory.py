@@ -11,6 +11,7 @@ from segmentlog.arguments import (
     class_of_one_dialect,
     instance_of,
     nearest,
+    one_of,
     takes,
     whole_number,
 )
@@ -549,6 +550,9 @@ class LogDirectory:
             a transaction unless this stays open from call to call.
         to_log_end : the option that reads to the log end, in the caller's words.
         """
+        read_up_to = one_of("read_up_to", read_up_to, ReadUpTo)
+        isolation_level = one_of("isolation_level", isolation_level, IsolationLevel)
+        on_corrupt_batch = one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch)
         chosen = list(topic_partitions)
         if any(map(is_url, self.paths)):
             side_by_side(lambda each: self.log(*each).log_end_offset, chosen)

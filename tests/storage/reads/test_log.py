@@ -5,9 +5,12 @@ import logging
 import pickle
 import struct
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import psutil
 import pyarrow as pa
@@ -502,6 +505,30 @@ def test_times_are_bounds_of_a_scan(partition: Path) -> None:
         log.scan(3, since=at_12)
     with pytest.raises(OptionError, match="no zone, and no zone is guessed"):
         log.scan(until=at_12.replace(tzinfo=None))
+
+
+@pytest.mark.parametrize(
+    ("option", "word"),
+    [
+        ("read_up_to", "log_end"),
+        ("isolation_level", "READ_COMMITTED"),
+        ("on_corrupt_batch", "SKIP"),
+    ],
+)
+def test_ends_take_no_other_words(partition: Path, option: str, word: str) -> None:
+    """An end would be that of the default."""
+    directory = segmentlog.open_log_dir(partition)
+    (place,) = directory.topic_partitions()
+    log, given = directory.log(*place), cast("Any", {option: word})
+    calls: list[Callable[..., object]] = [
+        log.end_offset,
+        partial(directory.end_offsets, [place]),
+    ]
+    if option != "isolation_level":
+        calls += [log.last_stable_offset, log.open_transactions]
+    for call in calls:
+        with pytest.raises(OptionError, match=option):
+            call(**given)
 
 
 @pytest.mark.parametrize("use_threads", [False, True])
