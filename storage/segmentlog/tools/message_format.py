@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from segmentlog.arguments import LARGEST_INT
 from segmentlog.errors import OptionError
 from segmentlog.format.records.columns import where
 from segmentlog.model import TimestampType, TopicPartition
@@ -135,11 +136,16 @@ class Pack:
         return found
 
     def texts(self, rows: pa.RecordBatch, name: str) -> pa.Array:
-        """The texts of a column.
+        """The texts of a column; those of keys and values without bytes are empty, as in kcat.
 
         Raises `OptionError` if a key or value has other bytes than the pack string takes.
         """
-        column = rows.column(name).cast(_BYTES)
+        given = rows.column(name).cast(_BYTES)
+        column = where(
+            pc.fill_null(pc.greater(pc.binary_length(given), 0), fill_value=False),
+            given,
+            pa.scalar(None, _BYTES),
+        )
         lengths = pc.fill_null(pc.binary_length(column), self.n_bytes).to_numpy()
         is_open = ("rest", self.n_bytes) in self._parts or not self._is_whole
         wrong = lengths < self.n_bytes if is_open else lengths != self.n_bytes
@@ -155,13 +161,13 @@ class Pack:
             each if isinstance(each, bytes) else _unpacked(column, *each) for each in self._parts
         ]
         texts = _row_by_row(*(parts or [b""]), pa.array([b""] * len(column), _BYTES))
-        return where(column.is_valid(), texts, pa.scalar(None, _BYTES))
+        return pc.if_else(column.is_valid(), texts, given)
 
 
 def _unpacked(column: pa.Array, kind: str, begin: int) -> pa.Array:
     """The texts of numbers, or of bytes, that values have from a byte on."""
-    if kind == "rest":
-        return pc.binary_slice(column, begin)
+    if kind == "rest":  # without an end, pyarrow counts beyond 64 bits, and fails for two values
+        return pc.binary_slice(column, begin, LARGEST_INT)
     size = np.dtype(kind).itemsize
     cells = pc.fill_null(pc.binary_slice(column, begin, begin + size), bytes(size))
     if kind.endswith("S1"):

@@ -250,21 +250,21 @@ def test_a_transaction_that_begins_later_and_stays_open_is_named_once(logs: Path
 
 def test_numbers_are_shown_as_kcat_shows_them(run: Run, tmp_path: Path) -> None:
     """`-s` has kcat's pack strings: byte order, sizes, blanks, the rest and the end."""
-    values = [struct.pack(">q", 41), struct.pack(">q", -1234), None]
-    keys = [struct.pack("<hB", -2, 255) + b"\0rest", struct.pack("<hB", 7, 0) + b"!", None]
+    values = [struct.pack(">q", 41), struct.pack(">q", -1234), None, b""]
+    keys = [struct.pack("<hB", -2, 255) + b"\0rest", struct.pack("<hB", 7, 0) + b"!", None, b""]
     with segmentlog.open_writer(tmp_path, "t") as writer:
         writer.append(pa.table({"key": pa.array(keys, pa.binary()), "value": values}))
 
     def shown(*options: str, status: int = 0) -> str:
         return run("cat", str(tmp_path), "t", *options, status=status).stdout
 
-    assert shown("-s", "value=q") == "41\n-1234\n\n"
-    assert shown("-s", "value=q$", "-Z") == "41\n-1234\nNULL\n"
+    assert shown("-s", "value=q") == "41\n-1234\n\n\n"
+    assert shown("-s", "value=q$", "-Z") == "41\n-1234\nNULL\nNULL\n"
     assert shown("-s", "key=<h B s", "-s", "value=I", "-f", "%k|%s;") == (
-        "-2 255 \0rest|0;7 0 !|4294967295;|;"
+        "-2 255 \0rest|0;7 0 !|4294967295;|;|;"
     )
     payloads = [json.loads(line)["payload"] for line in shown("-J", "-s", "value=Q").splitlines()]
-    assert payloads == ["41", str(2**64 - 1234), None]
+    assert payloads == ["41", str(2**64 - 1234), None, ""]
     wrong = run("cat", str(tmp_path), "t", "-s", "value=i$", status=2)
     assert "offset 0 has 8 bytes, and this takes exactly 4" in wrong.stderr
     assert (
