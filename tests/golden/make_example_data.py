@@ -48,9 +48,11 @@ its cluster. `tests/golden/make_example_cluster.py` makes it again.
 The brokers were killed one after the other. `tests/golden/make_example_brokers.py` makes the
 directories again.
 
+<!-- files:begin -->
 | file | bytes | sha256 |
 |---|---|---|
 {rows}
+<!-- files:end -->
 """
 
 

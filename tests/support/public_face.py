@@ -1,8 +1,9 @@
 """Tables of documents that are made of the code; this script writes them.
 
 They are the public face in `storage/docs/stable.md`, Spark's options in
-`connector/docs/options.md`, the words of a read in `storage/docs/python.md`, and the words of
-calls in `segmentlog.arguments`.
+`connector/docs/options.md`, those of Kafka's clients in `connector/docs/testing.md`, the faults in
+`storage/docs/recovery.md`, the words of a read in `storage/docs/python.md`, and the words of calls
+in `segmentlog.arguments`.
 
 Names, parameters, options and fields are taken from the code, and fields of JSON from what the
 commands print.  So the page and the code can only differ by a change that somebody sees.
@@ -30,7 +31,11 @@ from words import with_calls
 import pyspark_segmentlog
 import pytest_segmentlog
 import segmentlog
+from pyspark_segmentlog.options.names import _FORBIDDEN_IN_READS, _FORBIDDEN_IN_WRITES
 from pyspark_segmentlog.options.reference import READ_OPTIONS, WRITE_OPTIONS
+from pyspark_segmentlog.testing.kafka_clients import CLIENT_OPTIONS, MODELLED, REFUSED
+from segmentlog.maintain.health.kinds import FaultKind
+from segmentlog.maintain.verification.findings import OF_START
 from segmentlog.read_options import READ_OPTIONS as OF_READS
 from segmentlog.tools.cli import app
 from segmentlog.tools.output import json_fields
@@ -158,11 +163,45 @@ def with_words(text: str) -> str:
     return text
 
 
+def with_faults(text: str) -> str:
+    """`storage/docs/recovery.md` with what a starting broker notices, and what mends it."""
+    heads = "fault", "a starting broker (`preflight`)", "a finding of `verify`"
+    table = f"| {' | '.join(heads)} | `segmentlog recover` |\n|---|---|---|---|\n"
+    for each in FaultKind:
+        fault, action, mend, after = each.value
+        mends = "; ".join(filter(None, (mend, after))) or "—"
+        table += f"| {fault} | `{action}` | `{OF_START[action]}` | {mends} |\n"
+    return _between(text, "faults", table)
+
+
+def with_client_options(text: str) -> str:
+    """`connector/docs/testing.md` with what each option of Kafka's clients does in a test."""
+    refused = {*REFUSED, *_FORBIDDEN_IN_READS, *_FORBIDDEN_IN_WRITES}
+    effects = {
+        "modelled": MODELLED,
+        "refused": refused,
+        "no effect": {*CLIENT_OPTIONS} - MODELLED - refused,
+    }
+    table = "| effect | options |\n|---|---|\n"
+    for effect, names in effects.items():
+        table += f"| {effect} | {_named([f'kafka.{each}' for each in sorted(names)])} |\n"
+    return _between(text, "client options", table)
+
+
+def _between(text: str, name: str, made: str) -> str:
+    begin, end = f"<!-- {name}:begin -->\n", f"<!-- {name}:end -->\n"
+    before, found, rest = text.partition(begin)
+    assert found, f"the page lacks {begin}"
+    return f"{before}{begin}{made}{end}{rest.partition(end)[2]}"
+
+
 #: Pages beside that of the public face, and what they have of the code.
 PAGES = {
     TOP / ".github" / "CONTRIBUTING.md": with_checklist,
     TOP / "connector" / "docs" / "options.md": with_options,
+    TOP / "connector" / "docs" / "testing.md": with_client_options,
     TOP / "storage" / "docs" / "python.md": with_words,
+    TOP / "storage" / "docs" / "recovery.md": with_faults,
     TOP / "storage" / "segmentlog" / "arguments.py": with_calls,
 }
 
