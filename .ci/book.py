@@ -2,6 +2,9 @@
 
 The pages are those of the checkout, where they stand beside their code.  They are gathered, their
 links are rewritten, and MkDocs builds them; it fails at a link that leads nowhere.
+
+`python .ci/book.py --words` builds nothing, and counts the words of each page: those that are
+written by hand, and those that are made of the code or of measurements.
 """
 
 import os
@@ -31,6 +34,7 @@ PAGES = {
 _SITE_OF = {source: page for page, source in PAGES.items()}
 
 _FENCE = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
+_MADE = re.compile(r"<!-- ([\w ]+):begin -->.*?<!-- \1:end -->", re.DOTALL)
 _LINK = re.compile(r"\]\(([^()\s]+(?:\([^()]*\))?)\)")
 
 
@@ -61,8 +65,24 @@ def _linked(text: str, source: str, page: str) -> str:
     return _LINK.sub(link, text)
 
 
+def count_words() -> None:
+    """Print the words of the pages, as `wc -w` counts them; those in blocks of code, too."""
+    total = [0, 0]
+    sys.stdout.write("by hand     made  page\n")
+    for source in PAGES.values():
+        text = (TOP / source).read_text()
+        by_hand = len(_MADE.sub("", text).split())
+        counts = [by_hand, len(text.split()) - by_hand]
+        total = [total[0] + counts[0], total[1] + counts[1]]
+        sys.stdout.write(f"{counts[0]:7,} {counts[1]:8,}  {source}\n")
+    sys.stdout.write(f"{total[0]:7,} {total[1]:8,}  in all\n")
+
+
 def main(site: str) -> int:
-    """Build the site into a directory."""
+    """Build the site into a directory, or count words."""
+    if site == "--words":
+        count_words()
+        return 0
     with tempfile.TemporaryDirectory() as scratch:
         pages = Path(scratch, "pages")
         gather(pages)

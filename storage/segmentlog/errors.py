@@ -3,44 +3,25 @@
 ::
 
     SegmentLogError
-    ├─ CorruptLogError (ValueError)    path, position, base_offset   restore the file, or recover
-    │   ├─ ChecksumMismatchError       expected, found
-    │   ├─ MalformedBatchError         reason
-    │   ├─ TruncatedBatchError         needed, available: a torn tail; recovery may cut it
-    │   └─ TornTransactionError        producer_id: read up to there, or read_uncommitted
-    ├─ CorruptIndexError (ValueError)  path: rebuild it; reads never raise it
-    ├─ CorruptCheckpointError (ValueError)  path, line: fix or remove the file
-    ├─ MalformedRecordError (ValueError)  path, offset, reason: a record of Kafka's own topics
-    ├─ RemoteSegmentError (ValueError)  path: restore the object, or correct the key or the layout
-    ├─ UnsupportedFormatError          path, position, what, found: it need not be damage
-    ├─ LogDirectoryError (ValueError)  path: not a log directory, or not a checkpoint; or the
-    │                                  same partition twice
-    ├─ UnknownTopicOrPartitionError (LookupError)  topic, partition, path
-    ├─ OffsetOutOfRangeError (LookupError)  offset, log_start_offset, log_end_offset
-    ├─ LogChangedError                 path: retention or compaction overtook a running read
-    ├─ LogLockedError                  path: stop the broker, or wait for the other writer
-    ├─ CommitInDoubtError              path, reason: check the disk, then write again
-    ├─ StagedFileError (ValueError)    path, finding: run the job again
-    ├─ SyncFailedError                 path, reason: check the disk, then write again
-    ├─ InvalidRecordError (ValueError)  topic, partition, row, reason: correct the row
-    ├─ RecordTooLargeError (ValueError)  topic, partition, row, size, limit
-    ├─ OffsetsOutOfOrderError (ValueError)  topic, partition, offset, end_offset: sort the rows
-    ├─ OutOfOrderSequenceError (ValueError)  topic, partition, producer_id, producer_epoch, found,
-    │                                  expected: send what is between, or repeat the same batch
-    ├─ InvalidProducerEpochError (ValueError)  …, expected: another writer has taken over
-    ├─ InvalidTxnStateError (ValueError)  …, first_offset: end the transaction first
-    ├─ SplitKeyError (ValueError)      topic, n_keys, examples: order by time, or keep partitions
-    ├─ StreamBatchError (ValueError)   query, number, n_records, last_number, …: restore the
-    │                                  checkpoint, or begin with a new one
-    ├─ StreamOffsetError (LookupError)  topic_partition, offset, log_offset, reason
-    ├─ StorageError (OSError)          errno, strerror, filename: make room, or be the owner
-    ├─ KernelsError (ImportError)      install a wheel for this platform, or build again
-    ├─ InvalidUtf8Error (ValueError)   topic, partition, offset, column: read it as binary
-    ├─ UndecodableValueError (ValueError)  topic, partition, offset, column, reason: on_undecodable
-    ├─ TimestampOverflowError (OverflowError)  topic, partition, offset, timestamp_ms
-    └─ OptionError (ValueError)        option, value, accepted: correct the option
-        ├─ ArgumentError (TypeError)   of a keyword that a function does not take: rename it
-        └─ ColumnError                 of a column: select or cast it
+    ├─ CorruptLogError (ValueError)
+    │   ├─ ChecksumMismatchError
+    │   ├─ MalformedBatchError
+    │   ├─ TruncatedBatchError
+    │   └─ TornTransactionError
+    ├─ CorruptIndexError, CorruptCheckpointError, MalformedRecordError (ValueError)
+    ├─ RemoteSegmentError, LogDirectoryError, StagedFileError (ValueError)
+    ├─ UnsupportedFormatError, LogChangedError
+    ├─ UnknownTopicOrPartitionError, OffsetOutOfRangeError, StreamOffsetError (LookupError)
+    ├─ LogLockedError, CommitInDoubtError, SyncFailedError
+    ├─ InvalidRecordError, RecordTooLargeError, OffsetsOutOfOrderError (ValueError)
+    ├─ OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError (ValueError)
+    ├─ SplitKeyError, StreamBatchError, InvalidUtf8Error, UndecodableValueError (ValueError)
+    ├─ TimestampOverflowError (OverflowError)
+    ├─ StorageError (OSError)
+    ├─ KernelsError (ImportError)
+    └─ OptionError (ValueError)
+        ├─ ArgumentError (TypeError)
+        └─ ColumnError
 
 Constructor arguments are positional and all reach ``Exception.args``, so that an error survives
 pickling between a Spark worker and its driver.  Each class has a `code` of `ErrorCode`, which
@@ -202,7 +183,10 @@ class KernelsError(SegmentLogError, ImportError):
 
 
 class OptionError(SegmentLogError, ValueError):
-    """An option with a value that is not accepted, or a name that does not exist."""
+    """An option with a value that is not accepted, or a name that does not exist.
+
+    Nothing was written: correct the option, as `accepted` says.
+    """
 
     code = ErrorCode.OPTION
     #: whether `option` is a name that does not exist, as the user has given it
@@ -354,6 +338,8 @@ class StorageError(SegmentLogError, OSError):
 class CorruptLogError(SegmentLogError, ValueError):
     """Bytes of a ``.log`` file that no Kafka version could have written.
 
+    Restore the file from a replica or a backup, or recover the log.
+
     `position`: byte of the file at which the bad batch starts.  `base_offset`: offset that the
     batch claims to start at, or -1 if it is unknown.
     """
@@ -393,7 +379,10 @@ class MalformedBatchError(CorruptLogError):
 
 
 class TruncatedBatchError(CorruptLogError):
-    """A batch that claims more bytes than its file has left."""
+    """A batch that claims more bytes than its file has left: a torn tail, if the log ends here.
+
+    Recovery cuts off a torn tail.
+    """
 
     code = ErrorCode.TRUNCATED_BATCH
     _finding = " needs {needed} bytes, but the file has {available} left"
@@ -403,7 +392,10 @@ class TruncatedBatchError(CorruptLogError):
 
 
 class TornTransactionError(CorruptLogError):
-    """A batch of a transaction without an end marker, in a part that a broker took as decided."""
+    """A batch of a transaction without an end marker, in a part that a broker took as decided.
+
+    Read up to there, or with ``read_uncommitted``.
+    """
 
     code = ErrorCode.TORN_TRANSACTION
     _finding = (
@@ -428,7 +420,7 @@ class CorruptIndexError(SegmentLogError, ValueError):
 
 
 class CorruptCheckpointError(SegmentLogError, ValueError):
-    """A checkpoint or metadata file that cannot be read.
+    """A checkpoint or metadata file that cannot be read: correct or remove the file.
 
     `line`: number of the offending line, from 1.  `reason`: what was expected and what was found.
     """
@@ -559,7 +551,10 @@ class StreamOffsetError(SegmentLogError, LookupError):
 
 
 class LogChangedError(SegmentLogError):
-    """Planned files were removed or cut during a read; offsets are -1 if no range is known."""
+    """Planned files were removed or cut during a read, by retention, compaction or an overwrite.
+
+    Load the path again.  Offsets are -1 if no range is known.
+    """
 
     code = ErrorCode.LOG_CHANGED
     path: str
@@ -574,7 +569,10 @@ class LogChangedError(SegmentLogError):
 
 
 class TimestampOverflowError(SegmentLogError, OverflowError):
-    """A record timestamp in milliseconds that does not fit 64-bit microseconds."""
+    """A record timestamp in milliseconds that does not fit 64-bit microseconds.
+
+    Leave the column ``timestamp`` out of the read; ``cat``, ``grep`` and ``dump`` show every time.
+    """
 
     code = ErrorCode.TIMESTAMP_OVERFLOW
     topic: str
@@ -592,7 +590,10 @@ class TimestampOverflowError(SegmentLogError, OverflowError):
 
 
 class InvalidUtf8Error(SegmentLogError, ValueError):
-    """A key or value that is requested as text, and is not UTF-8."""
+    """A key or value that is requested as text, and is not UTF-8.
+
+    Read the column as binary, or set `on_invalid_utf8`.
+    """
 
     code = ErrorCode.INVALID_UTF8
     topic: str
@@ -606,7 +607,10 @@ class InvalidUtf8Error(SegmentLogError, ValueError):
 
 
 class UndecodableValueError(SegmentLogError, ValueError):
-    """A key or value that cannot be decoded with its schema."""
+    """A key or value that cannot be decoded with its schema.
+
+    `on_undecodable` decodes the others.
+    """
 
     code = ErrorCode.UNDECODABLE_VALUE
     topic: str
@@ -625,7 +629,9 @@ class UndecodableValueError(SegmentLogError, ValueError):
 
 
 class LogLockedError(SegmentLogError):
-    """A broker or another writer holds the log directory.
+    """A broker or another writer holds the log directory: stop the broker, or wait.
+
+    After `is_task` or `is_lost`, try again.
 
     `process`: id of the process that holds the lock, or 0 if it is unknown.  `waited_seconds`:
     time spent waiting for the lock.  `is_task`: whether a task of a compaction holds it, whose
@@ -671,6 +677,9 @@ class _FailedWriteError(SegmentLogError):
 class CommitInDoubtError(_FailedWriteError):
     """A commit whose decision may or may not be on the disk; its guard remains.
 
+    The next writer finishes or undoes it.  Check the disk.  If the rows are appended again, the
+    log may have them twice, unless the write has a `txn_app_id` or a `producer`.
+
     `path`: the guard, which keeps brokers from starting; in a store, the object of the commit.
     """
 
@@ -691,7 +700,10 @@ class CommitInDoubtError(_FailedWriteError):
 
 
 class StagedFileError(SegmentLogError, ValueError):
-    """Staged batches that differ from the batches that a task of the job wrote."""
+    """Staged batches that differ from the batches that a task of the job wrote.
+
+    Nothing of the job is visible: check the disk, and run the job again.
+    """
 
     code = ErrorCode.STAGED_FILE
     path: str
@@ -706,6 +718,8 @@ class StagedFileError(SegmentLogError, ValueError):
 
 class SyncFailedError(_FailedWriteError):
     """The disk could not keep the written bytes; a second sync would not report this again.
+
+    No row is visible: check the disk, and write again.
 
     `reason`: the system's message.
     """
@@ -733,7 +747,10 @@ class _RowError(SegmentLogError, ValueError):
 
 
 class InvalidRecordError(_RowError):
-    """A row that cannot be a record; `partition` is -1 before a partition is chosen for it."""
+    """A row that cannot be a record; no row of the job is written.
+
+    `partition` is -1 before a partition is chosen for the row.
+    """
 
     code = ErrorCode.INVALID_RECORD
     reason: str
@@ -745,7 +762,10 @@ class InvalidRecordError(_RowError):
 
 
 class RecordTooLargeError(_RowError):
-    """A row whose batch exceeds the limit: `size` bytes without any other record."""
+    """A row whose batch exceeds the limit: `size` bytes without any other record.
+
+    No row of the job is written: raise the limit, or make the row smaller.
+    """
 
     code = ErrorCode.RECORD_TOO_LARGE
     size: int
@@ -758,7 +778,10 @@ class RecordTooLargeError(_RowError):
 
 
 class OffsetsOutOfOrderError(SegmentLogError, ValueError):
-    """A record that cannot keep its offset, because the next free offset is `end_offset`."""
+    """A record that cannot keep its offset, because the next free offset is `end_offset`.
+
+    Leave out rows that the log has, and sort the others.
+    """
 
     code = ErrorCode.OFFSETS_OUT_OF_ORDER
     topic: str
@@ -778,6 +801,8 @@ class OffsetsOutOfOrderError(SegmentLogError, ValueError):
 
 class SplitKeyError(SegmentLogError, ValueError):
     """Keys that occur in several partitions, so that their records have no defined order.
+
+    Order them by time, or keep the partitions.
 
     `n_keys`: number of these keys.  `examples`: where some of them stand, in words.
     """
@@ -800,6 +825,8 @@ class SplitKeyError(SegmentLogError, ValueError):
 
 class StreamBatchError(SegmentLogError, ValueError):
     """A batch of a streaming query that does not follow the last batch that the log has of it.
+
+    Restore the checkpoint of the query, or begin with a new one.
 
     `number`, `n_records`: the batch, and its records; nothing of it is written.  `last_number`,
     `last_n_records`, `last_run`: the batch that was committed last, and by which run.
@@ -839,7 +866,10 @@ class _ProducerError(SegmentLogError, ValueError):
 
 
 class OutOfOrderSequenceError(_ProducerError):
-    """A gap in a producer's sequences, or an old batch that the log lacks or has otherwise."""
+    """A gap in a producer's sequences, or an old batch that the log lacks or has otherwise.
+
+    Append the missing records, or the same batch again.
+    """
 
     code = ErrorCode.OUT_OF_ORDER_SEQUENCE
     expected: int  #: the sequence of the record that may come next
@@ -851,7 +881,10 @@ class OutOfOrderSequenceError(_ProducerError):
 
 
 class InvalidProducerEpochError(_ProducerError):
-    """A producer that another producer with its id and a higher epoch has fenced."""
+    """A producer that another producer with its id and a higher epoch has fenced.
+
+    Stop, or take the next epoch.
+    """
 
     code = ErrorCode.INVALID_PRODUCER_EPOCH
     expected: int  #: the epoch in the log
@@ -867,7 +900,10 @@ class InvalidProducerEpochError(_ProducerError):
 
 
 class InvalidTxnStateError(_ProducerError):
-    """A batch outside the open transaction of its producer."""
+    """A batch outside the open transaction of its producer.
+
+    End the transaction with a broker, or take another id.
+    """
 
     code = ErrorCode.INVALID_TXN_STATE
     first_offset: int  #: the offset at which the transaction begins

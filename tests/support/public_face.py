@@ -2,8 +2,8 @@
 
 They are the public face in `storage/docs/stable.md`, Spark's options in
 `connector/docs/options.md`, those of Kafka's clients in `connector/docs/testing.md`, the faults in
-`storage/docs/recovery.md`, the words of a read in `storage/docs/python.md`, and the words of calls
-in `segmentlog.arguments`.
+`storage/docs/recovery.md`, the words of a read in `storage/docs/python.md`, the words of calls in
+`segmentlog.arguments`, and the pages of `reference.py`: commands, functions, findings and errors.
 
 Names, parameters, options and fields are taken from the code, and fields of JSON from what the
 commands print.  So the page and the code can only differ by a change that somebody sees.
@@ -23,8 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
+import reference
 import typer
 from checklist import with_checklist
+from reference import between
 from typer.testing import CliRunner
 from words import with_calls
 
@@ -171,7 +173,7 @@ def with_faults(text: str) -> str:
         fault, action, mend, after = each.value
         mends = "; ".join(filter(None, (mend, after))) or "—"
         table += f"| {fault} | `{action}` | `{OF_START[action]}` | {mends} |\n"
-    return _between(text, "faults", table)
+    return between(text, "faults", table)
 
 
 def with_client_options(text: str) -> str:
@@ -185,14 +187,7 @@ def with_client_options(text: str) -> str:
     table = "| effect | options |\n|---|---|\n"
     for effect, names in effects.items():
         table += f"| {effect} | {_named([f'kafka.{each}' for each in sorted(names)])} |\n"
-    return _between(text, "client options", table)
-
-
-def _between(text: str, name: str, made: str) -> str:
-    begin, end = f"<!-- {name}:begin -->\n", f"<!-- {name}:end -->\n"
-    before, found, rest = text.partition(begin)
-    assert found, f"the page lacks {begin}"
-    return f"{before}{begin}{made}{end}{rest.partition(end)[2]}"
+    return between(text, "client options", table)
 
 
 #: Pages beside that of the public face, and what they have of the code.
@@ -203,7 +198,7 @@ PAGES = {
     TOP / "storage" / "docs" / "python.md": with_words,
     TOP / "storage" / "docs" / "recovery.md": with_faults,
     TOP / "storage" / "segmentlog" / "arguments.py": with_calls,
-}
+} | {TOP / "storage" / "docs" / name: made for name, made in reference.PAGES.items()}
 
 
 def shown() -> str:

@@ -15,18 +15,20 @@ class StartAction(StrEnum):
 
     REFUSE = "refuse"  #: it ends
     OFFLINE = "offline"  #: it takes the log directory offline, and ends if it has no other
-    UNSERVED = "unserved"  #: it runs, and serves none of the logs
+    UNSERVED = "unserved"  #: it runs, and does not serve the logs
     STRAY = "stray"  #: it renames the partition's directory to ``-stray``
     EMPTY = "empty"  #: it deletes all segments of the log
-    TRUNCATE = "truncate"  #: it cuts the log off
+    TRUNCATE = "truncate"  #: it cuts the log off, or takes an earlier offset for its end
     SPLIT = "split"  #: it divides a segment
-    RECOVER = "recover"  #: it reads the log from the recovery point on
+    RECOVER = "recover"  #: it reads the log from the recovery point on: so many bytes
     REBUILD = "rebuild"  #: it builds an index again
     DROP = "drop"  #: it drops producers, leader epochs or an entry of a checkpoint
-    DELETE = "delete"  #: it removes files that are no longer part of a log
-    MISSING = "missing"  #: it begins an empty log in place of one that is not there
+    #: it removes deleted partitions and files at its start, and segments that retention removes
+    #: within the first minute
+    DELETE = "delete"
+    MISSING = "missing"  #: it begins an empty log: one that is assigned to it is missing
     KEEP = "keep"  #: it leaves files that it does not use
-    UNKNOWN = "unknown"  #: these disks do not tell
+    UNKNOWN = "unknown"  #: the disks of one broker do not show it
 
 
 class StartStep(NamedTuple):

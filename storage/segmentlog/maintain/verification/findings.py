@@ -23,50 +23,120 @@ class Severity(StrEnum):
 class FindingKind(StrEnum):
     """The kind of a finding; values never change, because programs read reports."""
 
+    #: a guard stands: a writer is committing, or died during its commit
     UNFINISHED_COMMIT = "unfinished-commit"
+    #: a checkpoint cannot be read. In an object store, it contradicts the commits; a warning if
+    #: readers pass over it
     CHECKPOINT = "checkpoint"
+    #: a checkpoint names a partition whose directory is gone
     MISSING_PARTITION = "missing-partition"
+    #: a segment at the beginning or in the middle of a log is gone. Its index is still there, the
+    #: log was never compacted, and no `.log.deleted` file shows that retention was interrupted. In
+    #: a broker's directory, a gap is enough if the metadata shows that `cleanup.policy` never had
+    #: `compact`, and `cleaner-offset-checkpoint` has no entry of the log
     MISSING_SEGMENT = "missing-segment"
+    #: the offsets that `recover` would cut off at a damaged batch, and the number of good records
+    #: after the damage, which `recover --on-corrupt-batch skip` keeps
     RECOVERY_CUT = "recovery-cut"
+    #: a batch with a wrong checksum, length or offset; a warning if it is wholly below the log
+    #: start
     CORRUPT_BATCH = "corrupt-batch"
+    #: a batch of a magic or a codec that this version does not read; a warning if it is wholly
+    #: below the log start
     UNSUPPORTED_BATCH = "unsupported-batch"
+    #: with `--records`: records that contradict their batch, or cannot be inflated
     CORRUPT_RECORDS = "corrupt-records"
+    #: a file or a partition that cannot be read, or is a link
     UNREADABLE_FILE = "unreadable-file"
+    #: a segment was removed while `verify` ran
     VANISHED_SEGMENT = "vanished-segment"
+    #: the last write was cut short: bytes after the last whole batch. An error if no start of the
+    #: broker removes them, as after a clean stop: what is written after them cannot be read
     TORN_TAIL = "torn-tail"
+    #: preallocated space in the active segment
     ZEROS_AT_THE_END = "zeros-at-the-end"
+    #: a segment begins before the one before it ends
     OVERLAPPING_SEGMENT = "overlapping-segment"
+    #: offsets without a batch: compaction has removed them, or a segment is missing. In a tier, an
+    #: error between two segments, and a warning after the log start
     OFFSET_GAP = "offset-gap"
+    #: an index whose segment is gone: a crash has left it
     INDEX_WITHOUT_LOG = "index-without-log"
+    #: an entry of an `.index` contradicts its batch. A warning if the file is missing or cut
+    #: short, a note if it is missing below the log start
     OFFSET_INDEX = "offset-index"
+    #: an entry of a `.timeindex` contradicts its batch. A warning if the file is missing or cut
+    #: short, a note if it is missing below the log start
     TIME_INDEX = "time-index"
+    #: a `.txnindex` contradicts the abort markers. A warning if the file is missing or cut short,
+    #: a note if it is missing below the log start
     TRANSACTION_INDEX = "transaction-index"
+    #: the log ends below its checkpointed high watermark. An error if a clean stop, an index or
+    #: the recovery point shows that later segments are gone; otherwise a warning: acknowledged
+    #: records may be missing, or the checkpoint is newer than this copy of the log
     HIGH_WATERMARK = "high-watermark"
+    #: the end marker of a transaction without its records: compaction or retention has removed
+    #: them
     MARKER_WITHOUT_DATA = "marker-without-data"
+    #: records of a transaction that has no end marker, where a broker took it as ended
     DATA_WITHOUT_MARKER = "data-without-marker"
+    #: a transaction that is not ended, from its first offset on
     OPEN_TRANSACTION = "open-transaction"
+    #: with `--producers`: the sequences of a batch do not continue those of the producer's batch
+    #: before it. An error if fewer offsets than sequences are missing: records are lost; otherwise
+    #: a note, because compaction may have removed them
     SEQUENCE_GAP = "sequence-gap"
+    #: with `--producers`: a batch is in the log twice, or the producer returns to an earlier
+    #: sequence. Producers before Kafka 2.5 may begin again at 0 without a new epoch, without a
+    #: record twice
     SEQUENCE_REPEAT = "sequence-repeat"
+    #: with `--producers`: a batch has a lower epoch than the producer's batch or marker before it;
+    #: a leader would have refused it
     PRODUCER_EPOCH = "producer-epoch"
+    #: a tier has logs of a topic id that no partition has. A note if another broker may have the
+    #: topic
     REMOTE_LOG = "remote-log"
+    #: an object of a segment in a tier is missing, damaged, or differs from the broker's list. A
+    #: warning if a segment lacks an index, a producer snapshot or its leader epochs
     REMOTE_SEGMENT = "remote-segment"
+    #: an object in a tier belongs to a segment that the list lacks, or that was deleted. A note if
+    #: the copy or the deletion has not ended
     REMOTE_OBJECT = "remote-object"
+    #: a batch in a tier differs from the same batch on the disk
     REMOTE_COPY = "remote-copy"
+    #: a commit of a log in an object store cannot be read, or does not follow the others. A
+    #: warning for a commit of an earlier log at this place, and for an earlier layout
     COMMIT = "commit"
+    #: an object in an object store lacks bytes that a commit names, or has other batches. A
+    #: warning if only producers differ
     DATA_OBJECT = "data-object"
+    #: a batch has another leader epoch than `leader-epoch-checkpoint` has at its offset
     LEADER_EPOCHS = "leader-epochs"
+    #: later records of the topic are elsewhere, in the object store of a diskless topic
     DISKLESS = "diskless"
+    #: deleted or stray partitions, `.deleted` files, `.broken` files
     LEFTOVERS = "leftovers"
+    #: a starting broker ends
     START_REFUSED = "start-refused"
+    #: a starting broker takes the log directory offline, or serves none of its logs
     START_OFFLINE = "start-offline"
+    #: a starting broker renames the partition to `-stray`
     START_STRAY = "start-stray"
+    #: a starting broker deletes all segments of the log
     START_EMPTIES = "start-empties"
+    #: a starting broker cuts the log off, or hides its end
     START_TRUNCATES = "start-truncates"
+    #: a starting broker divides a segment
     START_SPLITS = "start-splits"
+    #: a starting broker builds an index again
     START_REBUILDS = "start-rebuilds"
+    #: a starting broker forgets producers, leader epochs or entries of a checkpoint
     START_DROPS = "start-drops"
+    #: a starting broker begins an empty log in the place of one that is missing
     START_WITHOUT_LOG = "start-without-log"
+    #: what the disks of one broker do not show
     START_UNKNOWN = "start-unknown"
+    #: a start reads this number of bytes
     NOT_CLEANLY_STOPPED = "not-cleanly-stopped"
 
     @property
@@ -161,11 +231,12 @@ class Finding(NamedTuple):
 
 
 #: The usual severity of a kind, if it is not an error.
-_SEVERITIES = dict.fromkeys(
+SEVERITIES: Mapping[FindingKind, Severity] = dict.fromkeys(
     (
         FindingKind.TORN_TAIL, FindingKind.INDEX_WITHOUT_LOG, FindingKind.LEADER_EPOCHS,
         FindingKind.RECOVERY_CUT, FindingKind.START_SPLITS, FindingKind.START_REBUILDS,
-        FindingKind.START_DROPS, FindingKind.START_WITHOUT_LOG,
+        FindingKind.START_DROPS, FindingKind.START_WITHOUT_LOG, FindingKind.REMOTE_LOG,
+        FindingKind.REMOTE_OBJECT,
     ),
     Severity.WARNING,
 ) | dict.fromkeys(
@@ -195,7 +266,7 @@ class MakeFinding(NamedTuple):
         severity: Severity | None = None,
     ) -> Finding:
         """`severity`: by default, the usual one of the kind."""
-        severity = severity or _SEVERITIES.get(kind, Severity.ERROR)
+        severity = severity or SEVERITIES.get(kind, Severity.ERROR)
         where = (*self.topic_partition, with_plain_buckets(path), position, offset)
         return Finding(severity, kind, *where, with_plain_buckets(message), end_offset)
 
