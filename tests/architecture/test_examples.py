@@ -168,13 +168,15 @@ def test_the_documents_show_every_command_of_the_command_line() -> None:
     assert names <= {command.split()[0] for block in BLOCKS for command, _ in block}
 
 
-@pytest.mark.parametrize("name", ["clusters", "decoding", "python", "tables", "tiers", "tools"])
+@pytest.mark.parametrize(
+    "name", ["bucket", "clusters", "commit", "decoding", "python", "tables", "tiers", "tools"]
+)
 def test_the_python_of_the_documents_runs(tmp_path: Path, name: str) -> None:
     """The blocks of a document run on a copy, in their order, and do not change the examples.
 
     Other tests run the blocks of Spark.
     """
-    text = DOCUMENTS[f"storage/docs/{name}.md"]
+    text = DOCUMENTS[f"storage/docs/{name}.md"].replace("file:///tmp/", f"file://{tmp_path}/")
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     blocks = [block for block in blocks if "spark." not in block]
     before = copy_examples(tmp_path)

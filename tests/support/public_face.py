@@ -2,7 +2,8 @@
 
 They are the public face in `storage/docs/stable.md`, Spark's options in
 `connector/docs/options.md`, those of Kafka's clients in `connector/docs/testing.md`, the faults in
-`storage/docs/recovery.md`, the words of a read in `storage/docs/python.md`, the words of calls in
+`storage/docs/recovery.md`, the steps of commits and compactions in `storage/docs/commit.md` and
+`storage/docs/upkeep.md`, the words of a read in `storage/docs/python.md`, the words of calls in
 `segmentlog.arguments`, and the pages of `reference.py`: commands, functions, findings and errors.
 
 Names, parameters, options and fields are taken from the code, and fields of JSON from what the
@@ -36,11 +37,14 @@ import segmentlog
 from pyspark_segmentlog.options.names import _FORBIDDEN_IN_READS, _FORBIDDEN_IN_WRITES
 from pyspark_segmentlog.options.reference import READ_OPTIONS, WRITE_OPTIONS
 from pyspark_segmentlog.testing.kafka_clients import CLIENT_OPTIONS, MODELLED, REFUSED
+from segmentlog.log.swaps import SwapStep
 from segmentlog.maintain.health.kinds import FaultKind
 from segmentlog.maintain.verification.findings import OF_START
 from segmentlog.read_options import READ_OPTIONS as OF_READS
 from segmentlog.tools.cli import app
 from segmentlog.tools.output import json_fields
+from segmentlog.txn.change import ChangeStep
+from segmentlog.txn.effects import _EFFECTS
 
 TOP = Path(__file__).parents[2]
 PAGE = TOP / "storage" / "docs" / "stable.md"
@@ -190,13 +194,33 @@ def with_client_options(text: str) -> str:
     return between(text, "client options", table)
 
 
+def with_change_steps(text: str) -> str:
+    """`storage/docs/commit.md` with the steps of a change, and the effects that one can have."""
+    effects = "| effect | what follows from the decision |\n|---|---|\n"
+    for kind, effect in _EFFECTS.items():
+        effects += f"| `{kind}` | {(effect.__doc__ or '').partition('.')[0]} |\n"
+    return between(between(text, "steps", _steps(ChangeStep)), "effects", effects)
+
+
+def with_swap_steps(text: str) -> str:
+    """`storage/docs/upkeep.md` with the steps in which a compaction replaces segments."""
+    return between(text, "steps", _steps(SwapStep))
+
+
+def _steps(kind: type[enum.Enum]) -> str:
+    rows = [f"| {each.name.lower()} | {each.value} |\n" for each in kind]
+    return f"| step | what is done |\n|---|---|\n{''.join(rows)}"
+
+
 #: Pages beside that of the public face, and what they have of the code.
 PAGES = {
     TOP / ".github" / "CONTRIBUTING.md": with_checklist,
     TOP / "connector" / "docs" / "options.md": with_options,
     TOP / "connector" / "docs" / "testing.md": with_client_options,
+    TOP / "storage" / "docs" / "commit.md": with_change_steps,
     TOP / "storage" / "docs" / "python.md": with_words,
     TOP / "storage" / "docs" / "recovery.md": with_faults,
+    TOP / "storage" / "docs" / "upkeep.md": with_swap_steps,
     TOP / "storage" / "segmentlog" / "arguments.py": with_calls,
 } | {TOP / "storage" / "docs" / name: made for name, made in reference.PAGES.items()}
 

@@ -1,19 +1,8 @@
 """Segments enter and leave a log: swaps, settled after a crash; bytes that leave and are kept.
 
-A swap puts compacted, split or mirrored segments in the place of old ones.  Each step is on the
-disk before the next begins (``LocalLog.replaceSegments``), and a crash between two steps is met by
-any starting broker (``LogLoader``), by `segmentlog recover`, and by the next compaction or job.
-
-1. The new segments stand there as ``.cleaned`` files, synced.  A crash up to here, or in step 2,
-   undoes the swap.
-2. They are renamed to ``.swap``, the last one first.  Once no ``.cleaned`` file is left, readers
-   and brokers take them for the log: they replace all segments in the range of their offsets.
-3. The old segments are renamed to ``.deleted``, the oldest first.  A reader that has planned to
-   read one finds it under its new name.
-4. The new segments get their names: logs first, and then indexes, which a recovery would take for
-   those of an old segment.
-5. The ``.deleted`` files are removed ``file.delete.delay.ms`` later: by the next compaction, the
-   next retention, or a broker when it starts.
+A swap puts compacted, split or mirrored segments in the place of old ones (`SwapStep`).  A crash
+between two steps is met by any starting broker (``LogLoader``), by `segmentlog recover`, and by
+the next compaction or job.
 
 `exchange_end` uses the same names to replace the end of a log.
 
@@ -30,6 +19,7 @@ import itertools
 import logging
 import os
 from collections.abc import Collection, Iterator, Set
+from enum import Enum
 
 from segmentlog.errors import LogDirectoryError
 from segmentlog.format.names import (
@@ -65,6 +55,32 @@ logger = logging.getLogger(__name__)
 
 _PIECE_BYTES = 16 << 20
 _LOG_CLEANED = f".{FileKind.LOG}.{FileState.CLEANED}"
+
+
+class SwapStep(Enum):
+    """The steps of a swap (``LocalLog.replaceSegments``); each is on the disk before the next.
+
+    ``docs/upkeep.md`` prints them.
+    """
+
+    WRITE = "the new segments are written as `….cleaned` files, and synced"
+    SWAP = (
+        "they are renamed to `….swap`, the last one first; once no `.cleaned` file is left, "
+        "readers and brokers take them for the log, in place of all segments in the range of "
+        "their offsets; a crash before that undoes the swap, and a later one finishes it"
+    )
+    ASIDE = (
+        "the old segments are renamed to `….deleted`, the oldest first; a reader that has planned "
+        "to read one finds it under its new name"
+    )
+    NAME = (
+        "the new segments get their names: logs first, and then indexes, which a recovery would "
+        "take for those of an old segment"
+    )
+    REMOVAL = (
+        "the `.deleted` files are removed `file.delete.delay.ms` later, by the next compaction or "
+        "retention; a broker removes them as soon as it starts"
+    )
 
 
 def has_swaps(path: str) -> bool:

@@ -5,22 +5,8 @@ or *held*: locked, and without unfinished changes.  All that changes a directory
 when it begins and when it commits, retention, deletions, compaction, recovery, new settings.
 
 A commit, an overwrite, retention, deleted records and the deletion of a topic are changes.  All of
-them take these steps, in this order; each is on the disk before the next begins:
-
-1. The guard is made, with the intent in it.  From here on no broker starts, and readers take the
-   bounds of the partitions from the intent, not from the files.
-2. The mark of a clean stop moves into the guard: it must not vouch for the next steps.  The move
-   is on the disk with step 4.  A power cut before that may bring the mark back, which does no
-   harm: the guard stands, and the undo makes the mark true again.
-3. The work is done: batches, index entries and new segments after the ends that the intent names.
-   Nothing that was there before is changed.  A deletion has no work.
-4. ``state`` is renamed from the guard to `segmentlog.state`: **the decision**.
-5. The effects of the intent are applied (`segmentlog.txn.effects`).  Then the mark comes back,
-   and the guard goes: a broker may start.
-6. The files that have left the logs are removed, if they are due.
-
-`segmentlog.txn.guard` undoes a change that crashed before step 4, and finishes a change that
-crashed after it.
+them take the steps that `ChangeStep` names.  `segmentlog.txn.guard` undoes a change that crashed
+before its decision, and finishes a change that crashed after it.
 """
 
 import contextlib
@@ -30,6 +16,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import TypeAlias
 
 from segmentlog.errors import (
@@ -75,6 +62,43 @@ logger = logging.getLogger(__name__)
 
 #: The settings of a topic.
 ConfigOf: TypeAlias = Callable[[str], TopicConfig]
+
+#: The work of a change: adds to the logs, and changes nothing that was there before.  What it adds
+#: to its argument is on the disk before the decision; it syncs itself what it does not add.  If
+#: the disk is full, it is called again after an undo, unless the change is not repeatable.
+Work: TypeAlias = Callable[[SyncTogether], object]
+
+#: Adds to the next state what a change is to remember besides its effects.  It is called after the
+#: work, and again if the work was done again; it touches no file.
+Noted: TypeAlias = Callable[[State], State]
+
+
+class ChangeStep(Enum):
+    """The steps of a change, in their order; each is on the disk before the next begins.
+
+    ``docs/commit.md`` prints them.
+    """
+
+    PREPARE = (
+        "a change that an earlier writer has left is finished or undone, and the logs that change "
+        "are made ready to append to; each gets an entry in the checkpoint of the high "
+        "watermarks, because without one, readers would read to the log end"
+    )
+    GUARD = (
+        "the guard is made, with the intent in it: from here on no broker starts, and readers "
+        "take the bounds of partitions from the intent, not from the files; then the mark of a "
+        "clean stop moves into the guard, because it must not vouch for the next steps"
+    )
+    WORK = (
+        "batches, index entries and new segments are written after the ends that the intent "
+        "names; nothing that was there before is changed"
+    )
+    DECISION = "`state` is renamed from the guard to `segmentlog.state`: **this rename decides**"
+    EFFECTS = (
+        "the effects that the intent lists are applied; then the mark comes back, and the guard "
+        "goes: a broker may start"
+    )
+    REMOVAL = "the files that have left their logs are removed, if they are due"
 
 
 class HeldDirectory:
@@ -266,29 +290,27 @@ class Change:
         self,
         partitions: Sequence[PartitionIntent],
         effects: Sequence[Effect],
-        work: Callable[[SyncTogether], object] = lambda _: None,
+        work: Work = lambda _: None,
         *,
         is_flushed: bool = True,
         is_repeatable: bool = True,
-        noted: Callable[[State], State] = lambda state: state,
+        noted: Noted = lambda state: state,
     ) -> None:
-        """Make the change: all steps.
+        """Make the change: all steps after `ChangeStep.PREPARE`.
 
         A callback does the work, and not the body of a ``with``: an interrupt between that body
         and ``__exit__`` would neither undo nor decide.
 
         `partitions`: before and after the change; their logs are ready to append to.  `effects`:
-        what follows from the decision, in this order.  `work`: step 3; what it adds to its
-        argument is on the disk before the decision.  `is_flushed`: whether all that `work` writes
-        is synced.  `is_repeatable`: whether `work` can be done again after an undo.  If the disk
-        is full, the effects make room, and the change is made once more.  `noted`: adds to the
-        state that decides the change what it is to remember besides.  Raises `LogLockedError` if
-        another writer has committed meanwhile, although the lock should have excluded it.  Raises
-        `CommitInDoubtError` if the system does not say whether the decision has reached the disk.
-        Raises `OSError` or `SegmentLogError` if another step before the decision failed, which is
-        then undone.  Raises `SyncFailedError` if the disk did not keep the bytes: nothing is
-        visible, and the guard stands until the next writer, because a disk that fails cannot be
-        trusted to carry out the undo either.
+        what follows from the decision, in this order.  `is_flushed`: whether all that `work`
+        writes is synced.  `is_repeatable`: whether `work` can be done again after an undo.  If the
+        disk is full, the effects make room, and the change is made once more.  Raises
+        `LogLockedError` if another writer has committed meanwhile, although the lock should have
+        excluded it.  Raises `CommitInDoubtError` if the system does not say whether the decision
+        has reached the disk.  Raises `OSError` or `SegmentLogError` if another step before the
+        decision failed, which is then undone.  Raises `SyncFailedError` if the disk did not keep
+        the bytes: nothing is visible, and the guard stands until the next writer, because a disk
+        that fails cannot be trusted to carry out the undo either.
         """
         # Logs that have lost records change the state when they are prepared.
         before = State.read(self.directory) if self.held.has_cut_writes else self.before
@@ -307,21 +329,21 @@ class Change:
         self,
         intent: Intent,
         before: State,
-        work: Callable[[SyncTogether], object],
-        noted: Callable[[State], State],
+        work: Work,
+        noted: Noted,
     ) -> None:
-        """Steps 1 to 4; a failure undoes them, except a failed sync and a lost lock."""
+        """From the guard to the decision; a failure undoes it, but for a lost sync or lock."""
         guard, syncs = Guard.of_job(self.directory, self.token), SyncTogether()
         is_begun = False
         try:
-            # 1. and 2. The guard with the intent; the mark of a clean stop moves into it.
+            # GUARD.
             raise_guard(self.directory, guard, intent)
             is_begun = True
-            # 3. The work, synced before the decision: in the other order, a power cut leaves a
+            # WORK, synced before the decision: in the other order, a power cut leaves a
             # change that is decided for all partitions, and has batches in some of them only.
             work(syncs)
             syncs.finish()
-            # 4. The decision, with the time after the work, which may take long.
+            # DECISION, with the time after the work, which may take long.
             state = noted(before.next(self.token, int(time.time() * 1000)))
             aside = topics_aside(self.directory, state.aside)
             state = replace(state, aside=aside, boot=self.boot)
@@ -339,15 +361,15 @@ class Change:
             syncs.abandon()
 
     def _follow_decision(self, intent: Intent) -> None:
-        """Steps 5 and 6.  Decided is decided: the next writer does what fails here."""
+        """The effects and removals.  Decided is decided: the next writer does what fails here."""
         guard = Guard.of_job(self.directory, self.token)
-        # 5. The effects, the mark, and the end of the guard.
+        # EFFECTS.
         try:
             finish(self.directory, guard, intent)
         except (OSError, SegmentLogError) as error:
             logger.warning("%s: decided, but its guard is still there: %s", guard.path, error)
             return
-        # 6. Removals, without the guard: they may take long, and a crash in them must not keep a
+        # REMOVAL, without the guard: they may take long, and a crash in them must not keep a
         # broker from starting.
         for each in intent.effects:
             try:
@@ -371,6 +393,8 @@ def raise_guard(directory: str, guard: Guard, intent: Intent) -> None:
         renew_stamp(directory)  # before the first byte is written, for readers
         if not intent.was_clean:
             return
+        # The move is on the disk with the decision.  A power cut before may bring the mark back,
+        # which does no harm: the guard stands, and the undo makes the mark true again.
         # The mark moves once nothing can make us withdraw: `withdraw` deletes a mark that it finds
         # in the guard, and then the next start would check every log.
         mark = os.path.join(directory, CLEAN_SHUTDOWN_FILE)

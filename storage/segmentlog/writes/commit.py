@@ -96,8 +96,8 @@ def commit_staged(
     if settings.topic:
         topics.add(settings.topic)
 
-    # 1. A write that was committed before is not repeated, if its records are still there: the
-    # topic may be another one, and a log that is prepared shows whether they have been lost since.
+    # PREPARE.  A write that was committed before is not repeated, if its records are still there:
+    # the topic may be another one, and a log that is prepared shows whether they have been lost.
     ids = _ids_of(directory, topics, partitions) if settings.numbered is not None else {}
     if change.before.without_former(ids) is not change.before:
         held.forget_former(ids)
@@ -120,7 +120,6 @@ def commit_staged(
     written = {each: ids.get(each, "") for each in topics}
     partitions = [each for each in partitions if each.topic in topics]
 
-    # 2. The logs are prepared.
     for each in partitions:
         path = partition_path(directory, each)
         check_partition_path(path)
@@ -130,13 +129,13 @@ def commit_staged(
     ready = ready_to_append(held, partitions, flush=flush, no_reboot=change.boot != "")
     held.checkpoints.write()
 
-    # 3. Batches of producers are checked, and left out if a log has them.
+    # Batches of producers are checked, and left out if a log has them.
     appended: tuple[Appended, ...] = ()
     ends = {each: log.end for each, log in ready.items()}
     if settings.with_producers:
         staged, appended = _without_duplicates(held, token, settings, ends, staged)
 
-    # 4. What is about to happen to each log.  Each gets a high watermark: a reader that has looked
+    # What is about to happen to each log.  Each gets a high watermark: a reader that has looked
     # for guards before ours stands has no other bound, and would take the log end while batches
     # are appended.
     visible, intents = visible_ends(held, ends), []
@@ -151,7 +150,6 @@ def commit_staged(
         intents.append(PartitionIntent(*each, sizes, end, visible[each], new_end, start))
     replaced = [each for each in intents if each.new_start >= 0]
 
-    # 5. The change: batches are written after the ends of the logs, and then it is decided.
     def append(syncs: SyncTogether) -> None:
         do_together(lambda intent: _save_producers(directory, intent), replaced)
         guard = Guard.of_job(directory, token)

@@ -2,7 +2,7 @@
 
 Before a broker loads a log, it reads ``bootstrap.checkpoint``, and then the metadata of the
 cluster: the last election, the newest snapshot, and the log up to its first bad batch
-(`MetadataStart`, steps 2 and 3).
+(`MetadataStart`).
 
 Rules: ``BootstrapDirectory``, ``KafkaMetadataLog``.
 """
