@@ -11,12 +11,13 @@ import inspect
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, get_args
 
 import typer
 
 import segmentlog
+from segmentlog.audits.audit import FAULTS, FINDINGS
 from segmentlog.maintain.verification.findings import SEVERITIES
 from segmentlog.tools.cli import app
 from segmentlog.tools.commands import TABLE
@@ -41,10 +42,22 @@ def with_functions(text: str) -> str:
 
 def with_reports(text: str) -> str:
     """`storage/docs/findings.md`: the members of the enums of reports, and the errors."""
-    kinds = segmentlog.FindingKind
-    text = between(text, "findings", _lines(_table(kinds, "finding", "severity", _severity)))
-    text = between(text, "steps of a start", _lines(_table(segmentlog.StartAction, "step")))
-    text = between(text, "steps of a recovery", _lines(_table(segmentlog.RecoveryKind, "step")))
+    findings = {
+        "severity": lambda each: str(SEVERITIES.get(each, segmentlog.Severity.ERROR)),
+        "meaning": _comments(segmentlog.FindingKind),
+        "what to do": lambda each: _plain(each.remedy.partition(": ")[2]),
+    }
+    files = {
+        "files": _comments(segmentlog.UsageKind),
+        "what removes them": lambda each: each.removal,
+    }
+    steps = {"action of the broker": _comments(segmentlog.StartAction)}
+    mends = {"what was done": _comments(segmentlog.RecoveryKind)}
+    text = between(text, "findings", _table("finding", segmentlog.FindingKind, findings))
+    text = between(text, "findings of an audit", _lines(_audited()))
+    text = between(text, "steps of a start", _table("step", segmentlog.StartAction, steps))
+    text = between(text, "steps of a recovery", _table("step", segmentlog.RecoveryKind, mends))
+    text = between(text, "kinds of files", _table("kind", segmentlog.UsageKind, files))
     return between(text, "errors", _lines(_errors()))
 
 
@@ -265,27 +278,37 @@ def _spans(text: str) -> str:
 
 
 def _table(
-    kind: type[enum.StrEnum], word: str, second: str = "", of: Callable[[Any], str] | None = None
-) -> Iterator[str]:
-    """Members with the comments beside them."""
-    meanings, said = {}, ""
+    word: str, kind: type[enum.StrEnum], columns: Mapping[str, Callable[[Any], str]]
+) -> str:
+    """A row for each member."""
+    rows = [f"| {' | '.join([word, *columns])} |", f"|---|{'---|' * len(columns)}"]
+    rows += [
+        f"| {' | '.join([_code(each), *(of(each) for of in columns.values())])} |" for each in kind
+    ]
+    return _lines(iter(rows))
+
+
+def _comments(kind: type[enum.StrEnum]) -> Callable[[Any], str]:
+    """The comment of a member: beside it, or in the lines above."""
+    found, said = {}, ""
     for line in inspect.getsource(kind).splitlines():
         code, _, comment = line.partition("#: ")
         said += f" {comment.strip()}" * bool(comment)
-        if found := re.match(r' *[A-Z_]+ = "([\w.-]+)"', code):
-            meanings[found[1]], said = said.strip(), ""
-    assert all(meanings[each.value] for each in kind), meanings
-    has_remedies = any(getattr(each, "remedy", "") for each in kind)
-    heads = [word, *[second] * bool(second), "meaning", *["what to do"] * has_remedies]
-    yield f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}"
-    for each in kind:
-        cells = [_code(each), *([of(each)] if of else []), _spans(meanings[each.value])]
-        cells += [_plain(getattr(each, "remedy", "").partition(": ")[2])] * has_remedies
-        yield f"| {' | '.join(cells)} |"
+        if member := re.match(r' *[A-Z_]+ = "(.+)"', code):
+            found[member[1]], said = said.strip(), ""
+    assert all(found[each.value] for each in kind), found
+    return lambda each: _spans(found[each.value])
 
 
-def _severity(kind: segmentlog.FindingKind) -> str:
-    return str(SEVERITIES.get(kind, segmentlog.Severity.ERROR))
+def _audited() -> Iterator[str]:
+    """The findings of an audit, as the docstring of its result says them."""
+    yield "| finding | a fault | offsets |\n|---|---|---|"
+    (_, _, body) = _SECTION.split(inspect.getdoc(segmentlog.AuditedPartition) or "")
+    said = dict(re.findall(r"- `(\w+)`: (.*)", "\n".join(_entries(body))))
+    for name in FINDINGS:
+        words = name.split("_")
+        shown = words[0] + "".join(each.title() for each in words[1:])
+        yield f"| `{shown}` | {'yes' if name in FAULTS else 'no'} | {said[name]} |"
 
 
 def _errors() -> Iterator[str]:
