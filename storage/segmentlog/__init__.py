@@ -23,6 +23,8 @@ if TYPE_CHECKING:
         BatchFigures,
         ClockFigures,
         CodecUse,
+        DecodedFigures,
+        FieldFigures,
         FindingCode,
         FormatFigures,
         FormatUse,
@@ -201,10 +203,12 @@ __all__ = [
     "CorruptCheckpointError",
     "CorruptIndexError",
     "CorruptLogError",
+    "DecodedFigures",
     "DeletedRecords",
     "DeletedTopic",
     "ErasedPartition",
     "ErrorCode",
+    "FieldFigures",
     "Finding",
     "FindingCode",
     "FindingKind",
@@ -383,8 +387,9 @@ _look_up, __dir__ = _exported(
     {
         "analysis.analyze": "analyze",
         "analysis.report": (
-            "Analysis AnalysisFinding BatchFigures ClockFigures CodecUse FindingCode "
-            "FormatFigures FormatUse HeaderFigures HeaderUse HeavyKey KeyFigures OffsetFigures "
+            "Analysis AnalysisFinding BatchFigures ClockFigures CodecUse DecodedFigures "
+            "FieldFigures FindingCode FormatFigures FormatUse HeaderFigures HeaderUse HeavyKey "
+            "KeyFigures OffsetFigures "
             "PartitionReport ProducerFigures RetentionForecast SchemaUse SizeCount TopicFigures "
             "TopicReport Urgency ValueFigures ZstdSavings"
         ),

@@ -407,10 +407,10 @@ _OF_CALLS = frozenset(
     partition_column placement policy position producer producer_epoch producer_expiration_ms
     producer_id producers progress purge ranges read_committed regexp remote_storage_enable remove
     renamed replication_factor retention_bytes retention_ms right right_dataset roll rows schema
-    schemas server_properties shallow show_keys skips sorting source spark spill_directory subject
-    target_metadata timestamps tls_certificate tls_key to to_log_end told topic_column
-    topic_partition topic_partitions transform unbuffered up_to_offset use_threads used_by users
-    version warns yes
+    schemas server_properties shallow show_keys show_values skips sorting source spark
+    spill_directory subject target_metadata timestamps tls_certificate tls_key to to_log_end told
+    topic_column topic_partition topic_partitions transform unbuffered up_to_offset use_threads
+    used_by users version warns yes
     """.replace("_", "").split()
 )
 
@@ -511,7 +511,8 @@ def one_dialect(*others: str) -> Callable[[Callable[_Taken, _R]], Callable[_Take
                 passed = others if _takes_any(function) else ()
                 taken = [each for each in dict.fromkeys((*own, *passed)) if each not in _BOUND]
                 unknown = [name for name in kwargs if name not in taken]
-                if isinstance(error, TypeError) and unknown:
+                # `path=` of a function with `*path` is no TypeError where its options are any.
+                if unknown and (isinstance(error, TypeError) or not _takes_any(function)):
                     raise _unknown_argument(function, unknown[0], taken) from None
                 if isinstance(error, OptionError):
                     rename(error, taken)
@@ -567,6 +568,9 @@ def _unknown_argument(
     if called == "__init__":
         called = function.__qualname__.partition(".")[0]
     near = nearest(name, taken)
+    parameter = inspect.signature(function).parameters.get(name)
+    if parameter is not None and parameter.kind == parameter.VAR_POSITIONAL:
+        return ArgumentError(name, "", f"{called}() takes no such argument: give it by position")
     hint = right_word(name, taken, called) or (near and f"did you mean {near!r}?")
     hint = hint or (f"its arguments are {', '.join(taken)}" if taken else "it takes no keyword")
     return ArgumentError(name, "", f"{called}() takes no such argument: {hint}")

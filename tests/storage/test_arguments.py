@@ -290,3 +290,9 @@ def test_numbers_of_an_enumeration_are_given_by_their_words() -> None:
             configured(codec=wrong)
     with pytest.raises(OptionError, match="level"):
         configured(level="3")
+
+
+def test_an_argument_that_has_no_name_is_asked_for_by_position() -> None:
+    """Also where the function takes its options by name in one dictionary."""
+    with pytest.raises(segmentlog.ArgumentError, match=r"open_log_dir\(\).* give it by position"):
+        segmentlog.open_log_dir(path="/var/lib/kafka")  # type: ignore[call-arg]

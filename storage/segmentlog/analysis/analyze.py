@@ -19,16 +19,20 @@ from segmentlog.kafka_tables.open_table import table
 from segmentlog.model import (
     INTERNAL_TOPICS,
     METADATA_TOPIC,
+    OffsetRange,
     ReadUpTo,
     TopicPartition,
+    ValueFrame,
 )
 from segmentlog.operation_options import BytesOptions, ClusterOptions, settings_of
-from segmentlog.read_options import READ_OPTIONS, TierOptions
+from segmentlog.read_options import READ_OPTIONS, DecodeOptions, TierOptions
 from segmentlog.reads.choose import missing_of, partitions_of
+from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.store.paths import tiered_paths
 
 if TYPE_CHECKING:
+    from segmentlog.analysis.fields import FieldScan
     from segmentlog.analysis.scan_partition import ScannedPart, ScannedPartition
 
 _NO_RETENTION = report.RetentionForecast("", -1, -1, "unknown", 0, 0, None, 0)
@@ -61,7 +65,30 @@ class AnalysisOptions(ClusterOptions, total=False):
 
 
 class PlanOptions(AnalysisOptions, TierOptions, total=False):
-    """Those of `plan_analysis`."""
+    """Those of `plan_analysis`.
+
+    Parameters
+    ----------
+    show_values : whether the least and the largest texts of decoded fields are shown, and not only
+        those of numbers and times.
+    """
+
+    decode: Annotated[
+        str | Collection[str] | None,
+        READ_OPTIONS["decode"]._replace(
+            help="Also show the fields of decoded values, of keys, or of both: how many are null "
+            "or distinct, and their ranges. Records are then read twice."
+        ),
+    ]
+    decode_schemas: Annotated[str | os.PathLike[str] | None, READ_OPTIONS["decode_schemas"]]
+    decode_frame: Annotated[ValueFrame | str | None, READ_OPTIONS["decode_frame"]]
+    show_values: Annotated[
+        bool,
+        Declared(
+            help="With --decode: show the least and the largest texts of fields, too, and not "
+            "only those of numbers and times."
+        ),
+    ]
 
 
 class AnalyzeOptions(PlanOptions, BytesOptions, total=False):
@@ -136,6 +163,7 @@ class AnalysisPlan(NamedTuple):
     problems: tuple[str, ...]  # about partitions that are missing
     show_keys: bool
     request: AnalysisRequest
+    fields: "FieldScan | None" = None  # what is to be decoded
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -199,7 +227,22 @@ def plan_analysis(
         if names or each.topic not in INTERNAL_TOPICS | {METADATA_TOPIC}:
             chosen.setdefault(each.topic, []).append(each)
     problems = tuple(f"{each.topic_partition}: {each.reason}" for each in missing)
-    return AnalysisPlan(directory, chosen, problems, options["show_keys"], request)
+    fields = _field_scan(directory, options)
+    return AnalysisPlan(directory, chosen, problems, options["show_keys"], request, fields)
+
+
+def _field_scan(directory: LogDirectory, options: PlanOptions) -> "FieldScan | None":
+    """What reads the fields of topics, if that is asked for."""
+    if options["decode"] is None:
+        for name in ("decode_schemas", "decode_frame", "show_values"):
+            if given := options[name]:
+                raise OptionError(name, str(given), "it belongs to decode, which is not given")
+        return None
+    from segmentlog.analysis.fields import FieldScan
+
+    decodes = those_of(DecodeOptions, options)
+    decodes["decode_subject"] = decodes["decode_version"] = None  # each topic has its own
+    return FieldScan(directory, decodes, shows_values=options["show_values"])
 
 
 def analyze_plan(
@@ -212,12 +255,19 @@ def analyze_plan(
     """Analyze the partitions of a plan; `on_topic` is called with each topic before its scan."""
     scanner = _Scanner(plan.directory, plan.request, on_bytes, use_threads=use_threads)
 
+    decoded = dict[str, tuple[report.DecodedFigures, ...]]()
+
     def groups() -> Iterator[_ScannedGroup]:
         for topic, partitions in plan.topics.items():
             on_topic(topic)
-            yield scanner.group(topic, [each.partition for each in partitions])
+            group = scanner.group(topic, [each.partition for each in partitions])
+            if plan.fields is not None:
+                decoded[topic] = tuple(plan.fields.of_topic(topic, group.logs))
+            yield group
 
-    return _whole_report(plan, groups(), scanner.schemas)
+    found = _whole_report(plan, groups(), scanner.schemas)
+    topics = tuple(replace(each, decoded=decoded.get(each.topic, ())) for each in found.topics)
+    return replace(found, topics=topics)
 
 
 class AnalysisTask(NamedTuple):
@@ -278,11 +328,15 @@ def report_of_tasks(plan: AnalysisPlan, outcomes: Iterable[str]) -> report.Analy
 
 
 class _ScannedGroup(NamedTuple):
-    """Some partitions of a topic that were scanned, and all of them as one part."""
+    """Some partitions of a topic that were scanned, and all of them as one part.
+
+    `logs`: those that could be read, with the offsets that were; not those of other processes.
+    """
 
     topic: str
     part: "ScannedPart"
     reports: tuple[report.PartitionReport, ...]
+    logs: tuple[tuple[Log, OffsetRange], ...] = ()
 
 
 class _Scanner:
@@ -308,6 +362,7 @@ class _Scanner:
         from segmentlog.analysis.scan_partition import ScannedPart, scan_partitions
 
         whole, reports = ScannedPart(self._request.now_ms), list[report.PartitionReport]()
+        logs = list[tuple[Log, OffsetRange]]()
         for found in scan_partitions(
             self._directory,
             [TopicPartition(topic, each) for each in partitions],
@@ -324,7 +379,9 @@ class _Scanner:
                 )
             )
             whole.merge_beside(found.part)
-        return _ScannedGroup(topic, whole, tuple(reports))
+            if found.log is not None:
+                logs.append((found.log, found.offsets))
+        return _ScannedGroup(topic, whole, tuple(reports), tuple(logs))
 
     def _retention(
         self, topic: str, found: "ScannedPartition"

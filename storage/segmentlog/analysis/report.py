@@ -331,13 +331,65 @@ class AnalysisFinding:
 
 
 @dataclass(frozen=True, slots=True)
+class FieldFigures:
+    """A field of decoded keys or values: neither a record nor a list.
+
+    `name`: its path, ``value.items[].sku``; ``len(value.items)`` is the number of items of a list.
+    `type`: of Arrow.  `n_null` of `n_values` are null, those of lists once for each item.
+    `distinct`, `distinct_error`: as those of keys.  `least`, `largest`: numbers, or texts as
+    ``cat --decode`` writes them; None without a value, and of texts that are not shown.
+    `most_bytes`: of the longest text.
+    """
+
+    name: str
+    type: str
+    n_values: int
+    n_null: int
+    distinct: int
+    distinct_error: float
+    least: int | float | str | bool | None
+    largest: int | float | str | bool | None
+    most_bytes: int
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is a text, or bytes."""
+        return self.type == "string" or "binary" in self.type
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedFigures:
+    """The fields of the keys or the values of a topic.
+
+    `reason`: why nothing is decoded, or empty.  Of `n_records`, `n_null` have no bytes, and
+    `n_undecodable` have `causes`, the most frequent ones first.  `n_other_fields` are beyond those
+    that are looked at.
+    """
+
+    column: str
+    reason: str
+    n_records: int
+    n_null: int
+    n_undecodable: int
+    causes: tuple[str, ...]
+    fields: tuple[FieldFigures, ...]
+    n_other_fields: int
+
+
+def no_subject(topic: str, column: str) -> str:
+    """The reason for which the keys or the values of a topic without schemas are not decoded."""
+    return f"no schema has the subject {topic}-{column}"
+
+
+@dataclass(frozen=True, slots=True)
 class TopicReport:
-    """One topic."""
+    """One topic; `decoded` has the columns that are decoded, if that was asked for."""
 
     topic: str
     figures: TopicFigures
     partitions: tuple[PartitionReport, ...]
     findings: tuple[AnalysisFinding, ...]
+    decoded: tuple[DecodedFigures, ...] = ()
 
     @property
     def problems(self) -> tuple[str, ...]:

@@ -271,7 +271,16 @@ class ColumnDecoder:
         self._begin()
 
     def decoded(self, batch: pa.RecordBatch) -> tuple[pa.Array, dict[int, str]]:
-        """The decoded column, and by rows, why a value of it is null and was not."""
+        """The decoded column, and by rows, why a value of it is null and was not.
+
+        Raises `OptionError` if this process lacks a package.
+        """
+        try:
+            return self._decoded(batch)
+        except OptionError as error:
+            raise OptionError("decode", self.column, error.accepted) from None
+
+    def _decoded(self, batch: pa.RecordBatch) -> tuple[pa.Array, dict[int, str]]:
         headers = batch.column("headers") if "headers" in batch.schema.names else None
         values = batch.column(self.column)
         frames = Frames(values, headers, is_key=self.column == "key", frame=self._frame)

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from segmentlog.arguments import instance_of, one_dialect, one_of, refused, texts, whole_number
 from segmentlog.decoding.decode import ColumnDecoder, Registered, as_it_is
+from segmentlog.decoding.schema import OF_PACKAGE
 from segmentlog.decoding.sources import is_schema_file, schemas_of
 from segmentlog.errors import OptionError, UndecodableValueError
 from segmentlog.format.records.columns import COLUMNS
@@ -31,6 +32,9 @@ _MOST_COUNTED = 1_000  #: causes that are told apart: each value could have one 
 
 #: The column of causes, if values that cannot be decoded are null.
 CAUSE = "undecodable"
+
+#: The end of the reason for which a topic has no schema of its own.
+OTHER_SUBJECT = "; decode_subject names another"
 
 _DECODED = ("key", "value")
 _WORDS = "give 'key', 'value' or 'key,value'"
@@ -251,11 +255,13 @@ class Decoding:
                     )
                 )
             except OptionError as error:
+                if error.option == OF_PACKAGE:
+                    raise OptionError("decode", name, error.accepted) from None
                 if error.option == "version":
                     raise OptionError("decode_version", error.value, error.accepted) from None
                 if subject is not None:
                     raise OptionError("decode_subject", error.value, error.accepted) from None
-                accepted = f"subject {found}: {error.accepted}; decode_subject names another"
+                accepted = f"subject {found}: {error.accepted}{OTHER_SUBJECT}"
                 if is_file:
                     raise OptionError("decode_schemas", str(source), error.accepted) from None
                 raise OptionError("decode", name, accepted) from None

@@ -4,6 +4,7 @@ A schema comes from a registry that anybody may have filled, and so does a value
 hold for all formats.
 """
 
+import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Protocol
@@ -11,6 +12,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from segmentlog.errors import OptionError
+
+#: The option of an error that `needed` raises.
+OF_PACKAGE = "schemas"
 
 #: Levels of types within each other; packages and Arrow call themselves for each.
 MOST_LEVELS = 32
@@ -56,8 +60,10 @@ def needed(package: str) -> Any:  # noqa: ANN401 - packages without types
         return import_module(package)
     except ModuleNotFoundError as error:
         name = package.partition(".")[0]
-        reason = f"the package {name}, which decodes values: pip install "
-        raise OptionError("schemas", name, f"{reason}'pyspark-segmentlog[schemas]'") from error
+        # Of Spark, the worker may lack what the driver has: which Python it is, is not obvious.
+        missing = f"the package {name} decodes it, and is missing in {sys.executable}"
+        accepted = f"{missing}: pip install 'pyspark-segmentlog[schemas]'"
+        raise OptionError(OF_PACKAGE, name, accepted) from error
 
 
 def checked(values: pa.Array) -> pa.Array:

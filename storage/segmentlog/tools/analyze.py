@@ -8,14 +8,22 @@ from typing import Annotated, Any
 
 import typer
 
-from segmentlog.analysis.analyze import AnalysisOptions, analyze_plan, plan_analysis
-from segmentlog.analysis.report import Analysis, TopicFigures, TopicReport
+from segmentlog.analysis.analyze import PlanOptions, analyze_plan, plan_analysis
+from segmentlog.analysis.report import (
+    Analysis,
+    DecodedFigures,
+    FieldFigures,
+    TopicFigures,
+    TopicReport,
+    no_subject,
+)
 from segmentlog.model import ReadUpTo
 from segmentlog.store.durable import OutputFile
 from segmentlog.store.paths import readable_path
 from segmentlog.store.readable import exists, is_url
 from segmentlog.tools import arguments
-from segmentlog.tools.analyze_page import page
+from segmentlog.tools.analyze_beside import beside
+from segmentlog.tools.analyze_page import decoded_in_words, page
 from segmentlog.tools.output import (
     aligned,
     as_given,
@@ -36,12 +44,17 @@ _MOST_SHOWN = 20  #: partitions of a topic, and findings
 @arguments.command(
     "segmentlog analyze /var/lib/kafka -o report.html",
     "segmentlog analyze /var/lib/kafka orders --partitions",
+    "segmentlog analyze /var/lib/kafka orders --decode",
     "segmentlog analyze /var/lib/kafka --json | jq '.topics[] | {topic, figures: .figures.keys}'",
 )
 @arguments.tiered
 @arguments.flags(
-    AnalysisOptions,
+    PlanOptions,
     "show_keys",
+    "decode",
+    "decode_schemas",
+    "decode_frame",
+    "show_values",
     "read_up_to",
     "settings",
     "metadata",
@@ -91,8 +104,8 @@ def analyze(
         found = analyze_plan(plan, on_bytes=bar.advance, on_topic=bar.name)
     shown = [as_given(each, directories) if directories else each for each in found.paths]
     if output is not None:
-        with OutputFile("--output", output) as file:
-            file.file.write(page(found, shown).encode("utf-8"))
+        with OutputFile("--output", output) as file, progress("page", None, is_bytes=False):
+            file.file.write(page(found, shown, beside(plan, shown)).encode("utf-8"))
             file.finish()
             file.publish()
     if json:
@@ -102,6 +115,7 @@ def analyze(
         if partitions:
             for each in found.topics:
                 sys.stdout.write(f"\n{escape(each.topic)}\n{_partitions(each)}")
+        _write_decoded(found)
         _write_findings(found)
         sys.stdout.write(f"\n{counted(topics=len(found.topics), partitions=n_partitions)}\n")
     write_not_in_use(plan.directory, topics)
@@ -166,6 +180,46 @@ def _fitted(names: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence
         )
         for part in parts
     )
+
+
+def _write_decoded(found: Analysis) -> None:
+    """The fields of each decoded column, and a line about those that have no schema."""
+    without = list[str]()
+    for each in found.topics:
+        for column in each.decoded:
+            if column.reason == no_subject(each.topic, column.column):
+                without.append(f"{each.topic}-{column.column}")
+                continue
+            sys.stdout.write(f"\n{escape(f'{each.topic}: {decoded_in_words(column)}')}\n")
+            if column.fields:
+                sys.stdout.write(_fields(column))
+    if without:
+        shown, n_more = ", ".join(without[:_MOST_SHOWN]), len(without) - _MOST_SHOWN
+        more = f" and {n_more:,} more" if n_more > 0 else ""
+        sys.stdout.write(
+            f"\nnot decoded, because no schema has the subject: {escape(shown)}{more}\n"
+        )
+
+
+def _fields(found: DecodedFigures) -> str:
+    """A line for each field of decoded keys or values."""
+    names = ["field", "type", "null", "distinct", "least", "largest", "longest"]
+    rows = [[escape(cell) for cell in _field_cells(each)] for each in found.fields]
+    text = _fitted(names, rows, [False, False, True, True, False, False, True])
+    n_more = found.n_other_fields
+    return text + (f"… and {n_more:,} more, which are not looked at\n" if n_more else "")
+
+
+def _field_cells(each: FieldFigures) -> list[str]:
+    n_values = each.n_values - each.n_null
+    return [
+        each.name,
+        each.type,
+        percent(each.n_null / each.n_values) if each.n_values else "-",
+        count_text(each.distinct, each.distinct_error),
+        *("-" if end is None else str(end) for end in (each.least, each.largest)),
+        byte_text(each.most_bytes) if n_values and each.is_text else "-",
+    ]
 
 
 _NAMES = (

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from segmentlog.analysis.report import (
     Analysis,
     AnalysisFinding,
+    DecodedFigures,
+    FieldFigures,
     FormatUse,
     HeavyKey,
     PartitionReport,
@@ -19,133 +21,49 @@ from segmentlog.analysis.report import (
     Urgency,
 )
 from segmentlog.times import iso_time
-from segmentlog.tools.output import as_text, byte_text, count_text, duration_text, escape, percent
+from segmentlog.tools.analyze_beside import Beside
+from segmentlog.tools.output import (
+    as_text,
+    byte_text,
+    count_text,
+    counted,
+    duration_text,
+    escape,
+    percent,
+)
+from segmentlog.tools.page_style import STYLE
+from segmentlog.tools.topics import TopicSummary
 
 _MOST_FINDINGS = 30
 _MOST_PARTITIONS = 200  #: rows; the JSON has all
 _MOST_OPEN = 12  #: topics; with more, they are folded
+_MOST_LISTED = 50  #: groups, and settings
 _MOST_ROWS = 10  #: of a short list
 _SERIES = 6  #: colours of parts
 _NONE = "\N{EN DASH}"  #: in the place of a number that there is not
 _FEWEST_BARS = 9  #: of a histogram
+_N_TIMES = 60  #: pieces of time in the picture of a topic
 _LEAST_FRAMED = 0.01  #: of the values: of random ones, 1 in 512 begins as with a schema id
-
-_STYLE = """
-:root { color-scheme: light dark; --back: #f6f7f9; --card: #fff; --text: #1b2330; --soft: #5d6879;
-  --line: #e2e6ec; --accent: #2f6fd0; --track: #e9edf3; --bad: #c4342b; --warn: #b26a00;
-  --note: #5d6879; --c0: #2f6fd0; --c1: #16a085; --c2: #e08e1b; --c3: #8e5bd0; --c4: #d0476c;
-  --c5: #8a95a5; }
-@media (prefers-color-scheme: dark) { :root { --back: #10141a; --card: #181e27; --text: #e4e9f0;
-  --soft: #97a3b4; --line: #2a3340; --accent: #6ea3f2; --track: #262f3c; --bad: #ff7b70;
-  --warn: #f0b04c; --note: #97a3b4; --c0: #6ea3f2; --c1: #43c3a7; --c2: #f0b04c; --c3: #b48cf0;
-  --c4: #f07f9f; --c5: #6d7a8c; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--back); color: var(--text);
-  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif;
-  -webkit-text-size-adjust: 100%; }
-main { max-width: 1120px; margin: 0 auto; padding: 28px 20px 60px; }
-h1 { font-size: 25px; line-height: 1.25; margin: 0 0 2px; letter-spacing: -.01em;
-  overflow-wrap: anywhere; }
-h2 { font-size: 18px; margin: 36px 0 10px; letter-spacing: -.005em; }
-h3 { font-size: 12px; margin: 0 0 10px; color: var(--soft); font-weight: 600;
-  letter-spacing: .05em; text-transform: uppercase; }
-p { margin: 0; }
-a { color: var(--accent); text-decoration: none; } a:hover { text-decoration: underline; }
-.soft { color: var(--soft); } .small { font-size: 13px; }
-.num, td.r, th.r, dd { font-variant-numeric: tabular-nums; }
-.card { background: var(--card); border: 1px solid var(--line); border-radius: 10px;
-  padding: 16px 18px; min-width: 0; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(130px, 1fr)); gap: 12px;
-  margin-top: 20px; }
-.tiles .card { padding: 12px 16px; }
-.tiles b { display: block; font-size: 22px; font-weight: 600; line-height: 1.3;
-  font-variant-numeric: tabular-nums; }
-.findings { list-style: none; margin: 0; padding: 0; overflow: hidden; }
-.findings li { display: grid; grid-template-columns: 84px 1fr auto; gap: 4px 14px;
-  padding: 11px 18px; border-top: 1px solid var(--line); }
-.findings li:first-child { border-top: 0; }
-.findings .what { min-width: 0; overflow-wrap: anywhere; }
-.findings .gain { white-space: nowrap; font-variant-numeric: tabular-nums; font-weight: 600; }
-.tag { font-size: 12px; font-weight: 600; line-height: 22px; }
-.tag::before { content: ""; display: inline-block; width: 8px; height: 8px; border-radius: 50%;
-  background: currentColor; margin-right: 7px; }
-.problem { color: var(--bad); } .advice { color: var(--warn); } .note { color: var(--note); }
-.scroll { overflow-x: auto; -webkit-overflow-scrolling: touch; }
-table { border-collapse: collapse; width: 100%; font-size: 14px; }
-th { font-weight: 600; font-size: 12px; color: var(--soft); text-align: left;
-  white-space: nowrap; }
-th, td { padding: 7px 10px; border-top: 1px solid var(--line); vertical-align: middle; }
-thead th { border-top: 0; padding-top: 0; }
-th:first-child, td:first-child { padding-left: 0; }
-th:last-child, td:last-child { padding-right: 0; }
-td.r, th.r { text-align: right; white-space: nowrap; }
-td.name { overflow-wrap: anywhere; min-width: 110px; font-weight: 500; }
-td.bar { width: 22%; min-width: 60px; }
-.topic { margin-top: 18px; padding: 0; }
-.topic > summary, .topic > .head { padding: 14px 18px; display: flex; flex-wrap: wrap;
-  gap: 2px 16px; align-items: baseline; }
-.topic > summary { cursor: pointer; list-style-position: inside; }
-.topic h2 { margin: 0; overflow-wrap: anywhere; display: inline; }
-.panels { display: grid; grid-template-columns: repeat(auto-fit, minmax(290px, 1fr));
-  border-top: 1px solid var(--line); overflow: hidden; border-radius: 0 0 10px 10px; }
-.panel { padding: 16px 18px; min-width: 0; box-shadow: 0 0 0 .5px var(--line); }
-.wide { grid-column: 1 / -1; }
-dl { display: grid; grid-template-columns: auto 1fr; gap: 3px 14px; margin: 0; }
-dt { color: var(--soft); } dd { margin: 0; text-align: right; overflow-wrap: anywhere; }
-.meter { display: block; height: 8px; width: 100%; border-radius: 4px; background: var(--track);
-  overflow: hidden; } .meter rect { fill: var(--accent); }
-.stack { display: block; width: 100%; height: 14px; border-radius: 4px; background: var(--track);
-  margin: 2px 0 8px; }
-.legend { list-style: none; margin: 0; padding: 0; }
-.legend li { display: flex; gap: 8px; align-items: baseline; font-size: 14px; }
-.legend span.l { flex: 1; min-width: 0; overflow-wrap: anywhere; }
-.dot { width: 9px; height: 9px; border-radius: 2px; flex: none; }
-.f0 { fill: var(--c0); } .f1 { fill: var(--c1); } .f2 { fill: var(--c2); } .f3 { fill: var(--c3); }
-.f4 { fill: var(--c4); } .f5 { fill: var(--c5); }
-.b0 { background: var(--c0); } .b1 { background: var(--c1); } .b2 { background: var(--c2); }
-.b3 { background: var(--c3); } .b4 { background: var(--c4); } .b5 { background: var(--c5); }
-.hist { display: block; width: 100%; height: 64px; margin-top: 12px; }
-.hist rect { fill: var(--accent); }
-.axis { display: flex; justify-content: space-between; font-size: 12px; color: var(--soft);
-  border-top: 1px solid var(--line); padding-top: 3px; font-variant-numeric: tabular-nums; }
-.keys { margin-top: 12px; } .keys td { padding: 4px 8px; font-size: 13px; }
-time { white-space: nowrap; }
-.gap { height: 10px; } .source { margin-top: 8px; }
-.findings.card { padding: 0; }
-code { font: 12.5px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace;
-  overflow-wrap: anywhere; }
-details.rows { padding: 12px 18px; }
-details.rows > summary { cursor: pointer; color: var(--accent); }
-details.rows .scroll { margin-top: 12px; }
-footer { margin-top: 36px; color: var(--soft); font-size: 13px; }
-@media (max-width: 620px) {
-  main { padding: 18px 12px 40px; } h1 { font-size: 21px; }
-  .tiles { grid-template-columns: 1fr 1fr; gap: 10px; }
-  .tiles .card:last-child:nth-child(odd) { grid-column: 1 / -1; }
-  .findings li { grid-template-columns: 1fr auto; padding: 11px 14px; }
-  .findings .what { grid-column: 1 / -1; grid-row: 2; }
-  .card, .panel { padding: 14px; } .topic { padding: 0; }
-  .topic > summary, .topic > .head, details.rows { padding: 12px 14px; }
-  .wideonly { display: none; }
-  th, td { padding: 7px 6px; }
-}
-@media print { body { background: none; } .card { break-inside: avoid; } }
-"""
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
-def page(found: Analysis, paths: Sequence[str]) -> str:
-    """The page of an analysis; `paths` are those that were analyzed, as the user gave them."""
+def page(found: Analysis, paths: Sequence[str], more: Beside | None = None) -> str:
+    """The page of an analysis; `paths` are those that were analyzed, as the user gave them.
+
+    `more`: what other commands say about the same directories.
+    """
     where = " and ".join(paths)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n'
-        f"<title>{_text(where)}: what is in there</title>\n<style>{_STYLE}</style>\n</head>\n"
-        f"<body>\n<main>\n{_head(found, where)}{_findings(found)}{_overview(found)}"
-        f"{''.join(_topics(found))}{_footer(found)}</main>\n</body>\n</html>\n"
+        f"<title>{_text(where)}: what is in there</title>\n<style>{STYLE}</style>\n</head>\n"
+        f"<body>\n<main>\n{_head(found, where)}{_damage(found)}{_findings(found)}"
+        f"{'' if more is None else _start(more) + _groups(more) + _settings(more)}"
+        f"{_overview(found)}{''.join(_topics(found, more))}{_footer(found)}</main>\n</body>\n"
+        "</html>\n"
     )
 
 
@@ -195,22 +113,99 @@ def _head(found: Analysis, where: str) -> str:
     )
 
 
-def _findings(found: Analysis) -> str:
-    missing = [
+def _damage(found: Analysis) -> str:
+    """What could not be read, or is gone, before all advice."""
+    shown = [
         f'<li><span class="tag problem">problem</span><span class="what">{_text(each)}</span></li>'
         for each in found.problems
     ]
-    shown = [*missing, *map(_finding, found.findings)]
+    shown += [_finding(each) for each in found.findings if each.urgency is Urgency.PROBLEM]
+    good = "All records could be read, and none is missing."
+    return _items("Damaged or missing records", shown, good)
+
+
+def _findings(found: Analysis) -> str:
+    shown = [_finding(each) for each in found.findings if each.urgency is not Urgency.PROBLEM]
+    return _items("What to change", shown, "Nothing stands out.")
+
+
+def _items(title: str, shown: Sequence[str], otherwise: str) -> str:
+    """A list of findings, or a sentence."""
     if not shown:
-        return '<h2>What to change</h2>\n<div class="card">Nothing stands out.</div>\n'
+        return _section(title, otherwise)
     more = len(shown) - _MOST_FINDINGS
     rest = f'<li class="soft">… and {more:,} more; the JSON has them all</li>' if more > 0 else ""
     rows = "".join(shown[:_MOST_FINDINGS])
-    return f'<h2>What to change</h2>\n<ul class="card findings">{rows}{rest}</ul>\n'
+    return f'<h2>{title}</h2>\n<ul class="card findings">{rows}{rest}</ul>\n'
+
+
+def _section(title: str, body: str) -> str:
+    return f'<h2>{title}</h2>\n<div class="card">{body}</div>\n'
+
+
+def _unanswered(reason: str) -> str:
+    return f'<p class="soft">Not known: {_text(reason)}</p>'
+
+
+def _start(more: Beside) -> str:
+    """The verdict of `preflight`."""
+    title = "Would a broker start with these directories?"
+    if not more.verdict:
+        return _section(title, _unanswered(more.verdict_reason))
+    first, *others = more.verdict
+    others.append("segmentlog preflight lists each step of the start.")
+    rest = "".join(f'<p class="soft small">{_text(each)}</p>' for each in others)
+    return _section(title, f"<p>{_text(first[:1].upper() + first[1:])}</p>{rest}")
+
+
+def _groups(more: Beside) -> str:
+    title = "How far consumers are behind"
+    if not more.groups:
+        reason = more.groups_reason
+        none = "No group has committed an offset in these topics."
+        return _section(title, _unanswered(reason) if reason else none)
+    most = max(each.n_behind for each in more.groups)
+    rows = [
+        f'<tr><td class="name">{_text(each.group)}</td><td class="name">{_text(each.topic)}</td>'
+        f'<td class="r wideonly">{_number(each.n_partitions)}</td>'
+        f'<td class="bar wideonly">{_meter(each.n_behind, most)}</td>'
+        f'<td class="r">{_number(each.n_behind)}</td>'
+        f'<td class="r">{_NONE if each.most_ms is None else duration_text(each.most_ms)}</td></tr>'
+        for each in more.groups
+    ]
+    heads = (
+        '<th>group<th>topic<th class="r wideonly">partitions<th class="wideonly">'
+        '<th class="r">records behind<th class="r">time behind'
+    )
+    return _long_table(title, heads, rows)
+
+
+def _settings(more: Beside) -> str:
+    title = "Settings that differ from Kafka's defaults"
+    if not more.settings:
+        reason = more.settings_reason
+        return _section(title, _unanswered(reason) if reason else "None is known here.")
+    rows = [
+        f'<tr><td class="name">{_text(each.topic)}</td><td class="name">{_text(each.name)}</td>'
+        f"<td>{_text(each.value)}</td><td>{_text(each.default) or _NONE}</td>"
+        f'<td class="wideonly soft">{_text(each.source)}</td></tr>'
+        for each in more.settings
+    ]
+    heads = '<th>topic<th>setting<th>value<th>default<th class="wideonly">set in'
+    return _long_table(title, heads, rows)
+
+
+def _long_table(title: str, heads: str, rows: Sequence[str]) -> str:
+    n_more = len(rows) - _MOST_LISTED
+    rest = f'<p class="soft small">… and {n_more:,} more</p>' if n_more > 0 else ""
+    return (
+        f'<h2>{title}</h2>\n<div class="card scroll"><table><thead><tr>{heads}</thead>'
+        f"<tbody>{''.join(rows[:_MOST_LISTED])}</tbody></table>{rest}</div>\n"
+    )
 
 
 def _finding(each: AnalysisFinding) -> str:
-    place = each.topic if each.partition is None else f"{each.topic}-{each.partition}"
+    place = each.topic if each.partition is None else f"{each.topic}, partition {each.partition}"
     gain = f"\N{MINUS SIGN}{_size(each.saved_bytes)}" if each.saved_bytes > 0 else ""
     names = {Urgency.PROBLEM: "problem", Urgency.ADVICE: "advice", Urgency.NOTE: "note"}
     return (
@@ -292,20 +287,46 @@ def _histogram(bars: Sequence[SizeCount]) -> str:
     if not bars:
         return ""
     bars = _at_least(bars)
-    most, width = max(each.count for each in bars), 100 / len(bars)
+    shown = [
+        (f"{byte_text(each.least)} to {byte_text(each.most)}: {each.count:,}", each.count)
+        for each in bars
+    ]
+    return _bars("sizes", shown, byte_text(bars[0].least), byte_text(bars[-1].most))
+
+
+def _over_time(summary: TopicSummary) -> str:
+    """Records in equal pieces of the time of a topic."""
+    first, last = summary.span or (0, 0)
+    if last - first < _N_TIMES:
+        return f'<p class="soft">All at {_time(first)}, within {duration_text(last - first)}.</p>'
+    counts = summary.counts(first, last, _N_TIMES).tolist()
+    step = (last - first) / _N_TIMES
+    times = [iso_time(round(first + step * n))[:16].replace("T", " ") for n in range(_N_TIMES + 1)]
+    shown = [
+        (f"{times[n]} to {times[n + 1]}: {count:,.0f}", count) for n, count in enumerate(counts)
+    ]
+    about = f"{duration_text(round(step))} a bar"
+    if summary.is_compacted:
+        about += ", by offsets: compaction has removed some of these records"
+    bars = _bars("records over time", shown, times[0], times[-1])
+    return f'{bars}<p class="soft small">{about}</p>'
+
+
+def _bars(what: str, bars: Sequence[tuple[str, float]], first: str, last: str) -> str:
+    """A picture of numbers, each with its words; `first` and `last` are below its ends."""
+    most, width = max(count for _, count in bars) or 1, 100 / len(bars)
     shown = []
-    for number, each in enumerate(bars):
-        height = max(60 * each.count / most, 1.0 if each.count else 0.0)
-        span = f"{byte_text(each.least)} to {byte_text(each.most)}: {each.count:,}"
+    for number, (words, count) in enumerate(bars):
+        height = max(60 * count / most, 1.0 if count else 0.0)
         shown.append(
             f'<rect x="{number * width + width * 0.06:.3f}" y="{60 - height:.3f}" '
-            f'width="{width * 0.88:.3f}" height="{height:.3f}"><title>{span}</title></rect>'
+            f'width="{width * 0.88:.3f}" height="{height:.3f}">'
+            f"<title>{_text(words)}</title></rect>"
         )
-    least, largest = byte_text(bars[0].least), byte_text(bars[-1].most)
     return (
         '<svg class="hist" viewBox="0 0 100 60" preserveAspectRatio="none" role="img" '
-        f'aria-label="sizes from {least} to {largest}">{"".join(shown)}</svg>'
-        f'<div class="axis"><span>{least}</span><span>{largest}</span></div>'
+        f'aria-label="{what} from {_text(first)} to {_text(last)}">{"".join(shown)}</svg>'
+        f'<div class="axis"><span>{_text(first)}</span><span>{_text(last)}</span></div>'
     )
 
 
@@ -328,20 +349,22 @@ def _list(rows: Iterable[tuple[str, str]]) -> str:
     )
 
 
-def _panel(title: str, body: str) -> str:
-    return f'<div class="panel"><h3>{title}</h3>{body}</div>'
+def _panel(title: str, body: str, *, is_wide: bool = False) -> str:
+    wide = " wide" * is_wide
+    return f'<div class="panel{wide}"><h3>{title}</h3>{body}</div>'
 
 
-def _topics(found: Analysis) -> Iterable[str]:
+def _topics(found: Analysis, more: Beside | None) -> Iterable[str]:
     is_folded = len(found.topics) > _MOST_OPEN
     for number, each in enumerate(found.topics):
         of_all = each.figures
         head = (
-            f'<h2>{_text(each.topic)}</h2><span class="soft">{_number(of_all.n_records)} records, '
-            f"{_size(of_all.n_bytes)}, {_number(len(each.partitions))} "
-            f"partition{'s' if len(each.partitions) != 1 else ''}</span>"
+            f'<h2>{_text(each.topic)}</h2><span class="soft">{counted(records=of_all.n_records)}, '
+            f"{_size(of_all.n_bytes)}, {counted(partitions=len(each.partitions))}</span>"
         )
-        body = f'<div class="panels">{"".join(_panels(each))}{_partitions(each)}</div>'
+        summary = None if more is None else more.over_time.get(each.topic)
+        panels = "".join(_panels(each, summary))
+        body = f'<div class="panels">{panels}{_partitions(each)}</div>'
         if is_folded:
             yield (
                 f'<details class="card topic" id="t{number}"><summary>{head}</summary>{body}'
@@ -354,17 +377,68 @@ def _topics(found: Analysis) -> Iterable[str]:
             )
 
 
-def _panels(report: TopicReport) -> Iterable[str]:
+def _panels(report: TopicReport, summary: TopicSummary | None) -> Iterable[str]:
     of_all = report.figures
+    if summary is not None and summary.span is not None:
+        yield _panel("Records over time", _over_time(summary), is_wide=True)
     if not of_all.n_bytes and not of_all.n_records:
         yield _panel("Empty", '<p class="soft">There is no batch in this topic.</p>')
     else:
-        yield _panel("Batches and codecs", _batches(of_all))
+        yield _panel("Batches and compression", _batches(of_all))
         yield _panel("Keys", _keys(of_all))
         yield _panel("Values", _values(of_all))
-        yield _panel("Formats and headers", _formats(of_all))
-        yield _panel("Clocks and producers", _clocks(of_all))
-    yield _panel("Offsets and retention", _offsets(of_all))
+        yield _panel("What the bytes are", _formats(of_all))
+        yield _panel("Times and producers", _clocks(of_all))
+    yield _panel("What is left, and what goes next", _offsets(of_all))
+    for each in report.decoded:
+        yield _panel(f"Fields of {each.column}s", _fields(each), is_wide=True)
+
+
+def _fields(found: DecodedFigures) -> str:
+    """A row for each field of decoded keys or values."""
+    words = f'<p class="soft small">{_text(decoded_in_words(found))}</p>'
+    if not found.fields:
+        return words
+    rows = "".join(
+        f'<tr><td class="name">{_text(each.name)}</td>'
+        f'<td class="wideonly soft">{_text(each.type)}</td>'
+        f'<td class="r">{_part(each.n_null, each.n_values)}</td>'
+        f'<td class="r">{count_text(each.distinct, each.distinct_error)}</td>'
+        f'<td class="r">{_end(each, each.least)}</td><td class="r">{_end(each, each.largest)}</td>'
+        "</tr>"
+        for each in found.fields
+    )
+    heads = (
+        '<th>field<th class="wideonly">type<th class="r">null<th class="r">distinct'
+        '<th class="r">least<th class="r">largest'
+    )
+    n_more = found.n_other_fields
+    rest = f'<p class="soft small">… and {n_more:,} more fields</p>' if n_more else ""
+    return (
+        f'<div class="scroll"><table><thead><tr>{heads}</thead><tbody>{rows}</tbody></table>'
+        f"</div>{words}{rest}"
+    )
+
+
+def _end(each: FieldFigures, value: object) -> str:
+    """An end of the range of a field; of a text that is not shown, its length."""
+    if value is not None:
+        return f"<code>{_text(str(value))}</code>"
+    is_long = each.is_text and each.n_values > each.n_null
+    return f"up to {byte_text(each.most_bytes)}" if is_long else _NONE
+
+
+def decoded_in_words(found: DecodedFigures) -> str:
+    """How much of the keys or values of a topic was decoded, and why the rest was not."""
+    if found.reason:
+        return f"the {found.column} is not decoded: {found.reason}"
+    words = [f"{found.column} of {counted(records=found.n_records)}"]
+    if found.n_null:
+        words.append(f"{found.n_null:,} null")
+    if found.n_undecodable:
+        causes = "; ".join(found.causes)
+        words.append(f"{found.n_undecodable:,} that cannot be decoded ({causes})")
+    return ", ".join(words)
 
 
 _CODECS = {"none": "not compressed"}
@@ -492,7 +566,9 @@ def _formats(figures: TopicFigures) -> str:
         n_more = len(headers.names) - _MOST_ROWS
         if n_more > 0:
             shown.append(f'<p class="soft small">and {n_more:,} more names of headers</p>')
-        shown.append(f'<p class="soft small source">from a sample of {sampled:,} records</p>')
+        shown.append(
+            f'<p class="soft small source">from a sample of {counted(records=sampled)}</p>'
+        )
     return "".join(shown) or '<p class="soft">No record was sampled.</p>'
 
 

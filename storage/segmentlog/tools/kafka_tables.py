@@ -138,20 +138,21 @@ def _largest_first(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows by the lag of their group, and then by their own; ties by name."""
     behind = Counter[str]()
     for row in rows:
-        behind[row["group"]] += max(_records_behind(row), 0)
+        behind[row["group"]] += max(records_behind(row), 0)
     return sorted(
         rows,
         key=lambda row: (
             -behind[row["group"]],
             row["group"],
-            -_records_behind(row),
+            -records_behind(row),
             row.get("topic") or "",
             row.get("partition") or 0,
         ),
     )
 
 
-def _records_behind(row: Mapping[str, Any]) -> int:
+def records_behind(row: Mapping[str, Any]) -> int:
+    """How many records a row of ``consumer_lag`` is behind; its offsets, if they are not known."""
     records, lag = row.get("lag_records"), row.get("lag")
     return (lag or 0) if records is None else int(records)
 
@@ -162,7 +163,7 @@ def _sums(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         own = [row for row in found if row.get("topic") is not None]
         if len(own) < 2:
             continue
-        records = sum(max(_records_behind(row), 0) for row in own)
+        records = sum(max(records_behind(row), 0) for row in own)
         latest = max((row["lag_ms"] for row in own if row["lag_ms"] is not None), default=0)
         behind = f", at the most {latest:,} ms behind" if latest else ""
         n = counted(records=records, partitions=len(own)).replace(", ", " in ")

@@ -208,33 +208,29 @@ def preflight(
             on_log=bar.begin,
             **given,
         )
-    undecided = [step for step in steps if step.is_undecided]
-    harm = [step for step in steps if step.has_problem and not step.is_undecided]
     if as_json:
         counts = Counter(step.action for step in steps)
         write_json({each: counts[each] for each in StartAction})
     else:
-        static = BrokerSettings.read(given["server_properties"])
-        directories = [*paths] or [*static.log_dirs]
-        holders = (each for each in directories if metadata_path(local_path(each)) is not None)
-        holder = given["metadata"] or next(holders, static.metadata_log_dir)
-        verdict = _verdict(steps, harm, undecided, directories, holder)
+        verdict = verdict_of(steps, paths, given["metadata"], given["server_properties"])
         lines = (*verdict, *_step_lines(steps, paths))
         sys.stdout.writelines(f"{escape(line)}\n" for line in lines)
     report.end()
 
 
-def _verdict(
+def verdict_of(
     steps: Sequence[StartStep],
-    harm: Sequence[StartStep],
-    undecided: Sequence[StartStep],
-    directories: Sequence[str],
-    holder: str | None,
+    paths: Sequence[str],
+    metadata: str | None,
+    server_properties: str | None,
 ) -> Iterator[str]:
-    """Whether the broker starts, what is lost, and what to type next: at most one screen.
-
-    `holder`: the directory with the metadata of the cluster, if it is known.
-    """
+    """Whether the broker starts, what is lost, and what to type next: at most one screen."""
+    static = BrokerSettings.read(server_properties)
+    directories = [*paths] or [*static.log_dirs]
+    holders = (each for each in directories if metadata_path(local_path(each)) is not None)
+    holder = metadata or next(holders, static.metadata_log_dir)
+    undecided = [step for step in steps if step.is_undecided]
+    harm = [step for step in steps if step.has_problem and not step.is_undecided]
     counts = Counter(step.action for step in steps)
     told = ", ".join(f"{counts[each]} {each}" for each in StartAction if counts[each])
     offline = sum(step.action == StartAction.OFFLINE for step in steps)

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from registered import readings
 from typer.testing import Result
 
 import segmentlog
@@ -20,6 +21,7 @@ from segmentlog.tools.analyze_page import page
 from segmentlog.tools.output import byte_text, count_text, duration_text, percent
 
 Run = Callable[..., Result]
+CLUSTER = Path(__file__).parents[3] / "examples" / "cluster"
 HOSTILE = "<script>alert(1)</script>\"'&\u202e\x1b[2J"
 
 
@@ -220,3 +222,52 @@ def test_other_numbers_for_people() -> None:
     assert ["7 d", "1.5 h", "20 s", "3 ms", "0 ms"] == [
         duration_text(each) for each in (604_800_000, 5_400_000, 20_000, 3, 0)
     ]
+
+
+def test_fields_of_decoded_values(run: Run, tmp_path: Path) -> None:
+    """Their ranges are shown, and those of texts only if they are asked for."""
+    pytest.importorskip("fastavro")
+    pytest.importorskip("pyruhvro")
+    readings(tmp_path / "logs", b"no schema")
+    file = tmp_path / "report.html"
+    found = run("analyze", tmp_path / "logs", "--decode", "-o", file).stdout
+    assert "readings: value of 4 records, 1 that cannot be decoded (it names no schema)" in found
+    assert re.search(r"^value\.city +string +0 % +3 +- +- +4 B$", found, re.MULTILINE)
+    assert re.search(r"^value\.degrees +int32 +67 % +1 +30 +30 +-$", found, re.MULTILINE)
+    assert "no schema has the subject: _schemas-value\n" in found
+    text = Page(file.read_text()).text
+    assert "Fields of values" in text
+    assert "value.city" in text
+    assert "Rome" not in text
+    shown = run("analyze", tmp_path / "logs", "--decode", "--show-values", "-o", file).stdout
+    assert re.search(r"^value\.city +string +0 % +3 +Bern +Rome +4 B$", shown, re.MULTILINE)
+    assert "Rome" in Page(file.read_text()).text
+
+
+def test_the_page_has_what_other_commands_say(run: Run, tmp_path: Path) -> None:
+    """Consumers, settings, the start of a broker, and records over time."""
+    file = tmp_path / "report.html"
+    run("analyze", CLUSTER, "-o", file)
+    text = Page(file.read_text()).text
+    groups = text[text.index("How far consumers are behind") : text.index("Settings that")]
+    settings = text[text.index("Settings that") : text.index("Topics")]
+    assert "fraudorders353" in groups
+    assert "invoices" not in groups
+    assert "ordersretention.ms86400000604800000topic" in settings
+    assert "Nothing here keeps a broker from its start" in text
+    assert "All records could be read, and none is missing." in text
+    assert re.search(r"invoices4 records.*Records over time.*18 ms a bar", text)
+
+
+def test_the_page_says_what_is_not_known(run: Run, tmp_path: Path) -> None:
+    """Of logs that no broker has, and of a broker that would not start."""
+    readings(tmp_path / "logs")
+    file = tmp_path / "report.html"
+    run("analyze", tmp_path / "logs", "-o", file)
+    text = Page(file.read_text()).text
+    assert "holds no partition of __consumer_offsets" in text
+    assert "None is known here." in text
+    copy = Path(shutil.copytree(CLUSTER, tmp_path / "cluster"))
+    (copy / "meta.properties").write_text("version=9\n")
+    run("analyze", copy, "-o", file)
+    assert "The broker would not start" in Page(file.read_text()).text

@@ -214,6 +214,8 @@ def test_dump_writes_json_and_columns(run: Run, logs: Path, tmp_path: Path) -> N
         (pa.date32(), 2**31 - 1, 2**31 - 1),
         (pa.date32(), date(2026, 1, 2), "2026-01-02"),
         (pa.time32("ms"), time(1), "01:00:00.000"),
+        (pa.duration("us"), -1_500_000, "-1.5s"),
+        (pa.duration("us"), 0, "0s"),
         (pa.decimal128(9, 2), Decimal("-1.20"), "-1.20"),
         (pa.float64(), float("nan"), "nan"),
         (pa.binary(2), b"a\xff", "a\\xff"),
