@@ -2,13 +2,18 @@
 
 Each place has jobs of its own: numbered writes and a stream, new ones and repeated ones.  Mirrors
 go up, down and across, of some topics or partitions, of older copies, and after compactions; many
-are refused.  After each step, in each place:
+are refused.  The query writes to several topics.  After each step, in each place:
 
 - a version or a batch never goes back while all of its rows are there;
-- a version or a batch that counts has its rows in all partitions that the place has.
+- a version or a batch that counts has its rows in all partitions that the place has, and the place
+  has one of them.
+
+In some sequences, directories forget where the records lie, as if an earlier version of segmentlog
+had written them.  Then a version may go back.
 """
 
 import itertools
+import json
 import os
 import random
 import shutil
@@ -23,7 +28,7 @@ import pytest
 import segmentlog
 from segmentlog.errors import LogDirectoryError, StreamBatchError
 from segmentlog.store.readable import survey
-from segmentlog.txn.state import State, StreamBatch
+from segmentlog.txn.state import STATE_FILE, State, StreamBatch
 from segmentlog.writes.config import WriteRequest
 from segmentlog.writes.job import WriteJob
 
@@ -33,21 +38,24 @@ _LENGTH = 25
 
 _TOPICS = ("t", "s")
 _N_PARTITIONS = 2
-#: A write that counts once: the name of a numbered write, or of a query, and its topic.
+#: A write that counts once: the name of a numbered write, and its topic; or that of a query, and
+#: an empty text.
 _Name = tuple[str, str]
 _NUMBERED: tuple[_Name, ...] = tuple(itertools.product("xy", _TOPICS))
-_QUERY: _Name = ("query", "t")
+_QUERY: _Name = ("query", "")
 
 
 def rows_of(name: _Name, number: int) -> pa.Table:
-    """The rows of a write, the same in each place, in one partition or in both."""
+    """The rows of a write, the same in each place, in one partition or in several."""
     rng = random.Random(f"{name} {number}")
     partitions = rng.choice(([0], [1], [0, 1], [0, 1, 1]))
     values = [f"{name[0]} {number} {n} {at}" for n, at in enumerate(partitions)]
+    topics = rng.choice((*([each] for each in _TOPICS), _TOPICS))
     return pa.table(
         {
             "key": values,
             "value": values,
+            "topic": [name[1] or rng.choice(topics) for _ in partitions],
             "partition": pa.array(partitions, pa.int32()),
         }
     )
@@ -57,25 +65,26 @@ class World:
     """The places, and what each of them promises."""
 
     def __init__(self, root: Path, rng: random.Random) -> None:
-        self.rng, self.counts = rng, Counter[str]()
+        self.rng, self.counts, self.forgets = rng, Counter[str](), rng.random() < 0.3
         self.directories = [root / "a", root / "b"]
         for each in self.directories:
             each.mkdir()
         self.old = root / "old"
         self.places = [*map(str, self.directories), f"bucket+file://{root}/u"]
 
-    def promised(self, place: str) -> dict[_Name, int]:
-        """The last number of each write that counts."""
+    def state(self, place: str) -> State:
         if "://" in place:
             if not (Path(place.removeprefix("bucket+file://")) / "segmentlog").exists():
-                return {}
-            directory = segmentlog.open_log_dir(place).paths[0]
-            survey(directory)
-            state = State.read(directory)
-        else:
-            state = State.read(place)
+                return State()
+            place = segmentlog.open_log_dir(place).paths[0]
+            survey(place)
+        return State.read(place)
+
+    def promised(self, place: str) -> dict[_Name, int]:
+        """The last number of each write that counts."""
+        state = self.state(place)
         found = {key: version for key, (version, _) in state.versions.items()}
-        batches = {(query, "t"): batch.number for query, (batch, _) in state.streams.items()}
+        batches = {(query, ""): batch.number for query, (batch, _) in state.streams.items()}
         return found | batches
 
     def rows(self, place: str) -> dict[tuple[str, int], Counter[str]]:
@@ -97,13 +106,12 @@ class World:
 
     def has_all(self, rows: dict[tuple[str, int], Counter[str]], name: _Name, number: int) -> bool:
         """Whether a place has all rows of a write, as far as it has their partitions."""
-        table = rows_of(name, number).to_pydict()
         places = [
-            (value, found)
-            for value, at in zip(table["value"], table["partition"], strict=True)
-            if (found := rows.get((name[1], at))) is not None
+            (row["value"], found)
+            for row in rows_of(name, number).to_pylist()
+            if (found := rows.get((row["topic"], row["partition"]))) is not None
         ]
-        return all(found[value] for value, found in places)
+        return bool(places) and all(found[value] for value, found in places)
 
     def write(self, place: str) -> None:
         """A new numbered write, or the last one again."""
@@ -113,15 +121,13 @@ class World:
         with segmentlog.open_writer(
             place, name[1], num_partitions=_N_PARTITIONS, txn_app_id=name[0], txn_version=version
         ) as writer:
-            writer.append(rows_of(name, version))
+            writer.append(rows_of(name, version).drop_columns("topic"))
 
     def stream(self, place: str) -> None:
         """The next batch of the query, or the last one again."""
         last = self.promised(place).get(_QUERY, -1)
         number = max(last + self.rng.choice((0, 1, 1)), 0)
-        request = WriteRequest(
-            place, topic="t", stream="/checkpoints/q", num_partitions=_N_PARTITIONS
-        )
+        request = WriteRequest(place, stream="/checkpoints/q", num_partitions=_N_PARTITIONS)
         job = WriteJob.begin(request)
         stager = job.stager(0)
         for batch in rows_of(_QUERY, number).to_batches():
@@ -154,14 +160,25 @@ class World:
     def compact(self) -> None:
         """A compaction: each key is there once, so it removes no row."""
         settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
-        path = self.rng.choice(self.directories)
-        segmentlog.compact(path, settings=settings, roll=True, purge=True)
+        path = self.rng.choice(self.places)
+        if "://" not in path:
+            segmentlog.compact(path, settings=settings, roll=True, purge=True)
+        elif self.promised(path):
+            segmentlog.compact(path, settings=self.rng.choice((None, settings)))
+
+    def forget_spans(self) -> None:
+        """Take from a directory what earlier versions of segmentlog have not noted."""
+        path = self.rng.choice(self.directories) / STATE_FILE
+        if self.forgets and path.exists():
+            found = json.loads(path.read_bytes())
+            found["spans"] = []
+            path.write_text(json.dumps(found))
 
     def step(self) -> str:
         """One step; what it was."""
         what = self.rng.choice(
             ("write", "write", "write", "stream", "stream", "mirror", "mirror", "mirror", "mirror",
-             "keep_copy", "compact")
+             "keep_copy", "compact", "compact", "forget_spans")
         )  # fmt: skip
         before = {each: (self.promised(each), self.rows(each)) for each in self.places}
         try:
@@ -169,8 +186,14 @@ class World:
                 getattr(self, what)(self.rng.choice(self.places))
             else:
                 getattr(self, what)()
-        # A place may lack all logs, records may differ, a topic may have been made in two places.
-        except (LogDirectoryError, StreamBatchError, segmentlog.OptionError) as error:
+        # A place may lack all logs or a partition, records may differ, a topic may have been made
+        # in two places.
+        except (
+            LogDirectoryError,
+            StreamBatchError,
+            segmentlog.InvalidRecordError,
+            segmentlog.OptionError,
+        ) as error:
             what = f"refused {what}"
             self.counts[f"{what}: {type(error).__name__}"] += 1
         except segmentlog.UnknownTopicOrPartitionError:
@@ -180,7 +203,7 @@ class World:
             after, now = self.promised(place), self.rows(place)
             for name, number in promised.items():
                 is_there = self.has_all(rows, name, number) and self.has_all(now, name, number)
-                assert after.get(name, -1) >= number or not is_there, (
+                assert after.get(name, -1) >= number or not is_there or self.forgets, (
                     f"{what}: {name} went back from {number} to {after.get(name)} in {place}"
                 )
             for name, number in after.items():

@@ -13,30 +13,37 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
+from heapq import nlargest
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from segmentlog.bucket.growing import Growing
-from segmentlog.bucket.objects import is_data_key, job_of
+from segmentlog.bucket.objects import is_data_key
 from segmentlog.errors import CorruptCheckpointError, OptionError
 from segmentlog.format.names import DirectoryState, parse_partition_directory
 from segmentlog.model import LARGEST_LONG, TopicPartition
 from segmentlog.txn.settings_file import SettingsFile
 from segmentlog.txn.state import (
     FORGOTTEN_AFTER_MS,
+    MOST_SPANS,
     REMEDY,
     CommittedBatch,
+    Ranges,
     Spans,
     Streams,
     Versions,
     check_types,
+    decode_spans,
     decode_streams,
     decode_versions,
+    encode_spans,
     encode_streams,
     encode_versions,
     forget_old,
     from_json,
     list_of,
+    newest_spans,
+    spans_of,
     to_json,
 )
 
@@ -261,6 +268,8 @@ class Commit:
     snapshots: Mapping[TopicPartition, StoredSnapshot] = field(default_factory=dict)
     versions: Versions = field(default_factory=dict)
     streams: Streams = field(default_factory=dict)
+    #: where the records of those lie, as far as the sources know it
+    spans: Spans = field(default_factory=dict)
     #: all settings of topics that have got others; those of the topic "" are the defaults
     settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     #: the log that it belongs to, and the token of the commit before; empty in layout 1
@@ -269,6 +278,14 @@ class Commit:
     features: Sequence[str] = ()  # that a reader of it, and of all later ones, has to know
     #: commits of other writers, which follow this one in their order under the same number
     parts: "Sequence[Commit]" = ()
+
+    def ranges(self) -> Ranges:
+        """The offsets of its extents in each partition."""
+        found = dict[TopicPartition, tuple[int, int]]()
+        for each in self.extents:
+            at = TopicPartition(each.topic, each.partition)
+            found[at] = found.get(at, (each.base_offset, 0))[0], each.end_offset
+        return found
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -320,9 +337,10 @@ class Commit:
             "snapshots": [[*at, *each] for at, each in self.snapshots.items()],
             "settings": {topic: dict(each) for topic, each in self.settings.items()},
         }
-        if self.versions or self.streams:
+        if self.versions or self.streams or self.spans:
             more["versions"] = encode_versions(self.versions)
             more["streams"] = encode_streams(self.streams)
+            more["spans"] = encode_spans(self.spans)
         return {name: found for name, found in more.items() if found} | {
             "token": self.token,
             "job": self.job,
@@ -412,6 +430,7 @@ class Commit:
             },
             decode_versions(found["versions"]) if "versions" in found else {},
             decode_streams(found["streams"]) if "streams" in found else {},
+            decode_spans(found.get("spans", ())),
             found.get("settings", {}),
             found["log"] if found["format"] == 2 else "",
             found.get("previous", "") if found["format"] == 2 else "",
@@ -590,6 +609,9 @@ class LogState:
     since: int = 0
     features: tuple[str, ...] = ()  # see `Commit`
     settings: SettingsFile = field(default_factory=SettingsFile)  # of topics
+    #: where the records of `versions` and `streams` lie, with the times of those, as far as it is
+    #: known: a checkpoint of an earlier version does not say it
+    spans: Growing[tuple[str, str], tuple[Ranges, int]] = field(default_factory=Growing)
 
     def after(self, commit: Commit) -> "LogState":
         """The state once a commit has followed.
@@ -627,36 +649,20 @@ class LogState:
             self.since or (commit.number if commit.log_id else 0),
             (*dict.fromkeys((*self.features, *commit.features)),),
             self.settings,
+            kept(self.spans),
         )
         state._take(commit)
         for part in commit.parts:
             state.take_part(part)
         return state
 
-    def spans(self) -> Spans:
-        """Where the records of the last numbered writes and batches of queries lie, by objects.
+    def last_spans(self) -> Spans:
+        """Where the records of the last numbered writes and batches of queries lie.
 
-        The extents of a job lie in objects of its own until a compaction writes them again; then
-        nothing shows it.  Jobs that have committed together are not told apart.
+        As in a log directory, only those of the last commits are kept; the others are not known.
         """
-        keys: dict[int, list[tuple[str, str]]] = {}
-        for key, (_, time_ms) in self.versions.items():
-            keys.setdefault(time_ms, []).append(key)
-        for query, (_, time_ms) in self.streams.items():
-            keys.setdefault(time_ms, []).append((query, ""))
-        jobs = {job: time_ms for job, (_, time_ms) in self.ended.items() if time_ms in keys}
-        found: Spans = {}
-        for at, log in self.logs.items() if jobs else ():
-            extents = zip(
-                log.objects, log.column("base_offset"), log.column("end_offset"), strict=True
-            )
-            for name, begin, end in extents:
-                time_ms = jobs.get(job_of(name), -1)
-                for key in keys.get(time_ms, ()):
-                    if key[1] in ("", at.topic):
-                        first, _ = found.setdefault(key, {}).get(at, (begin, end))
-                        found[key][at] = first, end
-        return found
+        found = nlargest(MOST_SPANS, self.spans.items(), key=lambda each: each[1][1])
+        return newest_spans({key: ranges for key, (ranges, _) in reversed(found)})
 
     def take_part(self, part: Commit) -> None:
         """Change this state, which nobody else has yet, by a part of its commit.
@@ -684,13 +690,8 @@ class LogState:
                 dict.fromkeys(commit.deleted, (commit.token, now_ms))
             )
             # A write of one of these versions counts as not done: its records are gone.
-            state.versions = Growing(
-                {
-                    key: found
-                    for key, found in state.versions.items()
-                    if key[1] not in commit.deleted
-                }
-            )
+            state.versions = state.versions.without(lambda key: key[1] in commit.deleted)
+            state.spans = state.spans.without(lambda key: key[1] in commit.deleted)
         for topic, found in commit.created.items():
             before = state.topics.get(topic)
             if before is not None and before.n_partitions > found.n_partitions:
@@ -759,18 +760,47 @@ class LogState:
             if before_it := state.logs[at].snapshot:
                 left.append(before_it.object)
             state.logs[at] = replace(state.logs[at], snapshot=snapshot)
-        state.streams |= commit.streams
-        versions = dict(commit.versions)
-        if commit.version is not None:
-            app_id, number, topics = commit.version
-            versions |= {(app_id, topic): (number, now_ms) for topic in topics}
-        if commit.batch is not None:
-            query, batch = commit.batch
-            state.streams[query] = batch, now_ms
-        state.versions = state.versions.grown(versions)
+        state._take_writes(commit)
         jobs = [job for job in (commit.job, *commit.retired) if job]
         state.ended = state.ended.grown(dict.fromkeys(jobs, ("", now_ms)))
         state.left = state.left.grown(dict.fromkeys(left, ("", now_ms)))
+
+    def _take_writes(self, commit: Commit) -> None:
+        """Change the numbered writes and batches that count, and where their records lie."""
+        others: set[tuple[str, str]] = {  # of a mirror, which may not know where their records lie
+            key
+            for key, (number, _) in commit.versions.items()
+            if self.versions.get(key, (-1, 0))[0] != number
+        }
+        others |= {
+            (query, "")
+            for query, (batch, _) in commit.streams.items()
+            if query not in self.streams or self.streams[query][0] != batch
+        }
+        if not others.isdisjoint(self.spans):
+            self.spans = self.spans.without(others.__contains__)
+        versions, spans = dict(commit.versions), dict(commit.spans)
+        if commit.version is not None:
+            app_id, number, topics = commit.version
+            keys = {(app_id, topic): (number, self.time_ms) for topic in topics}
+            versions |= keys
+            spans |= spans_of(keys, commit.ranges())
+        self.streams |= commit.streams
+        if commit.batch is not None:
+            query, batch = commit.batch
+            self.streams[query] = batch, self.time_ms
+            spans |= spans_of([(query, "")], commit.ranges())
+        self.versions = self.versions.grown(versions)
+        self.spans = self.spans.grown(self._with_times(spans))
+
+    def _with_times(self, spans: Spans) -> dict[tuple[str, str], tuple[Ranges, int]]:
+        """Spans with the times of their writes; those of other writes are left out."""
+        found = dict[tuple[str, str], tuple[Ranges, int]]()
+        for key, ranges in spans.items():
+            known = self.versions.get(key) if key[1] else self.streams.get(key[0])
+            if known is not None:
+                found[key] = ranges, known[1]
+        return found
 
     def objects(self) -> set[str]:
         """Keys of the data objects that extents lie in."""
@@ -804,6 +834,7 @@ class LogState:
             ],
             "versions": encode_versions(self.versions),
             "streams": encode_streams(self.streams),
+            "spans": encode_spans(self.last_spans()),
             "deleted": [[topic, *each] for topic, each in self.deleted.items()],
         }
         if self.log_id:
@@ -890,7 +921,7 @@ class LogState:
             )
             logs[TopicPartition(topic, partition)] = found
             begin = stop
-        return cls(
+        state = cls(
             about["number"],
             about["time_ms"],
             {name: _topic(*each) for name, *each in about["topics"]},
@@ -906,6 +937,8 @@ class LogState:
             tuple(about.get("features", [])),
             SettingsFile(**about["settings"]) if "settings" in about else SettingsFile(),
         )
+        spans = decode_spans(about.get("spans", ()))
+        return replace(state, spans=Growing(state._with_times(spans)))
 
 
 #: Metadata of a checkpoint: what it is about, as JSON; and files of Arrow with the jobs that have

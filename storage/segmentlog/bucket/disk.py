@@ -560,6 +560,7 @@ def _top_file(state: LogState, name: str) -> bytes | None:
             versions=dict(state.versions),
             deleted=deleted,
             streams=state.streams,
+            spans=state.last_spans(),
         ).encode()
     if name == SETTINGS_FILE:
         return state.settings.encode() if state.settings else None

@@ -5,7 +5,7 @@ commit would make a commit the slower the more of them there were: after 100,000
 took longer than the commit itself.
 """
 
-from collections.abc import ItemsView, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterator, Mapping
 from math import isqrt
 from typing import TypeVar
 
@@ -37,6 +37,10 @@ class Growing(Mapping[_Key, _Found]):
         if len(new) <= _MOST_NEW + isqrt(len(self._old)):
             return Growing(self._old, new)
         return Growing({**self._old, **new})
+
+    def without(self, is_gone: Callable[[_Key], bool]) -> "Growing[_Key, _Found]":
+        """The table without some rows; all of it is copied."""
+        return Growing({key: found for key, found in self.items() if not is_gone(key)})
 
     def __getitem__(self, key: _Key) -> _Found:
         return self._new[key] if key in self._new else self._old[key]

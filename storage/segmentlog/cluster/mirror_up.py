@@ -399,7 +399,7 @@ class _MirrorAttempt:
                 epochs[each.at] = found
         for at in starts:  # which shows that the log may begin after all of its records
             epochs.setdefault(at, (state.logs.get(at) or PartitionLog()).epochs)
-        versions, streams = self._writes(state)
+        versions, streams, spans = self._writes(state)
         created = self._created(state)
         mine = {each.at for each in self.ups}  # others have failed after a part of their batches
         extents = [each for each in self._upload.extents if TopicPartition(*each[:2]) in mine]
@@ -426,6 +426,7 @@ class _MirrorAttempt:
             snapshots=snapshots,
             versions=versions,
             streams=streams,
+            spans=spans,
         )
 
     def _moved(
@@ -480,17 +481,19 @@ class _MirrorAttempt:
                 created[topic] = found
         return created
 
-    def _writes(self, state: LogState) -> tuple[Any, Any]:
-        """Numbered writes and batches of streams that count in the store from now on."""
+    def _writes(self, state: LogState) -> tuple[Any, Any, Any]:
+        """What counts in the store from now on: numbered writes, batches, and their offsets."""
         ends = {each.at: each.end for each in self.ups}
         others = {at: log.end for at, log in state.logs.items() if at not in ends}
-        known = State(versions=dict(state.versions), streams=state.streams)
+        spans = {key: ranges for key, (ranges, _) in state.spans.items()}
+        known = State(versions=dict(state.versions), streams=state.streams, spans=spans)
         found = self._source._writes_of(
             [each.log for each in self.ups], known, ends, others, self._is_same
         )
         return (
             {key: each for key, each in found.versions.items() if state.versions.get(key) != each},
             {key: each for key, each in found.streams.items() if state.streams.get(key) != each},
+            {key: each for key, each in found.spans.items() if spans.get(key) != each},
         )
 
     def _is_same(self, at: TopicPartition, start: int, end: int) -> bool:

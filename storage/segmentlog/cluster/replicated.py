@@ -3,7 +3,6 @@
 import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, Unpack
@@ -23,10 +22,10 @@ from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.reads.metadata_log import metadata_path, read_metadata
 from segmentlog.reads.snapshot import without_collector
-from segmentlog.store.paths import is_bucket, opened_path, parse_bucket
+from segmentlog.store.paths import opened_path
 from segmentlog.store.readable import survey
 from segmentlog.store.system_errors import storage_errors
-from segmentlog.txn.state import Spans, State
+from segmentlog.txn.state import State
 
 logger = logging.getLogger(__name__)
 
@@ -308,16 +307,15 @@ class ReplicatedDirectory(LogDirectory):
             topics.setdefault(os.path.dirname(log.path), set()).add(log.topic_partition.topic)
         for parent, names in topics.items():
             theirs = self._state_of(parent)
-            if is_bucket(parent):
-                theirs = replace(theirs, spans=_spans_in_store(parent, theirs))
-            # Only writes without a span need more than the state.
+            # Only writes without a span need more than the state: their records may be in all
+            # partitions, also in those that only the follower has.
             unknown = {key[1] for key in theirs.versions if key not in theirs.spans} & names
             unknown |= {"" for query in theirs.streams if (query, "") not in theirs.spans}
             behind = [
                 each
-                for each in self.topic_partitions()
+                for each in {*self.topic_partitions(), *others}
                 if (each.topic in unknown or "" in unknown)
-                and (each in others if each not in ends else ends[each] < self._end_of(each))
+                and (each not in ends or ends[each] < self._end_of(each))
             ]
             state = state.with_writes_of(theirs, names, is_copied, behind)
         return state
@@ -353,16 +351,6 @@ class ReplicatedDirectory(LogDirectory):
             tuple(_replica(each, choice.chosen) for each in choice.copies),
             tuple(choice.others),
         )
-
-
-def _spans_in_store(place: str, state: State) -> Spans:
-    """Where the records of the last writes to a log in a store lie, as far as it shows that."""
-    from segmentlog.bucket.sequence import sequence_at  # the client of stores loads here
-
-    now = sequence_at(parse_bucket(place)[0]).known
-    known = {key for key, found in state.versions.items() if now.versions.get(key) == found}
-    known |= {(key, "") for key, found in state.streams.items() if now.streams.get(key) == found}
-    return {key: span for key, span in now.spans().items() if key in known}
 
 
 def _replica(copy: Copy, chosen: Copy) -> Replica:

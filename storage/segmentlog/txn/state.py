@@ -15,7 +15,7 @@ error: to leave it out would lose them, and to write it could repeat them.
 
 **Spans**: the offsets at which the records of these writes lie.  A write whose records are cut off
 counts as not done, or its repetition would be left out and its records would be lost.  Only the
-spans of the last commits are kept, up to `_MOST_SPANS` partitions.
+spans of the last commits are kept, up to `MOST_SPANS` partitions.
 """
 
 import contextlib
@@ -195,24 +195,33 @@ def decode_streams(found: Iterable[Any]) -> Streams:
     return streams
 
 
-#: By id and topic of a numbered write, or by query and ``""``: the half-open range of offsets in
-#: each partition.  The last commit comes last.
-Spans = dict[tuple[str, str], dict[TopicPartition, tuple[int, int]]]
+#: Of a write: the half-open range of offsets in each partition.
+Ranges = Mapping[TopicPartition, tuple[int, int]]
 
-_MOST_SPANS = 4096
+#: By id and topic of a numbered write, or by query and ``""``.  The last commit comes last.
+Spans = dict[tuple[str, str], Ranges]
+
+MOST_SPANS = 4096  #: partitions of them that are kept
 
 
-def with_span(
-    spans: Spans, keys: Iterable[tuple[str, str]], ranges: Mapping[TopicPartition, tuple[int, int]]
-) -> Spans:
+def with_span(spans: Spans, keys: Iterable[tuple[str, str]], ranges: Ranges) -> Spans:
     """The spans with those of a new commit; the oldest ones are forgotten."""
-    found = dict(spans)
-    for name, topic in keys:
-        found.pop((name, topic), None)
-        found[name, topic] = {
-            each: offsets for each, offsets in ranges.items() if topic in ("", each.topic)
-        }
-    n_left = _MOST_SPANS
+    ours = spans_of(keys, ranges)
+    others = {key: each for key, each in spans.items() if key not in ours}
+    return newest_spans(others | ours)
+
+
+def spans_of(keys: Iterable[tuple[str, str]], ranges: Ranges) -> Spans:
+    """The spans of a commit: a numbered write counts for each topic by itself."""
+    of_topics: dict[str, dict[TopicPartition, tuple[int, int]]] = {}
+    for each, offsets in ranges.items():
+        of_topics.setdefault(each.topic, {})[each] = offsets
+    return {(name, topic): of_topics.get(topic, {}) if topic else ranges for name, topic in keys}
+
+
+def newest_spans(found: Spans) -> Spans:
+    """The last spans of many."""
+    n_left = MOST_SPANS
     kept: list[tuple[str, str]] = []
     for key in reversed(found):
         n_left -= len(found[key]) + 1
@@ -233,13 +242,13 @@ def encode_spans(spans: Spans) -> list[list[Any]]:
 
 def decode_spans(found: Iterable[Any]) -> Spans:
     """The inverse; raises `TypeError` or `ValueError` if `found` is malformed."""
-    spans: Spans = {}
+    spans: dict[tuple[str, str], dict[TopicPartition, tuple[int, int]]] = {}
     for name, key, topic, partition, start, end in found:
         check_types((name, key, topic, partition, start, end), (str, str, str, int, int, int))
         ranges = spans.setdefault((name, key), {})
         if partition >= 0:
             ranges[TopicPartition(topic, partition)] = start, end
-    return spans
+    return {**spans}
 
 
 def _decode_ids(found: object) -> dict[str, str]:
@@ -401,7 +410,7 @@ class State:
         self,
         numbered: NumberedWrite,
         topics: Mapping[str, str],
-        ranges: Mapping[TopicPartition, tuple[int, int]],
+        ranges: Ranges,
     ) -> "State":
         """The state of a numbered write, whose version counts for these topics from now on.
 
@@ -425,9 +434,7 @@ class State:
         }
         return self._without_writes(former) if former else self
 
-    def with_batch(
-        self, query: str, batch: CommittedBatch, ranges: Mapping[TopicPartition, tuple[int, int]]
-    ) -> "State":
+    def with_batch(self, query: str, batch: CommittedBatch, ranges: Ranges) -> "State":
         """The state of a commit of a streaming query's batch."""
         spans = with_span(self.spans, [(query, "")], ranges)
         streams = {**self.streams, query: (batch, self.time_ms)}
@@ -540,8 +547,8 @@ class State:
         A write of the other directory counts once all of its records are here.  Partitions that
         this directory lacks do not matter.  `is_copied`: whether the records of a partition in a
         range of offsets are here; None if this directory lacks the partition.  `behind`: the
-        partitions in which records of the other directory may be missing, for writes whose span is
-        not known, because an earlier version of segmentlog or a log in a store has them.
+        partitions in which records of a write may be missing whose span is not known, because an
+        earlier version of segmentlog has noted it, or many others have followed.
         """
 
         def is_here(key: tuple[str, str]) -> bool:

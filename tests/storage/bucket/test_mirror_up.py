@@ -1,7 +1,10 @@
 """Log directories mirrored into a log in an object store, and back."""
 
+import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
+from hashlib import blake2b
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,10 +13,13 @@ import pytest
 from faulty_store import FaultyClient, MemoryStore, client_at
 
 import segmentlog
+from segmentlog.bucket import sequence
+from segmentlog.bucket.commits import LogState
 from segmentlog.bucket.data_objects import Upload
 from segmentlog.bucket.disk import bucket_disk
+from segmentlog.bucket.growing import Growing
 from segmentlog.bucket.objects import ObstoreObjects
-from segmentlog.bucket.sequence import commit_key, sequence_at
+from segmentlog.bucket.sequence import HINT, checkpoint_key, commit_key, sequence_at
 from segmentlog.bucket.upkeep import sweep_objects
 from segmentlog.errors import LogDirectoryError, OptionError
 from segmentlog.reads.scan import scan_slice
@@ -259,6 +265,25 @@ def _batch(path: str | Path, topic: str) -> bool:
     return job.commit([stager.finish()], batch=StreamBatch("query", 0, "run")).is_new
 
 
+def _numbered(path: str | Path, version: int) -> None:
+    """A numbered write to the second of two partitions."""
+    rows = pa.table({"value": ["y"], "partition": pa.array([1], pa.int32())})
+    with segmentlog.open_writer(
+        path, "u", num_partitions=2, txn_app_id="app", txn_version=version
+    ) as writer:
+        writer.append(rows)
+
+
+def _forget_spans(url: str) -> None:
+    """Write a checkpoint as versions of segmentlog did that noted no offsets of writes."""
+    objects, state = sequence_at(bucket_at(url)).objects, sequence_at(bucket_at(url)).refresh()
+    data = replace(state, spans=Growing()).encode()
+    objects.put(checkpoint_key(state.number), [data])
+    digest = blake2b(data, digest_size=16).hexdigest()
+    hint = {"checkpoint": state.number, "digest": digest, "log": state.log_id}
+    objects.put(HINT, [json.dumps(hint).encode()])
+
+
 def test_writes_of_what_is_not_mirrored_do_not_count(url: str, tmp_path: Path) -> None:
     """A place that has got another topic, or another partition, gets their records once."""
     _batch(url, "t")
@@ -274,6 +299,38 @@ def test_writes_of_what_is_not_mirrored_do_not_count(url: str, tmp_path: Path) -
         assert counts == len(state.versions) + len(state.streams)
         assert _batch(to, "t") == (counts < 2)
         assert segmentlog.read(to, "t")["value"].to_pylist() == [b"x"]
+
+
+@pytest.mark.parametrize("case", ["written", "joined", "mirrored up", "of an earlier version"])
+def test_writes_do_not_count_without_their_records_whatever_became_of_their_objects(
+    case: str, source: Path, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = str(source) if case == "mirrored up" else url
+    _write(place, ["a"])
+    for _ in range(2):
+        _numbered(place, 2)
+        _batch(place, "t")
+        with segmentlog.open_writer(place, "t") as writer:
+            writer.append(pa.table({"value": ["y"]}))
+    if case == "joined":
+        segmentlog.compact(url)
+    elif case == "mirrored up":
+        segmentlog.mirror(source, to=url)
+    elif case == "of an earlier version":
+        _forget_spans(url)
+        monkeypatch.setattr(sequence, "_sequences", {})
+    one, half, whole = tmp_path / "one", tmp_path / "half", tmp_path / "whole"
+    segmentlog.mirror(url, to=one, topics=["orders"])
+    assert _batch(one, "t")
+    segmentlog.mirror(url, to=half, topics=["u"], partitions=[0])
+    assert not State.read(str(half)).versions
+    segmentlog.mirror(url, to=whole)
+    assert not _batch(whole, "t")
+    _numbered(whole, 2)
+    assert segmentlog.read(whole, "u").num_rows == 1
+    state = sequence_at(bucket_at(url)).refresh()
+    assert LogState.decode(state.encode(), url).last_spans() == state.last_spans()
+    assert [*segmentlog.verify(url)] == []
 
 
 @pytest.mark.parametrize("case", ["truncated", "other records", "another topic", "written to"])
