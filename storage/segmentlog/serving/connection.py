@@ -26,7 +26,6 @@ from segmentlog.serving.wire import (
     key_and_version,
     read_request,
 )
-from segmentlog.store.readable import ReadableFile
 
 logger = logging.getLogger(__name__)
 access = logging.getLogger("segmentlog.serving.access")
@@ -40,7 +39,6 @@ _STALLED_SECONDS = 60.0  # of a request, or of a piece of an answer, that does n
 _WAITING_BYTES = 16 << 10  # of an answer that the system does not take yet
 _PIECE_BYTES, _LEAST_PIECE = 1 << 20, 32 << 10
 _PIECES_BYTES = 16 << 20  # of all answers from stores and over TLS, which pass through memory
-_SENT_AT_ONCE = 4 << 20
 _PRODUCE = b"\0\0"  # its key
 _TLS = b"\x16\x03"  # how a client greets a server with TLS
 _METADATA = 3
@@ -75,7 +73,10 @@ class Connection:
         self._login = Login(users) if users is not None else None
         self._task = asyncio.current_task()
         self._waits, self._deadline = False, math.inf
-        writer.transport.set_write_buffer_limits(_WAITING_BYTES)
+        # What the system sends itself follows what was written.
+        writer.transport.set_write_buffer_limits(_WAITING_BYTES if copies else 0)
+        #: The socket once more: the loop lets nobody else write to that of a connection.
+        self._out: socket.socket | None = None
 
     @property
     def _is_known(self) -> bool:
@@ -96,26 +97,35 @@ class Connection:
 
     async def serve(self) -> None:
         """Answer requests until the client goes."""
-        while True:
-            size, key = await self._head()
-            taken = await self._bounds.requests.take(size)
-            try:
-                self._allow(_STALLED_SECONDS)
-                frame = key + await self._reader.readexactly(size - len(key))
-                self._allow(math.inf)
-                turn = self._bounds.turn(int.from_bytes(key, "big"))
-                async with turn or contextlib.nullcontext():
-                    parts = await self._answered(frame)
-                    if parts is None:
-                        return
-                    del frame
-                    held = await self._bounds.answers.take(parts.own_size)
-            finally:
-                self._bounds.requests.give(taken)
-            try:
-                await self._send(parts)
-            finally:
-                self._bounds.answers.give(held)
+        try:
+            while await self._answer_next():
+                pass
+        finally:
+            if self._out is not None:
+                self._out.close()
+
+    async def _answer_next(self) -> bool:
+        """Answer a request; whether others may follow."""
+        size, key = await self._head()
+        taken = await self._bounds.requests.take(size)
+        try:
+            self._allow(_STALLED_SECONDS)
+            frame = key + await self._reader.readexactly(size - len(key))
+            self._allow(math.inf)
+            turn = self._bounds.turn(int.from_bytes(key, "big"))
+            async with turn or contextlib.nullcontext():
+                parts = await self._answered(frame)
+                if parts is None:
+                    return False
+                del frame
+                held = await self._bounds.answers.take(parts.own_size)
+        finally:
+            self._bounds.requests.give(taken)
+        try:
+            await self._send(parts)
+        finally:
+            self._bounds.answers.give(held)
+        return True
 
     async def _head(self) -> tuple[int, bytes]:
         """The size of the next request, and the key of its API."""
@@ -268,40 +278,57 @@ class Connection:
             bounds.n_by_memory -= 1
 
     async def _send_file(self, stored: Stored) -> None:
-        transport, at, end = self._writer.transport, stored.position, stored.position + stored.size
-        loop = asyncio.get_running_loop()
+        """Send bytes of a local file; the system takes them from its memory."""
+        at, end = stored.position, stored.position + stored.size
         with stored.opened() as file:
-            while at < end:
-                n_bytes = min(_SENT_AT_ONCE, end - at)
-                try:
-                    n_sent = _sent_now(transport, file, at, n_bytes)
-                    if n_sent is None:
-                        self._allow(_STALLED_SECONDS)
-                        with os.fdopen(file.descriptor or 0, "rb", 0, closefd=False) as raw:
-                            n_sent = await loop.sendfile(
-                                transport, raw, at, n_bytes, fallback=False
-                            )
-                        self._allow(math.inf)
-                except asyncio.SendfileNotAvailableError:  # or the client is gone
-                    break
-                if not n_sent:
-                    raise ConnectionAbortedError("a file was cut while it was sent")
-                at += n_sent
+            try:
+                at = await self._sent_by_system(file.descriptor or 0, at, end)
+            except AttributeError:  # it has no `sendfile`
+                pass
+            finally:
+                self._allow(math.inf)
         if at < end:
             await self._send_pieces(Stored(stored.opened, at, end - at, is_local=False))
 
+    async def _sent_by_system(self, descriptor: int, at: int, end: int) -> int:
+        """The byte up to which the system has sent a file; it may not send every kind of file.
 
-def _sent_now(
-    transport: asyncio.WriteTransport, file: ReadableFile, at: int, n_bytes: int
-) -> int | None:
-    """How many bytes the system takes at once; None if it takes none, or has to be asked late.
+        The loop's own `sendfile` stops the reading of the socket, and asks the system three times
+        as often.
+        """
+        loop = asyncio.get_running_loop()
+        sent: asyncio.Future[int] = loop.create_future()
+        if self._out is None:
+            self._out = self._writer.get_extra_info("socket").dup()
+        out = self._out.fileno()
 
-    The loop's own `sendfile` stops and starts the reading of the socket each time.
-    """
-    if transport.get_write_buffer_size() or transport.is_closing():
-        return None
-    try:
-        out = transport.get_extra_info("socket").fileno()
-        return os.sendfile(out, file.descriptor or 0, at, n_bytes)
-    except (OSError, AttributeError):  # the loop knows what to do
-        return None
+        def go_on() -> None:
+            nonlocal at
+            if sent.done():  # it ends meanwhile
+                return
+            try:
+                n_bytes = os.sendfile(out, descriptor, at, end - at)
+            except BlockingIOError:
+                return
+            except ConnectionError as error:
+                sent.set_exception(error)
+                return
+            except OSError:
+                sent.set_result(at)
+                return
+            at += n_bytes
+            self._allow(_STALLED_SECONDS)
+            if not n_bytes:
+                sent.set_exception(ConnectionAbortedError("a file was cut while it was sent"))
+            elif at == end:
+                sent.set_result(at)
+
+        self._allow(_STALLED_SECONDS)
+        go_on()
+        if sent.done():
+            return sent.result()
+        loop.add_writer(out, go_on)
+        try:
+            return await sent
+        finally:
+            loop.remove_writer(out)

@@ -1,5 +1,6 @@
 """What a client reads: topics, offsets, and batches as they are stored."""
 
+import errno
 import hashlib
 import os
 import time
@@ -157,6 +158,41 @@ def test_an_answer_that_waits_holds_no_file(tmp_path: Path) -> None:
         assert Held.read(file, 0, large.size) is not None
         assert Held.read(file, 0, large.size + 1) is None
         assert Held.read(file, 0, 1 << 40) is None
+
+
+def _unable(*_: int) -> int:
+    raise OSError(errno.EINVAL, "not from this file")
+
+
+@pytest.mark.parametrize("able", ["always", "never", "for a while"])
+def test_the_system_sends_local_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, able: str
+) -> None:
+    """Without Python's copying; what it does not send, as of some file systems, comes, too."""
+    log = KafkaLog(tmp_path / "kafka")
+    for i in range(4):
+        log.write("t", [bytes([i]) * 1_000_000])
+    (path,) = Path(log.path).glob("t-0/*.log")
+    sent = [0]
+
+    def send(out: int, file: int, at: int, n_bytes: int) -> int:
+        if able == "for a while" and sent[0] > 500_000:
+            return _unable()
+        n_bytes = os_sendfile(out, file, at, n_bytes)
+        sent[0] += n_bytes
+        return n_bytes
+
+    os_sendfile = os.sendfile
+    monkeypatch.setattr(os, "sendfile", _unable if able == "never" else send)
+    with (
+        segmentlog.serve(log.path) as server,
+        RawClient(server.bootstrap_servers) as client,
+    ):
+        for _ in range(2):
+            answer = client.fetch("t", 0, 0, max_bytes=50 << 20).records
+            assert path.read_bytes() == answer
+    if able != "for a while":
+        assert sent[0] == (0 if able == "never" else 2 * path.stat().st_size)
 
 
 def test_offsets_are_found_by_time_and_by_the_ends(client: RawClient, log: KafkaLog) -> None:
