@@ -18,6 +18,7 @@ from enum import Enum, IntEnum, StrEnum
 from numbers import Number
 from operator import index
 from pathlib import PurePath
+from types import FunctionType
 from typing import (
     Any,
     Concatenate,
@@ -209,7 +210,8 @@ class keywords_of(Generic[_Fields, _Settings]):  # noqa: N801 - a decorator
         def called(*args: object, **kwargs: object) -> _R:
             bound = outside.bind(*args, **kwargs).arguments
             before = {each.name: bound.pop(each.name) for each in own}
-            return function(**before, **{last.name: settings(**bound)})
+            given = {name: checked(known[name], value) for name, value in bound.items()}
+            return function(**before, **{last.name: settings(**given)})
 
         called.__dict__["__signature__"] = outside  # `help` and `inspect.signature` show it
         called.__doc__ = _with_section(function.__doc__ or "", in_python(known.values()))
@@ -219,7 +221,8 @@ class keywords_of(Generic[_Fields, _Settings]):  # noqa: N801 - a decorator
 def checked(option: Declared, value: Any) -> Any:  # noqa: ANN401 - each option has its type
     """A value of an option, as its declaration has it.
 
-    Raises `OptionError` if it is no such value.  Only words, switches and numbers are known here.
+    Raises `OptionError` if it is no such value.  Only words, switches, numbers and functions are
+    known here.
     """
     if value is None and option.default is None:
         return None
@@ -229,7 +232,7 @@ def checked(option: Declared, value: Any) -> Any:  # noqa: ANN401 - each option 
         return switch(option.name, value)
     if option.kind is int:
         return whole_number(option.name, value, option.least, option.most, option.unit)
-    return value
+    return _called_later(option.name, value) if option.kind is FunctionType else value
 
 
 def switch(option: str, value: object) -> bool:
@@ -240,6 +243,13 @@ def switch(option: str, value: object) -> bool:
     if type(value).__name__ in {"bool", "bool_"} or (isinstance(value, int) and value in {0, 1}):
         return bool(value)
     raise refused(option, value, "give True or False")
+
+
+def _called_later(option: str, value: _R) -> _R:
+    """What is called in the course of an operation, which has to end well."""
+    if not callable(value):
+        raise refused(option, value, "give a function")
+    return value
 
 
 def takes(
@@ -497,13 +507,18 @@ def rename(error: OptionError, taken: Iterable[str]) -> None:
 def one_dialect(*others: str) -> Callable[[Callable[_Taken, _R]], Callable[_Taken, _R]]:
     """A decorator: the error for an unknown keyword names the function, and the right argument.
 
-    `others`: keywords that the function passes on, if it takes any.
+    A keyword that is a switch, or a function, by its default takes nothing else.  `others`:
+    keywords that the function passes on, if it takes any.
     """
 
     def decorate(function: Callable[_Taken, _R]) -> Callable[_Taken, _R]:
+        checks = _checks(function)
+
         @functools.wraps(function)
         def called(*args: _Taken.args, **kwargs: _Taken.kwargs) -> _R:
             try:
+                for name in checks.keys() & kwargs.keys():
+                    kwargs[name] = checks[name](name, kwargs[name])
                 return function(*args, **kwargs)
             except (OptionError, TypeError) as error:
                 parameters = inspect.signature(function).parameters.values()
@@ -524,6 +539,24 @@ def one_dialect(*others: str) -> Callable[[Callable[_Taken, _R]], Callable[_Take
         return called
 
     return decorate
+
+
+def _checks(function: Callable[..., object]) -> dict[str, Callable[[str, object], object]]:
+    """Checks of arguments whose default is a switch or a function.
+
+    A whole signature would take longer to make.
+    """
+    function = inspect.unwrap(function)
+    if not inspect.isfunction(function):
+        return {}
+    code, defaults = function.__code__, function.__defaults__ or ()
+    by_place = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
+    found = dict(zip(by_place, defaults, strict=True)) | (function.__kwdefaults__ or {})
+    return {
+        name: switch if type(default) is bool else _called_later
+        for name, default in found.items()
+        if type(default) is bool or (callable(default) and not isinstance(default, type))
+    }
 
 
 def _takes_any(function: Callable[..., object]) -> bool:

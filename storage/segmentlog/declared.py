@@ -22,6 +22,7 @@ from dataclasses import KW_ONLY, fields, is_dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import cache
+from types import FunctionType
 from typing import Any, NamedTuple, TypeVar, cast, get_args, get_origin
 
 from segmentlog.model import LARGEST_LONG
@@ -69,7 +70,8 @@ class Declared(NamedTuple):
     # Of the field:
     name: str = ""
     #: an enumeration of words, `bool`, `int`, `float`; `datetime` for a time, `os.PathLike` for a
-    #: path; `list` for several texts, and `dict` for names with values; `object` for all else
+    #: path; `list` for several texts, and `dict` for names with values; `FunctionType` for what is
+    #: called; `object` for all else
     kind: type = object
     annotation: Any = None  # its type, as Python's signatures show it
 
@@ -189,6 +191,8 @@ def _kind(hint: object) -> type:
     if datetime in classes:
         return datetime
     origins: set[Any] = {*map(get_origin, classes)}
+    if get_origin(hint) is Callable or origins == {Callable}:
+        return FunctionType
     if origins & {Collection, Sequence}:
         return list
     if os.PathLike in origins:

@@ -1,5 +1,6 @@
 """Public functions refuse wrong types and extreme numbers in one plain sentence."""
 
+import inspect
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -296,3 +297,77 @@ def test_an_argument_that_has_no_name_is_asked_for_by_position() -> None:
     """Also where the function takes its options by name in one dictionary."""
     with pytest.raises(segmentlog.ArgumentError, match=r"open_log_dir\(\).* give it by position"):
         segmentlog.open_log_dir(path="/var/lib/kafka")  # type: ignore[call-arg]
+
+
+def _arguments_with_defaults() -> Iterator[tuple[str, Callable[..., object], str, object]]:
+    """The arguments of public functions and methods; each with its default."""
+    functions = dict[str, Callable[..., object]]()
+    for name in segmentlog.__all__:
+        found = getattr(segmentlog, name)
+        if inspect.isclass(found):
+            methods = inspect.getmembers(found, inspect.isfunction)
+            functions |= {
+                f"{name}.{each}": method
+                for each, method in methods
+                if hasattr(method, "__wrapped__") and (each == "__init__" or each[0] != "_")
+            }
+        elif callable(found):
+            functions[name] = found
+    for name, function in functions.items():
+        for each in inspect.signature(function).parameters.values():
+            yield name, function, each.name, each.default
+
+
+def _refusal(function: Callable[..., object], argument: str, value: object) -> str:
+    """The argument that a function refuses if it gets this value."""
+    parameters = inspect.signature(function).parameters.values()
+    needed = [each for each in parameters if each.default is each.empty]
+    by_name = {each.name: None for each in needed if each.kind is each.KEYWORD_ONLY}
+    by_place = (None for each in needed if each.kind < each.VAR_POSITIONAL)
+    with pytest.raises(OptionError) as caught:
+        function(*by_place, **by_name, **{argument: value})
+    return caught.value.option
+
+
+def test_a_switch_takes_no_text_that_python_takes_as_true() -> None:
+    """As in ``open_writer(…, overwrite="false")``, before anything is done."""
+    switches = [each for each in _arguments_with_defaults() if type(each[3]) is bool]
+    assert len(switches) > 50
+    for name, function, argument, _ in switches:
+        assert argument == _refusal(function, argument, "false"), name
+
+
+def test_what_is_called_later_is_a_function() -> None:
+    """A change would end at its first call, in the middle."""
+    told = [each for each in _arguments_with_defaults() if callable(each[3])]
+    told = [each for each in told if not inspect.isclass(each[3])]
+    assert len(told) > 10
+    for name, function, argument, _ in told:
+        assert argument == _refusal(function, argument, "print"), name
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, 5, "t", b"t", [], [("t", 0)], {"t": 1}, {"t": [1]}, {1: [[1]]}, {"t": ["1"]},
+     {"t": [["a"]]}, {"t": [[]]}, {"t": None}, pa.table({"group": ["g"]}), len],
+)  # fmt: skip
+def test_a_placement_is_as_it_was_proposed(value: Any) -> None:
+    for function in (segmentlog.creation_commands, segmentlog.reassignment_json):
+        with pytest.raises(OptionError, match=r"'placement' is .*; give "):
+            function(value)
+    assert '"replicas": [1, 2]' in segmentlog.reassignment_json({"t": [[1, 2]]})
+
+
+@pytest.mark.parametrize(
+    "value", [None, 5, "group", [1], [("g", "t", 0, 5)], {"g": 1}, pa.table({"group": ["g"]})]
+)
+def test_offsets_of_groups_are_those_of_a_restoration(value: Any) -> None:
+    with pytest.raises(OptionError, match=r"'offsets' is .*; give the offsets of a Restoration"):
+        segmentlog.offsets_csv(value)
+
+
+@pytest.mark.parametrize("value", [4, 4.3, b"4.3", ["4.3"], "4", "x.y"])
+def test_a_version_of_kafka_is_a_text(tmp_path: Path, value: Any) -> None:
+    write(tmp_path)
+    with pytest.raises(OptionError, match=r"'kafka_version'.*a version of Apache Kafka"):
+        segmentlog.preflight(tmp_path, kafka_version=value)

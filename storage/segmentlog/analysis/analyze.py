@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, Unpack
 from segmentlog.analysis import report
 from segmentlog.analysis.findings import findings_of
 from segmentlog.analysis.retention import Forecast
-from segmentlog.arguments import one_of, takes, topic_names
+from segmentlog.arguments import instance_of, one_of, takes, topic_names
 from segmentlog.declared import Declared, those_of
 from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.kafka_tables.open_table import table
@@ -197,8 +197,10 @@ def plan_analysis(
 ) -> AnalysisPlan:
     """Choose the partitions; see `analyze` for arguments and errors."""
     names = topic_names("topics", topics)
+    settings = options["settings"]
+    instance_of("settings", settings, (Mapping, type(None)), "give names of settings and values")
     request = AnalysisRequest(
-        options["settings"] or {},
+        settings or {},
         None if options["metadata"] is None else os.fsdecode(options["metadata"]),
         None
         if options["server_properties"] is None

@@ -14,6 +14,7 @@ from segmentlog.arguments import (
     class_of_one_dialect,
     instance_of,
     number_by_word,
+    switch,
     whole_number,
 )
 from segmentlog.declared import Declared, declared
@@ -198,6 +199,8 @@ class WriteRequest:
         object.__setattr__(self, "directory", writable_path(self.directory))
         if self.num_partitions is not None:
             whole_number("num_partitions", self.num_partitions, 1, MOST_PARTITIONS)
+        if self.auto_create_topics is not None:
+            switch("auto_create_topics", self.auto_create_topics)
         if self.topic is not None:
             check_topic_name(self.topic)
         elif self.overwrite:

@@ -7,6 +7,7 @@ release.
 
 from collections.abc import Iterator, Mapping
 
+from segmentlog.arguments import refused
 from segmentlog.errors import OptionError
 from segmentlog.maintain.health.faults import StartAction
 from segmentlog.maintain.health.kinds import Fault, FaultKind
@@ -39,18 +40,18 @@ _OTHERS: Mapping[str, Mapping[tuple[int, int], int]] = {
 }
 
 
-def release_of(option: str, version: str | None) -> tuple[int, int] | None:
+def release_of(option: str, version: object) -> tuple[int, int] | None:
     """The release of a version of Kafka; None without one.  Raises `OptionError`."""
     if version is None:
         return None
     try:
-        release = tuple(map(int, version.split(".")[:2]))
+        release = tuple(map(int, version.split(".")[:2])) if type(version) is str else ()
     except ValueError:
         release = ()
     if len(release) != 2:
-        raise OptionError(option, version, "a version of Apache Kafka, such as 4.3 or 3.9.1")
+        raise refused(option, version, "a version of Apache Kafka, such as 4.3 or 3.9.1")
     if release < min(_METADATA_VERSION):
-        raise OptionError(option, version, "a version with KRaft: 3.3 or later")
+        raise OptionError(option, str(version), "a version with KRaft: 3.3 or later")
     return release[0], release[1]
 
 

@@ -12,9 +12,16 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-from segmentlog.arguments import one_dialect, topic_names, whole_number
+from segmentlog.arguments import (
+    LARGEST_INT,
+    instance_of,
+    one_dialect,
+    refused,
+    topic_names,
+    whole_number,
+)
 from segmentlog.cluster.directory_settings import DirectorySettings
 from segmentlog.cluster.placement import NextInt, Placement, TargetCluster, place_replicas
 from segmentlog.cluster.replicated import open_replicas
@@ -647,6 +654,26 @@ def propose_placement(
     }
 
 
+def _checked_placement(placement: object) -> Mapping[str, list[list[int]]]:
+    """A placement as `propose_placement` returns it; `OptionError` for anything else."""
+    accepted = "give what propose_placement returns: by topic, the brokers of each partition"
+    found = dict[str, list[list[int]]]()
+    instance_of("placement", placement, Mapping, accepted)
+    for topic, partitions in cast("Mapping[object, object]", placement).items():
+        if not isinstance(topic, str) or not isinstance(partitions, list | tuple):
+            raise refused("placement", placement, accepted)
+        if not all(isinstance(each, list | tuple) and each for each in partitions):
+            raise refused("placement", placement, accepted)
+        found[topic] = [
+            [
+                whole_number("placement", node, most=LARGEST_INT, what="ids of brokers")
+                for node in each
+            ]
+            for each in partitions
+        ]
+    return found
+
+
 @one_dialect()
 def creation_commands(placement: Mapping[str, Sequence[Sequence[int]]]) -> list[str]:
     """The arguments of ``kafka-topics.sh`` that make each topic so.
@@ -668,7 +695,7 @@ def creation_commands(placement: Mapping[str, Sequence[Sequence[int]]]) -> list[
             "--replica-assignment",
             ",".join(":".join(map(str, replicas)) for replicas in partitions),
         )
-        for topic, partitions in placement.items()
+        for topic, partitions in _checked_placement(placement).items()
     ]
 
 
@@ -682,7 +709,7 @@ def reassignment_json(placement: Mapping[str, Sequence[Sequence[int]]]) -> str:
     """
     partitions = [
         {"topic": topic, "partition": partition, "replicas": [*replicas]}
-        for topic, found in placement.items()
+        for topic, found in _checked_placement(placement).items()
         for partition, replicas in enumerate(found)
     ]
     return json.dumps({"version": 1, "partitions": partitions})

@@ -33,10 +33,13 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 import numpy as np
 
 from segmentlog.arguments import (
+    instance_of,
+    is_frame,
     one_dialect,
     one_of,
     path_text,
     path_texts,
+    refused,
     takes,
     topic_names,
 )
@@ -583,6 +586,10 @@ def offsets_csv(
     import io
     import shlex
 
+    accepted = "give the offsets of a Restoration"
+    instance_of("offsets", offsets, Collection, accepted)
+    if is_frame(offsets) or not all(isinstance(each, GroupOffset) for each in offsets):
+        raise refused("offsets", offsets, accepted)
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(offsets)
     file = "FILE" if path is None else path_text("path", path)
