@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -86,20 +85,6 @@ def test_a_module_that_the_index_of_the_engine_names_is_there() -> None:
     assert [] == [
         each for each in modules if not (ENGINE / f"{each.replace('.', '/')}.py").exists()
     ]
-
-
-def test_the_picture_of_the_floors_shows_the_layers_that_are_checked() -> None:
-    """Each row of the picture is a layer of import-linter."""
-    text = (TOP / "storage" / "README.md").read_text()
-    shown = [line.split("│")[0].split() for line in re.findall(r"^.*│.*$", text, re.MULTILINE)]
-    contracts = tomllib.loads((TOP / "pyproject.toml").read_text())["tool"]["importlinter"]
-    (layers,) = [
-        each["layers"]
-        for each in contracts["contracts"]
-        if each.get("containers") == ["segmentlog"]
-    ]
-
-    assert [sorted(layer.split(" | ")) for layer in layers] == [sorted(names) for names in shown]
 
 
 @pytest.mark.addition("format of segmentlog's own files")

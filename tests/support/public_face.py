@@ -222,7 +222,7 @@ PAGES = {
     TOP / "storage" / "docs" / "recovery.md": with_faults,
     TOP / "storage" / "docs" / "upkeep.md": with_swap_steps,
     TOP / "storage" / "segmentlog" / "arguments.py": with_calls,
-} | {TOP / "storage" / "docs" / name: made for name, made in reference.PAGES.items()}
+} | reference.PAGES
 
 
 def shown() -> str:

@@ -7,11 +7,14 @@ region between the marks of a page; `public_face.py` writes the pages.
 import dataclasses
 import enum
 import functools
+import importlib
 import inspect
 import itertools
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, get_args
 
 import typer
@@ -22,6 +25,7 @@ from segmentlog.maintain.verification.findings import SEVERITIES
 from segmentlog.tools.cli import app
 from segmentlog.tools.commands import TABLE
 
+TOP = Path(__file__).parents[2]
 _SECTION = re.compile(r"^(\w+)\n-{3,}\n", re.MULTILINE)
 _ENTRY = re.compile(r"^(\S.*?)(?: : (.*))?$")
 #: Words of a help that would be marks of Markdown: options, names with underscores, stars.
@@ -59,6 +63,24 @@ def with_reports(text: str) -> str:
     text = between(text, "steps of a recovery", _table("step", segmentlog.RecoveryKind, mends))
     text = between(text, "kinds of files", _table("kind", segmentlog.UsageKind, files))
     return between(text, "errors", _lines(_errors()))
+
+
+def with_floors(text: str) -> str:
+    """`storage/README.md`: the floors of the engine, with the first sentences of the packages."""
+    contracts = tomllib.loads((TOP / "pyproject.toml").read_text())["tool"]["importlinter"]
+    (layers,) = (
+        each["layers"]
+        for each in contracts["contracts"]
+        if each.get("containers") == ["segmentlog"]
+    )
+    rows = []
+    for layer in layers:
+        for place, name in enumerate(layer.split(" | ")):
+            said = inspect.getdoc(importlib.import_module(f"segmentlog.{name}")) or ""
+            first = said.partition("\n")[0].partition(".  ")[0].replace("``", "")
+            rows.append(f"{' ' if place else '-'} {name:17}  {first.rstrip('.:')}")
+    made = "\n".join(rows)
+    return between(text, "floors", f"\n```\n{made}\n```\n\n")
 
 
 def between(text: str, region: str, made: str) -> str:
@@ -328,9 +350,10 @@ def _errors() -> Iterator[str]:
         yield f"| `{name}` | {' | '.join(cells)} |"
 
 
-#: What `public_face.py` does with each page of `storage/docs`.
+#: What `public_face.py` does with each page.
 PAGES = {
-    "commands.md": with_commands,
-    "findings.md": with_reports,
-    "functions.md": with_functions,
+    TOP / "storage" / "README.md": with_floors,
+    TOP / "storage" / "docs" / "commands.md": with_commands,
+    TOP / "storage" / "docs" / "findings.md": with_reports,
+    TOP / "storage" / "docs" / "functions.md": with_functions,
 }
