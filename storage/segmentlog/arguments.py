@@ -410,17 +410,17 @@ _OF_CALLS = frozenset(
     findings frame given hash_user id ids indices interval is_key is_protobuf kafka_defaults
     kafka_version keep_offsets key_delimiter kind leave_out_partitions leave_out_replicas left
     lines load_factor local_retention_bytes local_retention_ms log_ends log_slice longest_job_days
-    longest_read_days mask_credentials max_bytes max_compaction_lag_ms min_cleanable_dirty_ratio
-    min_compaction_lag_ms missing most_ranges n_bytes n_offsets new_topic next_int notes now_ms
-    null null_keys num_rows offset_column offset_map offsets on_bytes on_kept on_log on_partition
-    on_phase on_records on_rows on_segment on_step one_segment open_transactions other output own
-    partition_column placement policy position producer producer_epoch producer_expiration_ms
-    producer_id producers progress purge ranges read_committed regexp remote_storage_enable remove
-    renamed replication_factor retention_bytes retention_ms right right_dataset roll rows schema
-    schemas server_properties shallow show_keys show_values skips sorting source spark
-    spill_directory subject target_metadata timestamps tls_certificate tls_key to to_log_end told
-    topic_column topic_partition topic_partitions transform unbuffered up_to_offset use_threads
-    used_by users version warns yes
+    longest_read_days mask mask_credentials max_bytes max_compaction_lag_ms
+    min_cleanable_dirty_ratio min_compaction_lag_ms missing most_ranges n_bytes n_offsets new_topic
+    next_int notes now_ms null null_keys num_rows offset_column offset_map offsets on_bytes on_kept
+    on_log on_partition on_phase on_records on_rows on_segment on_step one_segment
+    open_transactions other output own partition_column placement policy position producer
+    producer_epoch producer_expiration_ms producer_id producers progress purge ranges
+    read_committed regexp remote_storage_enable remove renamed replication_factor retention_bytes
+    retention_ms right right_dataset roll rows schema schemas server_properties shallow show_keys
+    show_values skips sorting source spark spill_directory subject target_metadata timestamps
+    tls_certificate tls_key to to_log_end told topic_column topic_partition topic_partitions
+    transform unbuffered up_to_offset use_threads used_by users version warns yes
     """.replace("_", "").split()
 )
 

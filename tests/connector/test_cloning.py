@@ -10,6 +10,8 @@ import pytest
 from cloned_places import places_of
 from coordinator_logs import write_commits
 from pyspark.sql import SparkSession
+from registered import readings
+from registered import write as registered_write
 
 import pyspark_segmentlog
 import segmentlog
@@ -101,3 +103,20 @@ def test_keys_in_several_partitions_and_errors_of_tasks(
     assert not list(clone.glob("segmentlog.*"))
     pyspark_segmentlog.clone(spark, source, "t", "u", to=clone)
     assert 900 == len(records(clone))
+
+
+def test_fields_are_masked_in_the_workers(spark: SparkSession, tmp_path: Path) -> None:
+    """As in one process; what cannot be masked is named by its place."""
+    pytest.importorskip("fastavro")
+    pytest.importorskip("pyruhvro")
+    readings(tmp_path / "s")
+    mask = {"value.city": None, "value.degrees": 7}
+    asked: dict[str, Any] = {"to": tmp_path / "a", "mask": mask}
+    done = pyspark_segmentlog.clone(spark, tmp_path / "s", "readings", "u", **asked)
+    segmentlog.clone(tmp_path / "s", "readings", "u", to=tmp_path / "b", mask=mask)
+    assert 3 == done.n_changed_values
+    assert records(tmp_path / "b") == records(tmp_path / "a")
+    registered_write(tmp_path / "s", "readings", [b"no schema"])
+    asked["to"] = tmp_path / "c"
+    with pytest.raises(segmentlog.UndecodableValueError, match="readings-0"):
+        pyspark_segmentlog.clone(spark, tmp_path / "s", "readings", "u", **asked)

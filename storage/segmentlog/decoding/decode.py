@@ -31,6 +31,9 @@ logger = logging.getLogger(__name__)
 _MOST_IN_VAIN = 3
 _WAIT_SECONDS = 30.0
 
+#: Why a value cannot be decoded that has no frame.
+NO_SCHEMA = "it names no schema"
+
 _FORMATS: dict[str, Callable[[str, list[tuple[str, str]]], ValueSchema]] = {
     "AVRO": AvroSchema,
     "JSON": JsonSchema,
@@ -64,6 +67,10 @@ class Registered:
             known = ", ".join(str(each["version"]) for each in rows)
             raise refused("version", version, f"versions of {subject} are {known}")
         return [self._versions[subject, version]]
+
+    def rows_of(self, subject: str) -> list[Mapping[str, Any]]:
+        """All versions of a subject; all schemas if there is no such subject."""
+        return [each for each in self._rows if each["subject"] == subject] or self._rows
 
     def lacks(self, names: Collection[int | str]) -> set[int | str]:
         """The ids and GUIDs among `names` that no schema has."""
@@ -284,26 +291,20 @@ class ColumnDecoder:
         headers = batch.column("headers") if "headers" in batch.schema.names else None
         values = batch.column(self.column)
         frames = Frames(values, headers, is_key=self.column == "key", frame=self._frame)
-        is_left = values.is_valid().to_numpy(zero_copy_only=False).copy()
         causes: dict[int, str] = {}
         index = np.full(len(values), -1, np.int64)
         parts: list[pa.Array] = [pa.nulls(0, self.type)]
         n_parts = 0
-        every = [each.dictionary_encode() for each in frames.names()]
-        self._look_again({name for each in every for name in each.dictionary.to_pylist()})
-        for groups in every:
-            codes = groups.indices.fill_null(-1).to_numpy()
-            for code, name in enumerate(groups.dictionary.to_pylist()):
-                rows = np.flatnonzero((codes == code) & is_left)
-                is_left[rows] = False
-                if not len(rows):
-                    continue
-                for decoded, found in self._group(name, frames, rows, causes):
-                    index[decoded] = n_parts + np.arange(len(decoded))
-                    parts.append(found)
-                    n_parts += len(decoded)
-        for row in np.flatnonzero(is_left).tolist():
-            causes[row] = "it names no schema"
+        names = frames.names()
+        self._look_again({name for each in names for name in each.unique().to_pylist()})
+        for name, rows in frames.rows_by_name(names):
+            if name is None:
+                causes.update(dict.fromkeys(rows.tolist(), NO_SCHEMA))
+                continue
+            for decoded, found in self._group(name, frames, rows, causes):
+                index[decoded] = n_parts + np.arange(len(decoded))
+                parts.append(found)
+                n_parts += len(decoded)
         column = pa.concat_arrays(parts).take(pa.array(index, mask=index < 0))
         return column, causes
 

@@ -13,6 +13,7 @@ Rules: ``DefaultIdHandler`` and ``DefaultHeadersHandler`` of Apicurio's serializ
 """
 
 import zlib
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -68,6 +69,22 @@ class Frames:
         if self._headers is None:
             return [ids]
         return [ids, schema_guid(self._headers, is_key=self._is_key)]
+
+    def rows_by_name(self, names: Sequence[pa.Array]) -> Iterator[tuple[int | str | None, Int64s]]:
+        """The rows of each schema, by the name that they have for it, from `names`.
+
+        The rows of the values that name none come last, with None.
+        """
+        is_left = self._values.is_valid().to_numpy(zero_copy_only=False).copy()
+        for groups in names:
+            found = groups.dictionary_encode()
+            codes = found.indices.fill_null(-1).to_numpy()
+            for code, name in enumerate(found.dictionary.to_pylist()):
+                rows = np.flatnonzero((codes == code) & is_left)
+                is_left[rows] = False
+                if len(rows):
+                    yield name, rows
+        yield None, np.flatnonzero(is_left)
 
     def payloads(self, rows: Int64s) -> list[bytes | None]:
         """The bytes of values without their frames; None for those that cannot be inflated."""

@@ -109,6 +109,10 @@ class ProtobufSchema:
         made._begin()
         return made
 
+    def message_of(self, data: bytes) -> Any:  # noqa: ANN401 - a class of its own for each schema
+        """The message that has these bytes; raises protobuf's ``DecodeError``."""
+        return self._message.FromString(data)
+
     def decode(
         self, values: Sequence[bytes], reader: "ProtobufSchema", causes: dict[int, str]
     ) -> pa.Array:
@@ -151,7 +155,7 @@ class ProtobufSchema:
 
     def _cause(self, value: bytes) -> str | None:
         try:
-            self._message.FromString(value)
+            self.message_of(value)
         except needed("google.protobuf.message").DecodeError:
             return f"its bytes are not those of a message {self.name}"
         return None

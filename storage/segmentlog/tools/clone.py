@@ -39,6 +39,7 @@ _IDS = "OLD=NEW"
 @arguments.command(
     "segmentlog clone /var/lib/kafka orders orders-v2 --to /data/logs --partitions 24",
     "segmentlog clone /b1 /b2 /b3 orders orders-test --to /data/logs --transform masks.py:mask",
+    "segmentlog clone /var/lib/kafka orders orders-test --to /data/logs --mask value.email",
     "segmentlog clone /var/lib/kafka orders orders-v2 --partitions 24 --offsets groups.csv",
 )
 @arguments.tiered
@@ -57,6 +58,8 @@ _IDS = "OLD=NEW"
     "overwrite",
     "show_keys",
     "offset_map",
+    "decode_schemas",
+    "decode_frame",
     "settings",
     "dry_run",
     read_up_to=ReadUpTo.LOG_END,
@@ -85,6 +88,14 @@ def clone(
             "with such names."
         ),
     ] = False,
+    mask: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FIELD[=VALUE]",
+            help="Hide a field of values or keys that a registry's serializers have written, such "
+            "as value.email or value.items[].sku, or give it another value; may be repeated.",
+        ),
+    ] = None,
     schema_id: Annotated[
         list[str] | None,
         typer.Option(
@@ -139,6 +150,7 @@ def clone(
             new_topic,
             **given,
             transform=_transform(transform, masks=mask_credentials),
+            mask=_masks(mask),
             schema_ids=_ids("--schema-id", schema_id),
             key_schema_ids=_ids("--key-schema-id", key_schema_id),
             codec=None if codec is None else Codec[codec.name],
@@ -158,7 +170,7 @@ def clone(
                         "written with --dry-run, and --to with a directory that does not exist"
                     )
                 raise
-    is_changed = transform is not None or mask_credentials
+    is_changed = transform is not None or mask_credentials or bool(mask)
     _write(found, as_json=as_json, dry_run=dry_run, is_changed=is_changed)
     if offsets is not None and not (found.groups or found.unread_groups):
         complain(f"{offsets} is empty: no group has committed an offset in {topic}")
@@ -200,6 +212,17 @@ def _cloned(found: ClonedPartition, *, dry_run: bool) -> str:
 def _group(found: ClonedGroup) -> str:
     read = f"has read {counted(records=found.n_read)}, and repeats {found.n_repeated:,}"
     return f"group {escape(found.group)}: {read}"
+
+
+def _masks(given: Sequence[str] | None) -> dict[str, str | None]:
+    """Fields, and the other values of those that are given one."""
+    found: dict[str, str | None] = {}
+    for each in given or ():
+        path, sign, value = each.partition("=")
+        if path in found:
+            raise OptionError("--mask", each, f"{path} is given twice")
+        found[path] = value if sign else None
+    return found
 
 
 def _ids(option: str, given: Sequence[str] | None) -> dict[int | str, int | str]:

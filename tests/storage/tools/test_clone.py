@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from registered import framed, readings
 from typer.testing import Result
 
 import segmentlog
@@ -142,3 +143,21 @@ def test_ids_that_stay_are_named(run: Run, tmp_path: Path) -> None:
     assert "no option names them: 8" in done.stderr
     wanted = [b"\x00\x00\x00\x00\x09a", values[1]]
     assert wanted == segmentlog.read(tmp_path, "u")["value"].to_pylist()
+
+
+def test_fields_are_hidden_or_get_another_value(run: Run, tmp_path: Path) -> None:
+    """The output counts what was changed; a field that is not there is a wrong argument."""
+    pytest.importorskip("fastavro")
+    pytest.importorskip("pyruhvro")
+    readings(tmp_path / "s")
+    given = ("clone", tmp_path / "s", "readings", "u", "--to", tmp_path / "to")
+    done = run(*given, "--mask", "value.city", "--mask", "value.degrees=7")
+    assert "0 keys and 3 values changed" in done.stdout
+    rows = segmentlog.read(tmp_path / "to", "u")["value"].to_pylist()
+    assert framed(2, b"\x10[hidden]\2\x0e") == rows[1]
+    for flags, said in (
+        (["--mask", "value.town"], "option '--mask' is 'value.town'; no schema of readings-value"),
+        (["--mask", "value.city", "--mask", "value.city=x"], "is given twice"),
+        (["--decode-frame", "none"], "it belongs to mask"),
+    ):
+        assert said in run(*given, *flags, status=2).stderr

@@ -9,8 +9,9 @@ that the Java client chooses.
 
 import logging
 import os
+import re
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
@@ -24,6 +25,7 @@ from segmentlog.arguments import (
     one_of,
     path_texts,
     refused,
+    texts,
     whole_number,
 )
 from segmentlog.cluster.replicated import open_replicas
@@ -32,7 +34,13 @@ from segmentlog.errors import OptionError
 from segmentlog.format.names import check_topic_name
 from segmentlog.format.topic_config import check_stored
 from segmentlog.maintain.restoration.plan import TOPICS_OF_BROKERS, GroupOffset
-from segmentlog.model import LOCK_TIMEOUT_SECONDS, Codec, OnCorruptBatch, ReadUpTo
+from segmentlog.model import (
+    LOCK_TIMEOUT_SECONDS,
+    Codec,
+    OnCorruptBatch,
+    ReadUpTo,
+    ValueFrame,
+)
 from segmentlog.operation_options import OPERATION_OPTIONS, dry_run_of, settings_of
 from segmentlog.read_options import READ_OPTIONS
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
@@ -44,6 +52,7 @@ from segmentlog.txn.topics import MOST_PARTITIONS
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from segmentlog.decoding.masks import Replacement
     from segmentlog.format.kernels.memory import Int64s
     from segmentlog.maintain.cloning.cloned_rows import Cloned
 
@@ -166,6 +175,12 @@ class CloneSettings:
         returns a batch or a table with these columns.  Rows may be left out, and ``partition`` and
         ``offset``, which do not change, show which rows are left.  Partitions are chosen by the
         new keys.  It may be called twice for a row.
+    mask : fields of values and keys that a registry's serializers have written, by paths such as
+        ``value.email`` or ``value.items[].sku``; or a mapping from paths to other values, or to
+        functions from an old value to a new one.  Texts without another value become
+        ``[hidden]``, numbers 0, bytes zeros of the same length; null stays null.  A value is
+        written again by the schema that it names, in the same frame.  One that cannot be decoded
+        ends the clone.  `transform` comes first.
     schema_ids, key_schema_ids : old ids of a schema registry and the new ones, for values and for
         keys: in front of the bytes, or in a header.  GUIDs, as text, are replaced in headers.
         Other ids stay, and are named in the result.
@@ -199,6 +214,20 @@ class CloneSettings:
     order: Order | str = Order.OFFSET
     null_keys: NullKeys | str = NullKeys.SPREAD
     transform: Transform | None = None
+    mask: Collection[str] | Mapping[str, "Replacement"] = ()
+    decode_schemas: Annotated[
+        str | os.PathLike[str] | None,
+        READ_OPTIONS["decode_schemas"]._replace(
+            help="With --mask: where schemas are, if not in the same directories: another log "
+            "directory, the address of a registry, or a file."
+        ),
+    ] = None
+    decode_frame: Annotated[
+        ValueFrame | str | None,
+        READ_OPTIONS["decode_frame"]._replace(
+            help="With --mask: what names the schema of a value."
+        ),
+    ] = None
     schema_ids: SchemaIds = field(default_factory=dict)
     key_schema_ids: SchemaIds = field(default_factory=dict)
     keep_offsets: bool = False
@@ -241,6 +270,15 @@ class CloneSettings:
         if self.transform is not None and not callable(self.transform):
             accepted = "give a function that takes a record batch and returns one"
             raise refused("transform", self.transform, accepted)
+        object.__setattr__(self, "mask", _masks_of(self.mask))
+        for option in ("decode_schemas", "decode_frame"):
+            given = getattr(self, option)
+            if given is not None and not self.mask:
+                raise OptionError(option, str(given), "it belongs to mask, which is not given")
+        if self.decode_frame is not None:
+            object.__setattr__(
+                self, "decode_frame", one_of("decode_frame", self.decode_frame, ValueFrame)
+            )
         if self.codec is not None:
             object.__setattr__(self, "codec", number_by_word("codec", self.codec, Codec))
         if self.keep_offsets and (self.num_partitions is not None or self.overwrite):
@@ -272,6 +310,16 @@ _WORDS: Mapping[str, type[StrEnum]] = {
     "open_transactions": ClonedTransactions,
     "on_corrupt_batch": OnCorruptBatch,
 }
+
+
+def _masks_of(given: object) -> Mapping[str, "Replacement"]:
+    """Replacements by paths, of which each begins with a column.  Raises `OptionError`."""
+    words = "give paths such as 'value.email', or a mapping from paths to other values"
+    found = given if isinstance(given, Mapping) else dict.fromkeys(texts("mask", given, words))
+    for path in found:
+        if not isinstance(path, str) or not re.match(r"(?:key|value)(?:$|[.\[])", path):
+            raise refused("mask", path, "a path begins with value or key: 'value.email'")
+    return found
 
 
 def _check_schema_ids(option: str, given: object) -> None:

@@ -9,8 +9,9 @@ no frame.
 import inspect
 import traceback
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +24,9 @@ from segmentlog.format.kernels.memory import Int32s, Int64s
 from segmentlog.format.records.encoder import cast_column, headers_type, record_source
 from segmentlog.maintain.cloning.clone import NullKeys, SchemaIds, Transform
 from segmentlog.writes.stager import Partitioner
+
+if TYPE_CHECKING:
+    from segmentlog.decoding.masks import FieldMasks
 
 _ID_AT, _ID_BYTES, _GUID_AT, _GUID_BYTES = 1, 4, 1, 16
 _MOST_SHOWN = 300  #: characters of what a transform's error says
@@ -139,8 +143,14 @@ class RowRules:
     batch_size: int
     null_keys: NullKeys = NullKeys.SPREAD
     transform: Transform | None = None
+    masks: "Sequence[FieldMasks]" = ()
     schema_ids: SchemaIds = field(default_factory=dict)
     key_schema_ids: SchemaIds = field(default_factory=dict)
+
+    @property
+    def changes_rows(self) -> bool:
+        """Whether keys or values may become others."""
+        return self.transform is not None or bool(self.masks)
 
 
 class Cloned(NamedTuple):
@@ -213,11 +223,16 @@ class RowMaker:
     def changed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows with their new keys, values and headers.
 
-        Raises `OptionError` or `ColumnError` if the transform has returned other rows.
+        Raises `OptionError` or `ColumnError` if the transform has returned other rows, and
+        `UndecodableValueError` for a value that is masked and cannot be decoded.
         """
-        rows = batch
-        if self._rules.transform is not None:
-            rows, kept = _transformed(self._rules.transform, batch)
+        rules, rows, kept = self._rules, batch, batch
+        if rules.transform is not None:
+            rows, kept = _transformed(rules.transform, batch)
+        for mask in rules.masks:
+            at = rows.schema.get_field_index(mask.column)
+            rows = rows.set_column(at, mask.column, mask.masked(rows, rules.topic))
+        if rules.changes_rows:
             self.changes += Changes.of(kept, rows, batch.num_rows - rows.num_rows)
         for each in self._ids:
             rows = each.replaced(rows)

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from segmentlog.errors import (
 )
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.topic_config import OF_TIERS, TopicConfig
+from segmentlog.kafka_tables.open_table import table
 from segmentlog.maintain.cloning.clone import (
     Clone,
     ClonedGroup,
@@ -50,6 +51,7 @@ from segmentlog.model import (
     OnCorruptBatch,
     ReadUpTo,
     ScanPolicy,
+    ValueFrame,
 )
 from segmentlog.read_options import DatasetOptions
 from segmentlog.reads.log_directory import LogDirectory
@@ -60,6 +62,9 @@ from segmentlog.store.readable import exists, is_url
 from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.job_topics import log_ends
+
+if TYPE_CHECKING:
+    from segmentlog.decoding.masks import FieldMasks, Replacement
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +94,7 @@ class CloneJob:
             batch_size=ProducerConfig().batch_size,
             null_keys=NullKeys(given.null_keys),
             transform=given.transform,
+            masks=_masks(source, given),
             schema_ids=given.schema_ids,
             key_schema_ids=given.key_schema_ids,
         )
@@ -322,6 +328,31 @@ def _bounds_of(source: LogDirectory, given: CloneSettings) -> DatasetBounds:
         "fail_on_data_loss": True,
     }
     return find_dataset_bounds(source, [given.topic], options, policy=policy, has_option=False)
+
+
+def _masks(source: LogDirectory, given: CloneSettings) -> "list[FieldMasks]":
+    """What changes fields of keys and of values."""
+    if not given.mask:
+        return []
+    # After the bounds: a schema is there before the records that name it.
+    from segmentlog.decoding.decode import Registered
+    from segmentlog.decoding.masks import FieldMasks
+    from segmentlog.decoding.sources import schemas_of
+
+    assert isinstance(given.mask, Mapping)  # noqa: S101 - its settings are checked
+    by_column: dict[str, dict[str, Replacement]] = {}
+    for path, replacement in given.mask.items():
+        by_column.setdefault(path[: 3 if path.startswith("key") else 5], {})[path] = replacement
+    made = []
+    for column, masks in by_column.items():
+        subject = f"{given.topic}-{column}"
+        if given.decode_schemas is None:
+            found = table(source.whole, "schemas", on_corrupt_batch=given.on_corrupt_batch)
+        else:
+            found = schemas_of(given.decode_schemas, subject)
+        frame = ValueFrame(given.decode_frame or ValueFrame.CONFLUENT)
+        made.append(FieldMasks(Registered(found), column, masks, subject, frame))
+    return made
 
 
 def _refuse_open_transactions(bounds: DatasetBounds, given: CloneSettings) -> None:

@@ -150,7 +150,7 @@ def run_task(
 def keys_of(windows: Sequence[DatasetBounds], rules: RowRules) -> Iterator[pa.RecordBatch]:
     """The keys of the clone, with the old partition and offset; each batch is of one partition."""
     maker = RowMaker(rules)
-    needs_all = rules.transform is not None or rules.key_schema_ids
+    needs_all = rules.changes_rows or rules.key_schema_ids
     columns = COLUMNS if needs_all else ("key", "partition", "offset")
     for window in windows:
         for batch in LogDataset(window, include_headers=True).scanner(columns).to_batches():
