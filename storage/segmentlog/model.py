@@ -158,7 +158,9 @@ class ScanPolicy(NamedTuple):
     `BYTES_OR_TEXT`, are strings; `on_invalid_utf8` applies to them.  At most
     `max_bytes_per_second` of a log directory's ``.log`` files are read, by all processes of the
     user on this machine together; None for no limit.  With `spare_page_cache`, pages of files
-    that the read brings into the page cache do not stay there.  `ended` are open transactions that
+    that the read brings into the page cache do not stay there.  Without `check_crcs`, rows
+    are counted by the headers of batches, whose checksums are not checked, if no column is read
+    but the topic, the partition and the timestamp type.  `ended` are open transactions that
     count as aborted, by producer id and first offset.  With `in_milliseconds`, timestamps are
     integers as they are stored, which hold every time; microseconds do not.  With
     `header_names_as_bytes`, names of headers are the bytes that are stored; as text, bytes that
@@ -173,6 +175,7 @@ class ScanPolicy(NamedTuple):
     on_invalid_utf8: OnInvalidUtf8 = OnInvalidUtf8.FAIL
     max_bytes_per_second: int | None = None
     spare_page_cache: bool = False
+    check_crcs: bool = True
     ended: tuple[tuple[int, int], ...] = ()
     in_milliseconds: bool = False
     header_names_as_bytes: bool = False

@@ -294,7 +294,27 @@ class SelectionOptions(TypedDict, total=False):
     """
 
 
-class ScanOptions(BoundsOptions, SelectionOptions, FormOptions, LoadOptions, total=False):
+class CountOptions(TypedDict, total=False):
+    """What a read that only counts checks."""
+
+    check_crcs: Annotated[
+        bool,
+        Declared(
+            "whether checksums are checked when rows are only counted: with `false`, a read "
+            "without columns, or of `topic`, `partition` and `timestampType` alone, takes the "
+            "number of rows from the headers of batches, and reads little more of local files. "
+            "Damage inside batches stays unnoticed. Reads of other columns check all that they "
+            "read",
+            default=True,
+            idea="rows counted without checksums",
+            spark="kafka.check.crcs",
+        ),
+    ]
+
+
+class ScanOptions(
+    BoundsOptions, SelectionOptions, FormOptions, LoadOptions, CountOptions, total=False
+):
     """Those of `Log.scan`."""
 
 

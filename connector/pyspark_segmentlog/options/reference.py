@@ -31,6 +31,7 @@ from segmentlog.model import (
 )
 from segmentlog.read_options import READ_OPTIONS as OF_READS
 from segmentlog.read_options import (
+    CountOptions,
     DecodeOptions,
     EndOptions,
     FormOptions,
@@ -237,6 +238,7 @@ READ_OPTIONS = (
            "`minPartitions` and `maxRecordsPerPartition` make are divided further",
            size(zero=True)),
     *_of_all_dialects(LoadOptions),
+    *_of_all_dialects(CountOptions),
     Option("kafka.bootstrap.servers", "none", "anything", "Not used: the path takes its place",
            used_by=()),
     Option("groupIdPrefix", "none", "anything", _OF_CLIENTS, used_by=()),

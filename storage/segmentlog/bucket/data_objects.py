@@ -418,7 +418,7 @@ def _extents_of(
             yield growing.planned(at, part, next_offset)
             growing = _GrowingExtent(position, next_offset)
         growing.add(walked, producers)
-        position = walked.scanned.file_position + walked.scanned.end
+        position = walked.scanned.file_end
         next_offset = walked.next_offset
     if position != part.end:
         left = part.end - position

@@ -11,6 +11,10 @@ it.  Batches are asked for in the order of the log.  If the marker of a batch ha
 yet, the log is walked ahead until it is found.  A log without transactions costs nothing.
 """
 
+import ctypes
+import functools
+import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -21,11 +25,17 @@ from segmentlog.format.kernels import layout, status
 from segmentlog.format.kernels.memory import Bytes, Int64s
 from segmentlog.format.kernels.transactions import (
     COMMIT,
+    FILE_DESCRIPTOR,
+    FILE_FLAGS,
+    FILE_POSITION,
+    FILE_PREADV2,
     MARKER_OFFSET,
     MARKER_PRODUCER_ID,
+    N_FILE_COLUMNS,
     N_MARKER_COLUMNS,
     collect_markers,
     flag_aborted,
+    walk_file_headers,
     walk_headers,
 )
 from segmentlog.format.records.header import ScannedBatches, batch_error
@@ -36,6 +46,8 @@ from segmentlog.store.readable import ReadableFile
 
 _WINDOW_BYTES = 1 << 20
 _TABLE_ROWS = 1 << 14
+
+_SPARSE_BYTES = 8 << 20
 
 #: Batches of at least this size are not read as a whole.
 _LARGE_BATCH_BYTES = 128 << 10
@@ -82,7 +94,7 @@ def walk_batches(
             ):
                 yield walked
                 at = walked.scanned.position_of(-1)
-                position = walked.scanned.file_position + walked.scanned.end
+                position = walked.scanned.file_end
         if is_whole and position != segment.size:
             at = at if position > segment.size else position
             left = segment.size - at
@@ -104,12 +116,13 @@ def walk_file(
     """
     if headers is None:
         headers = np.empty((_TABLE_ROWS, layout.N_HEADER_COLUMNS), np.int64)
-    wanted = _WINDOW_BYTES
+    wanted, in_memory = _WINDOW_BYTES, HeadersInMemory(file.descriptor, end - position)
     while position < end:
-        n_bytes = min(wanted, end - position)
-        buf: Bytes = np.empty(n_bytes, np.uint8)
-        buf = buf[: file.read_into(buf.data, position)]
-        code, after, n_batches = walk_headers(buf, 0, len(buf), headers)
+        buf, code, after, n_batches = in_memory.walk(position, end, headers)
+        if not n_batches:
+            buf = np.empty(min(wanted, end - position), np.uint8)
+            buf = buf[: file.read_into(buf.data, position)]
+            code, after, n_batches = walk_headers(buf, 0, len(buf), headers)
         scanned = ScannedBatches(path, buf, headers[:n_batches], position)
         if code >= status.BAD_LENGTH and not n_batches:
             raise batch_error(scanned, after, len(buf), code)
@@ -126,6 +139,47 @@ def walk_file(
         position += after
         is_large = after > n_batches * _LARGE_BATCH_BYTES
         wanted = _SMALL_WINDOW_BYTES if is_large else _WINDOW_BYTES
+
+
+class HeadersInMemory:
+    """Walks the headers of a local file that the system has in memory, and copies them alone.
+
+    A header that has to come from a disk is left to the caller: a read of it alone would wait for
+    the disk each time, and a large read lets the system read ahead.
+
+    `n_bytes`: of the file, that are walked in all.
+    """
+
+    def __init__(self, descriptor: int | None, n_bytes: int) -> None:
+        self._buf: Bytes = np.empty(0, np.uint8)
+        self._file: Int64s = np.zeros(N_FILE_COLUMNS, np.int64)
+        preadv2 = 0 if descriptor is None else _address_of_preadv2()
+        if preadv2 and descriptor is not None:
+            # Between headers, its pages are never touched, and take no memory.
+            self._buf = np.empty(min(_SPARSE_BYTES, max(n_bytes, 0)), np.uint8)
+            self._file[FILE_DESCRIPTOR], self._file[FILE_PREADV2] = descriptor, preadv2
+            self._file[FILE_FLAGS] = os.RWF_NOWAIT
+
+    def walk(self, position: int, end: int, headers: Int64s) -> tuple[Bytes, int, int, int]:
+        """The next batches, whose first begins at byte `position` of the file; none at `end`.
+
+        Returns a buffer that holds their headers, each at its place after `position`, and control
+        batches to their end, valid until the next call; and what `walk_headers` returns.
+        """
+        buf = self._buf[: end - position]
+        if not len(buf):
+            return buf, status.NEED_MORE, 0, 0
+        self._file[FILE_POSITION] = position
+        return buf, *walk_file_headers(buf, headers, self._file)
+
+
+@functools.cache
+def _address_of_preadv2() -> int:
+    """The address of the system's ``preadv2``; 0 where there is none, or words are shorter."""
+    preadv2 = getattr(ctypes.CDLL(None), "preadv2", None)
+    if preadv2 is None or sys.maxsize < 2**32 or not hasattr(os, "RWF_NOWAIT"):
+        return 0
+    return ctypes.cast(preadv2, ctypes.c_void_p).value or 0
 
 
 def markers_among(batches: ScannedBatches) -> Int64s:

@@ -20,6 +20,7 @@ from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from segmentlog.errors import (
     CorruptLogError,
@@ -30,12 +31,14 @@ from segmentlog.errors import (
     UnsupportedFormatError,
 )
 from segmentlog.format.kernels import layout
-from segmentlog.format.kernels.memory import COPY_SLACK, Bytes
+from segmentlog.format.kernels.memory import COPY_SLACK, Bytes, Int64s
+from segmentlog.format.kernels.scan import SMALLEST_RECORD_BYTES
 from segmentlog.format.names import CLEANER_OFFSET_CHECKPOINT
-from segmentlog.format.records.columns import TextColumns, record_schema
+from segmentlog.format.records.columns import CONSTANT_COLUMNS, TextColumns, record_schema
 from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.format.records.header import ScannedBatches, is_too_high, parse_header
 from segmentlog.format.records.one_pass import OnePassDecoder, ReadMemory, Stop, Workspace
+from segmentlog.log.batches import WalkedBatches, walk_file
 from segmentlog.log.checkpoint import read_offsets
 from segmentlog.log.damage import first_offset, good_batch_after
 from segmentlog.log.listing import COMPACTED_BEYOND, reach
@@ -346,7 +349,7 @@ class DamagePolicy:
         self, batches: ScannedBatches, least_offset: int, file: PlannedFile
     ) -> ScannedBatches:
         """The batches without the last one, if a sound batch follows that shows it to be wrong."""
-        position = batches.file_position + batches.end
+        position = batches.file_end
         end = file.planned.end
         head = file.opened.read(position, min(layout.HEADER_BYTES, max(end - position, 0)))
         if len(head) < layout.SMALLEST_BATCH_BYTES:
@@ -568,6 +571,13 @@ class _SliceReader:
         self._looks_ahead = False
         self._timestamps = policy.timestamps
         self._windows = BatchWindows(_WINDOW_BYTES, workspace)
+        self._counts_headers = (
+            not policy.check_crcs
+            and CONSTANT_COLUMNS.issuperset(schema.names)
+            and policy.timestamps is None
+            and not skips
+            and see is None
+        )
         self._one_pass: OnePassDecoder | None = None
         is_plain = self._committed is None and not skips
         if is_plain and OnePassDecoder.suits(schema):
@@ -621,11 +631,63 @@ class _SliceReader:
             # Once it is open: a file of an earlier topic stays that topic's.
             if not file.was_open:
                 self._check_topic()
-            yield from self._file(file)
+            if self._counts_headers and file.descriptor is not None:
+                yield from self._by_headers(file)
+            else:
+                yield from self._file(file)
 
     def _check_topic(self) -> None:
         partition = Partition.of_slice(self._slice)
         partition.check_topic(self._slice.topic_id, self._slice.offsets)
+
+    def _by_headers(self, file: PlannedFile) -> Iterator[pa.RecordBatch]:
+        """Rows of a file by the headers of its batches alone.
+
+        `_file` reads a batch that the range cuts, and the rest of the file from the first batch on
+        whose header does not tell its rows, or is not as it should be: it names each fault.
+        """
+        whole, least_offset = file.planned, file.least_offset()
+        position = whole.start
+        while position < whole.end:
+            file.planned = whole
+            cut: Int64s | None = None
+            walk = walk_file(whole.path, file.opened, position, whole.end)
+            while position < whole.end and (scanned := _next_sound(walk)) is not None:
+                is_told = _tell_their_rows(scanned, least_offset, self._damage.limit_of(file))
+                is_told[-1] &= scanned.file_end <= whole.end
+                is_whole = is_told & ~self._are_cut(scanned.headers)
+                n_whole = len(is_whole) if is_whole.all() else int(is_whole.argmin())
+                is_done = n_whole < len(is_whole)
+                position = scanned.position_of(n_whole) if is_done else scanned.file_end
+                if is_done and is_told[n_whole]:
+                    cut = scanned.headers[n_whole].copy()
+                if n_whole:
+                    whole_ones = scanned.only(slice(n_whole))
+                    least_offset = whole_ones.next_offset
+                    # Both change the headers.
+                    yield from self._decoder.decode(self._selected(whole_ones, least_offset))
+                    self.next_offset = max(self.next_offset, least_offset)
+                if is_done:
+                    break
+            if position == whole.end:
+                break
+            file.planned = whole._replace(
+                start=position, first_offset=least_offset, first_crc=UNCHECKED
+            )
+            position = whole.end
+            if cut is not None:
+                position = file.planned.start + int(cut[layout.SIZE])
+                least_offset = int(cut[layout.LAST_OFFSET]) + 1
+                file.planned = file.planned._replace(end=position, next_offset=least_offset)
+            yield from self._file(file)
+        file.planned = whole
+        self._reached = max(self._reached, least_offset)
+
+    def _are_cut(self, headers: Int64s) -> NDArray[np.bool_]:
+        """Whether the range of offsets begins or ends inside each batch."""
+        base, last = headers[:, layout.BASE_OFFSET], headers[:, layout.LAST_OFFSET]
+        start, end = self._slice.offsets
+        return np.asarray(((base < start) & (start <= last)) | ((base < end) & (end <= last)))
 
     def _joined(self, held: list[HeldFile]) -> Iterator[pa.RecordBatch]:
         """Rows of small files that were read, and follow each other.
@@ -774,6 +836,32 @@ class _SliceReader:
             batches = self._committed.select(batches, next_offset)
             self._looks_ahead = False
         return batches if self._timestamps is None else _of_times(batches, self._timestamps)
+
+
+def _next_sound(walk: Iterator[WalkedBatches]) -> ScannedBatches | None:
+    """The next batches of a walk; None at its end, and before a header that cannot be true."""
+    try:
+        walked = next(walk, None)
+    except (CorruptLogError, UnsupportedFormatError):
+        return None
+    return None if walked is None else walked.scanned
+
+
+def _tell_their_rows(
+    batches: ScannedBatches, least_offset: int, offset_limit: int
+) -> NDArray[np.bool_]:
+    """Whether each header tells how many rows its batch has: the checks of `scan_batches`."""
+    headers = batches.headers
+    base, last = headers[:, layout.BASE_OFFSET], headers[:, layout.LAST_OFFSET]
+    count, attributes = headers[:, layout.RECORDS_COUNT], headers[:, layout.ATTRIBUTES]
+    n_bytes = headers[:, layout.SIZE] - layout.HEADER_BYTES
+    is_plain = attributes & layout.CODEC_MASK == 0
+    needed = np.where(is_plain, count * SMALLEST_RECORD_BYTES, np.minimum(count, 1))
+    told = (attributes & layout.LEGACY_MASK == 0) & (last < offset_limit)
+    told &= base >= np.concatenate([[least_offset], last[:-1] + 1])
+    told &= (count >= 0) & (count <= last - base + 1) & (needed <= n_bytes)
+    told &= (count > 0) | (n_bytes == 0)  # the bytes of an emptied batch
+    return np.asarray(told)
 
 
 def _of_times(batches: ScannedBatches, wanted: TimestampRange) -> ScannedBatches:

@@ -138,7 +138,7 @@ def _whole_batches(opened: OpenSegment, position: int) -> Iterator[WalkedBatches
     for walked in walk_file(segment.path, opened.file, position, segment.size):
         ends = walked.scanned.headers[-2:, layout.LAST_OFFSET].tolist()
         least = ends[0] + 1 if len(ends) > 1 else least
-        is_end = walked.scanned.file_position + walked.scanned.end == segment.size
+        is_end = walked.scanned.file_end == segment.size
         if is_end and ends[-1] >= segment.offset_limit >= least:
             reason = f"its offsets reach {segment.offset_limit}, where the next segment begins"
             raise walked.scanned.malformed(-1, reason)
@@ -146,7 +146,7 @@ def _whole_batches(opened: OpenSegment, position: int) -> Iterator[WalkedBatches
         yield walked
         least = ends[-1] + 1
         last = walked.scanned.position_of(-1)
-        position = walked.scanned.file_position + walked.scanned.end
+        position = walked.scanned.file_end
     if position != segment.size:
         begin = last if position > segment.size else position
         left = segment.size - begin

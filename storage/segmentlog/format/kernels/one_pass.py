@@ -8,7 +8,7 @@ This pass takes only usual batches: of magic 2, sound, with all records in the w
 Before any other batch it stops, and leaves the batch to the two passes, which name each fault.
 
 `decode_windows` decodes a file one window of bytes after the other, without a return to the
-interpreter.  It is the only kernel that does I/O: it calls ``pread`` by its address, because the
+interpreter.  It is one of two kernels that do I/O: it calls ``pread`` by its address, because the
 threads of a scan lose most of their time where they hand the interpreter's lock over, and a window
 of a scan needs the lock three times: to read, to decode, and to move the bytes that are left over.
 An error or the end of the file goes back to the caller, who reads again, and names the fault.  So

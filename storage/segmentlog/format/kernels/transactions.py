@@ -22,6 +22,7 @@ from segmentlog.format.kernels.memory import (
     Bytes,
     Int64s,
     Int64Table,
+    call_5,
     load_i16,
     load_i32,
     load_i64,
@@ -67,43 +68,107 @@ def walk_headers(buf: Bytes, start: int, end: int, headers: Int64Table) -> tuple
     while position < end:
         if n_batches == headers.shape[0]:
             return st.TABLE_FULL, position, n_batches
-        if position + layout.MAGIC_PREFIX_BYTES > end:
-            return st.NEED_MORE, position, n_batches
-        length = load_i32(buf, position + layout.BATCH_LENGTH_AT)
-        magic = load_u8(buf, position + layout.MAGIC_AT)
-        if length < layout.MIN_LENGTHS[min(magic, layout.NEWEST_MAGIC)]:
-            return st.BAD_LENGTH, position, n_batches
-        if magic > layout.NEWEST_MAGIC:
-            return st.BAD_MAGIC, position, n_batches
-        size = layout.LOG_OVERHEAD + length
-        if position + layout.HEADER_SIZES[magic] > end:
-            return st.NEED_MORE, position, n_batches
-        first = last = load_i64(buf, position)
-        attributes, producer_id, count = layout.LEGACY_MASK, -1, 0
-        if magic >= layout.FIRST_BATCH_MAGIC:
-            code, last, attributes, producer_id, count = _read_header(buf, position, size, end)
-            if code != st.OK:
-                return code, position, n_batches
-        else:
-            stored = load_u8(buf, position + layout.LEGACY_ATTRIBUTES_AT)
-            attributes |= stored & layout.CODEC_MASK
-        first_ms, max_ms = _timestamps(buf, position, magic)
-        put_header(
-            headers,
-            n_batches,
-            position,
-            size,
-            first,
-            last,
-            attributes,
-            first_ms,
-            max_ms,
-            producer_id,
-            count,
-        )
+        code, size = _take_header(buf, position, end, headers, n_batches)
+        if code != st.OK:
+            return code, position, n_batches
         n_batches += 1
         position += size
     return st.OK, position, n_batches
+
+
+# The int64 array of a file whose headers are read.
+FILE_DESCRIPTOR = 0
+FILE_PREADV2 = 1  #: address of ``preadv2``
+FILE_POSITION = 2  #: byte of the file that the first byte of the buffer stands for
+FILE_FLAGS = 3  #: of each read
+_BYTES_AT, _N_BYTES = 4, 5  # an ``iovec``
+N_FILE_COLUMNS = 6
+
+_HEADER_PIECE_BYTES = 128  # a header, or a whole end marker
+_SMALL_BATCH_BYTES = 3 << 10  # to copy what lies between headers takes less than one more call
+_SMALL_PIECE_BYTES = 32 << 10
+
+
+@kernel
+def walk_file_headers(buf: Bytes, headers: Int64Table, file: Int64s) -> tuple[int, int, int]:
+    """`walk_headers` of a file, of which little more than the headers is read.
+
+    Parameters
+    ----------
+    buf : uint8 array, shape (n_bytes,); written: headers, and control batches, each at its place
+        after the byte that `FILE_POSITION` names.  The other bytes stay as they are
+    headers : see `walk_headers`
+    file : int64 array, shape (`N_FILE_COLUMNS`,); read, and written for calls of the system
+
+    Returns
+    -------
+    status, position, n_batches : see `walk_headers`; `NEED_MORE` also if the system reads nothing
+    """
+    position = n_batches = held = 0  # up to the byte `held`, if that is higher, the file was read
+    n_bytes, piece = buf.shape[0], _HEADER_PIECE_BYTES
+    while position < n_bytes:
+        if n_batches == headers.shape[0]:
+            return st.TABLE_FULL, position, n_batches
+        code, size = st.NEED_MORE, 0
+        if position < held:
+            code, size = _take_header(buf, position, held, headers, n_batches)
+        if code == st.OK:
+            n_batches += 1
+            position += size
+            piece = _SMALL_PIECE_BYTES if size <= _SMALL_BATCH_BYTES else _HEADER_PIECE_BYTES
+            continue
+        if code != st.NEED_MORE:
+            return code, position, n_batches
+        at = max(position, held)
+        if at > position:  # a control batch is larger than what was read
+            piece = max(piece, at - position)
+        n_read = 0
+        if at < n_bytes:
+            file[_BYTES_AT], file[_N_BYTES] = buf.ctypes.data + at, min(piece, n_bytes - at)
+            n_read = call_5(
+                file[FILE_PREADV2],
+                file[FILE_DESCRIPTOR],
+                file.ctypes.data + 8 * _BYTES_AT,
+                1,
+                file[FILE_POSITION] + at,
+                file[FILE_FLAGS],
+            )
+        if n_read <= 0:
+            return st.NEED_MORE, position, n_batches
+        held = at + n_read
+    return st.OK, position, n_batches
+
+
+@inlined
+def _take_header(
+    buf: Bytes, position: int, end: int, headers: Int64s, row: int
+) -> tuple[int, int]:
+    """Fill a row with the header at `position`; its status, and the size of its batch."""
+    if position + layout.MAGIC_PREFIX_BYTES > end:
+        return st.NEED_MORE, 0
+    length = load_i32(buf, position + layout.BATCH_LENGTH_AT)
+    magic = load_u8(buf, position + layout.MAGIC_AT)
+    if length < layout.MIN_LENGTHS[min(magic, layout.NEWEST_MAGIC)]:
+        return st.BAD_LENGTH, 0
+    if magic > layout.NEWEST_MAGIC:
+        return st.BAD_MAGIC, 0
+    size = layout.LOG_OVERHEAD + length
+    if position + layout.HEADER_SIZES[magic] > end:
+        return st.NEED_MORE, 0
+    first = last = load_i64(buf, position)
+    attributes, producer_id, count = layout.LEGACY_MASK, -1, 0
+    if magic >= layout.FIRST_BATCH_MAGIC:
+        code, last, attributes, producer_id, count = _read_header(buf, position, size, end)
+        if code != st.OK:
+            return code, 0
+    else:
+        stored = load_u8(buf, position + layout.LEGACY_ATTRIBUTES_AT)
+        attributes |= stored & layout.CODEC_MASK
+    first_ms, max_ms = _timestamps(buf, position, magic)
+    put_header(
+        headers, row, position, size, first, last, attributes, first_ms, max_ms, producer_id, count
+    )
+    return st.OK, size
 
 
 @inlined

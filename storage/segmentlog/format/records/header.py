@@ -161,6 +161,11 @@ class ScannedBatches(NamedTuple):
         return int(self.headers[-1, layout.POSITION] + self.headers[-1, layout.SIZE])
 
     @property
+    def file_end(self) -> int:
+        """Byte of the file after the last batch; there must be at least one batch."""
+        return self.file_position + self.end
+
+    @property
     def next_offset(self) -> int:
         """Offset after the last batch; there must be at least one batch."""
         return int(self.headers[-1, layout.LAST_OFFSET]) + 1
