@@ -34,6 +34,8 @@ _SOURCES: dict[str, _QuerySource] = {}
 #: micro-batch that its sink has written, None for a sink of another format.
 _RUNS: dict[str, tuple[Sequence[_QuerySource | None], Mapping[int, int] | None]] = {}
 
+#: Threads of a job change `_BEGUN` under it.  A run is noted while its start is in `_BEGUN`, so a
+#: listener that waits for both misses none.
 _CHANGED = threading.Condition()
 _BEGUN: list[object] = []  # starts that have not returned
 

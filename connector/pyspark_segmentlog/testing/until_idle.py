@@ -53,6 +53,7 @@ class Run:
         self._queries: list[Any] = []
         self._reported = set[str]()
         self._looks: dict[str, int] = {}
+        # Threads of the job may wait at once: one of them at a time lets the queries catch up.
         self._settling = threading.RLock()
         self._thread = threading.get_ident()
         self._last: list[Any] = []

@@ -67,6 +67,8 @@ class PartitionBounds:
     def __init__(self, log: Log, offsets: OffsetRange) -> None:
         self.log = log
         self.offsets = offsets
+        # Scans of several threads share a dataset: both are read and filled under the lock, so the
+        # first of them cuts and looks up for all.
         self._slices: dict[bool, list[LogSlice]] = {}
         self._newest: dict[LogSlice, int | None] = {}
         self._lock = threading.Lock()

@@ -112,8 +112,12 @@ class Writes:
         self._waiting = list[_Write]()
         self._taking = threading.Lock()  # for `_waiting`
         self._leading = threading.Lock()  # whoever has it commits for all that wait
+        # Any thread that reads the sequence may set these two, and read them, without a lock: they
+        # say whether to hurry, and decide nothing.
         self._hot_until = float("-inf")
-        self._asks, self._asked = False, float("-inf")  # to ask others for turns, and when
+        self._asks = False  # to ask others for turns
+        # Only the leader changes what follows.
+        self._asked = float("-inf")  # when it has asked
         self._pace = _FIRST_PACE
         self._last_listed = list[tuple[Key, ListedObject]]()
         self._passed_over = set[str]()  # tokens of proposals that no commit can have

@@ -184,6 +184,8 @@ class RebasedFile(ReadableFile):
     ) -> None:
         self.path = path
         self._found, self._file, self._missing, self._index = found, file, missing, index
+        # Threads read ranges of one file: what was found of its batches changes under `_turn`.
+        self._turn = threading.Lock()
         #: positions of batches that are known, in their order, and the base offset of each in the
         #: object
         self._positions = [0]
@@ -192,7 +194,6 @@ class RebasedFile(ReadableFile):
         #: on within it, and would ask the store for its header again
         self._walked = (-1, 0, 0)
         self._entries: Int64s | None = None  # of the index: last offsets, and positions
-        self._turn = threading.Lock()
 
     def status(self) -> FileStatus:
         return FileStatus.made(self._found.size, self._found.inode)

@@ -177,16 +177,21 @@ class Sequence:
         self.objects, self.location = objects, location
         self.identity = secrets.token_hex(8)  # another log at the place has another one
         self._settle_seconds = settle_seconds
+        # Readers and writers of all threads follow the commits one after the other, under `_turn`:
+        # only its holder changes what stands here up to the next comment.  Others read single
+        # fields without it.  Each is one value that was right a moment ago, as any answer of a
+        # store is.
+        self._turn = threading.Lock()
         self._state: LogState | None = None
-        self._turn = threading.Lock()  # for these three:
         self._e_tag = ""  # what lists call the commit of `_state`; empty if it is not known
         self._foreign = set[int]()  # later commits that are of other logs
         self._tokens = dict[int, tuple[str, ...]]()  # of the last commits, and of their parts
         self._list_after = 0.0  # where lists are long
-        self._is_checked = False
         self._hot: str | None = None  # what the last list has called `HOT`
         self._seen = self._looked = -max(_RECENT_SECONDS, _LOOK_SECONDS)  # when it was the newest
         self._why_replaced = ""
+        # Threads that create the log at once may each test the store: that is done once too often.
+        self._is_checked = False
         self._writes = Writes(self)
 
     @property

@@ -249,6 +249,8 @@ class ColumnDecoder:
         self._begin()
 
     def _begin(self) -> None:
+        # Threads share a decoder.  These two, and `_registered`, are replaced under the lock; who
+        # decodes takes the `_registered` of the moment without it.
         self._n_looks, self._next_look = _MOST_IN_VAIN, 0.0
         self._lock = threading.Lock()
 

@@ -134,6 +134,7 @@ class Skipped:
 
     def __init__(self, columns: Sequence[str]) -> None:
         self._columns = columns
+        # Threads that read slices count under the lock; the sum is read once they have ended.
         self._causes: Counter[str] = Counter()
         self._lock = threading.Lock()
 

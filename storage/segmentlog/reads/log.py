@@ -97,6 +97,8 @@ class Log:
         self.log_start_checkpoint = log_start_checkpoint
         self._high_watermark_checkpoint = high_watermark_checkpoint
         self._snapshot, self._noted = snapshot, noted
+        # Threads share a log.  The first that needs it lists the files, under the lock, for all; a
+        # listing never changes.  Open transactions are found twice at worst, with one result.
         self._open_transactions: dict[tuple[int, bool], dict[int, int]] = {}
         self._newest_listing: ListedSegments | None = None
         self._listing = threading.Lock()

@@ -50,6 +50,8 @@ class _Reads:
         self._n_threads = n_threads
         self._ahead_bytes = _AHEAD_BYTES // n_threads
         self.process = os.getpid()
+        # The threads and the consumer change what follows under `_changed`; only the consumer sets
+        # `_own`.
         self._changed = threading.Condition()
         self._queues: dict[int, _Queue] = {}
         self._n_begun = 0

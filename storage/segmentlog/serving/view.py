@@ -93,7 +93,10 @@ class ServedLog:
         self.log = log
         self._scope = scope
         self.batches = StoredBatches(log, scope.on_corrupt_batch)
+        # Whoever reads batches or looks up times holds it: `batches` and the log's own tables are
+        # for one thread at a time.
         self.held = threading.RLock()
+        # Threads replace and fill it without a lock: two that find an end find the same one.
         self._ends: tuple[Sequence[Segment], dict[str, int]] = (), {}
 
     def has_changed(self) -> bool:
@@ -221,6 +224,8 @@ class View:
         self.directory, self.scope = directory, scope
         self.cluster_id: str | None = before.cluster_id if before else directory.cluster_id
         self._earlier = before._served if before else {}
+        # The threads that answer share a view.  A partition is opened, and a table read, by one of
+        # them at a time, under the lock beside it; who finds one takes it without the lock.
         self._served: dict[TopicPartition, ServedLog] = {}
         self._opening = threading.Lock()
         self._tables: dict[str, Sequence[Mapping[str, Any]]] = {}

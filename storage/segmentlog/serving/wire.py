@@ -68,7 +68,7 @@ class Held(bytes):
     __slots__ = ()
 
     _MOST_BYTES = 32 << 20
-    _n_bytes = 0
+    _n_bytes = 0  # of all that are held, by any thread, under the lock
     _lock = threading.RLock()  # a collection within the lock may end in `__del__`
 
     @classmethod

@@ -59,6 +59,7 @@ class Pace:
         self._path = os.path.join(
             tempfile.gettempdir(), f"segmentlog-{os.geteuid()}-{digest}.pace"
         )
+        # Threads take under the lock, because a lock of a file does not tell threads apart.
         self._alone = 0.0  # the state, if there is no file
         self._lock = threading.Lock()
 

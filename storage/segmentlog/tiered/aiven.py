@@ -73,8 +73,10 @@ class AivenTier:
     def __init__(self, root: str, key_file: str = "") -> None:
         self._root = root.rstrip("/")
         self._keys = KeyFiles.parse(key_file)
+        # Threads share a tier.  The first of them lists it, under the lock, for all.
         self._folders: dict[RemoteLog, str] | None = None  # by the last listing
         self._listing = threading.Lock()
+        # Threads fill both without a lock: two that open the same segment get equal values.
         self._opened: dict[tuple[RemoteLog, str], _Opened] = {}
         self._unwrapped: dict[str, Unwrapped] = {}
         survey(self._root)

@@ -99,6 +99,8 @@ class _LearntFacts:
     """Facts that are learnt at the first question, by one of the threads that ask for them."""
 
     def __init__(self) -> None:
+        # Threads share a disk.  A fact is learned under the lock of its key, and the locks of keys
+        # are made under `_lock`, so that two facts are learned side by side, and none twice.
         self._facts: dict[object, Any] = {}
         self._locks: dict[object, threading.Lock] = {}
         self._lock = threading.Lock()

@@ -83,6 +83,8 @@ class Condition:
             "lock_configuration = true",
         ):
             self._connection.execute(f"SET GLOBAL {setting}")  # for the cursors of threads, too
+        # A connection answers one thread at a time: each has a cursor of its own, which it makes
+        # of the connection under the lock.
         self._lock, self._cursors = threading.Lock(), threading.local()
         try:
             data = text.encode()

@@ -303,7 +303,8 @@ class _Search:
         shows_rows: bool,
     ) -> None:
         self.failed = Failed(_FAILED)
-        self.n_undecodable, self._lock = 0, threading.Lock()
+        self.n_undecodable = 0  # counted by the threads that search, under the lock
+        self._lock = threading.Lock()
         self._pattern = pattern
         self._condition = condition
         self._times = times

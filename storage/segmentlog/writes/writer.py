@@ -102,6 +102,9 @@ class LogWriter:
         numbers: "SequenceNumbers | None" = None,
         held: "HeldDirectory | None" = None,
     ) -> None:
+        # Threads share a writer, and each call holds `_turn` (`_in_turn`): all that follows
+        # belongs to the thread whose turn it is.
+        self._turn = threading.RLock()
         self.appended: tuple[Appended, ...] = ()
         self._begin = begin
         self._numbers, self._held = numbers, held
@@ -115,7 +118,6 @@ class LogWriter:
         self._has_refused = False
         self._has_committed = False
         self._has_warned = False
-        self._turn = threading.RLock()
 
     @_in_turn
     @storage_errors()

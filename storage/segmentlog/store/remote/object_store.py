@@ -39,6 +39,7 @@ class KeptRanges:
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
+        # All three change together, and are read, under the lock: threads find, keep and drop.
         self._ranges: dict[tuple[str, int], bytes] = {}
         self._starts: dict[str, list[int]] = {}
         self.n_bytes = 0

@@ -49,6 +49,8 @@ class _Threads:
         self.process = os.getpid()
         self.is_ending = False
         self._work: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
+        # Under the lock, by those who ask, the threads that answer, and the end of the process.
+        # Of `_unanswered`, a future that is done takes itself out, in whatever thread ends it.
         self._n_threads = 0
         self._unanswered: set[Future[Any]] = set()
         self._replaced: set[Future[Any]] = set()
@@ -146,6 +148,7 @@ class _Waited(threading.Thread):
             del work, answer
 
 
+#: Any thread takes the last one, and puts it back: each of the two is one step for all threads.
 _idle: list[_Waited] = []
 
 

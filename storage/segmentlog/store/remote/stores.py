@@ -141,7 +141,10 @@ class RenewedStore(ArrowStore):
     """
 
     def __init__(self, make: "Callable[[], tuple[FileSystem, datetime]]", base: str) -> None:
-        self._make, self._turn = make, threading.Lock()
+        self._make = make
+        # Any thread that makes a request may replace `_ends_at` and the file system, under
+        # `_turn`; requests under way go on with the earlier one, whose credentials still hold.
+        self._turn = threading.Lock()
         made, self._ends_at = make()
         super().__init__(made, base)
 
