@@ -298,8 +298,10 @@ def _fetched(view: View, body: Body, *, from_memory: bool = False) -> Sequence[d
     for topic in once(body.topics, lambda each: each.topic):
         found = []
         for each in once(topic.partitions, lambda each: each.partition):
-            if from_memory and view.opened(topic.topic, each.partition) is None:
-                raise _FarError
+            if from_memory:
+                log = view.opened(topic.topic, each.partition)
+                if log is None or log.batches.may_hang:
+                    raise _FarError
             asked = Asked(
                 each.fetch_offset,
                 min(max(each.partition_max_bytes, 0), left),
@@ -332,7 +334,9 @@ def _look_ahead(view: View, body: Body, responses: Sequence[Mapping[str, Any]]) 
         for each in topic["partitions"]:
             name, partition = topic["topic"], each["partition_index"]
             log = view.opened(name, partition)
-            if log is None or not each["records"] or not log.held.acquire(blocking=False):
+            if log is None or log.batches.may_hang or not each["records"]:
+                continue
+            if not log.held.acquire(blocking=False):
                 continue
             try:
                 asked = Asked(

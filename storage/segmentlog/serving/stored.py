@@ -8,6 +8,7 @@ check them.  A range ends before damage, and a fetch that begins there raises it
 
 import contextlib
 import errno
+import os
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -33,7 +34,8 @@ from segmentlog.reads.log import Log
 from segmentlog.reads.transactions import CommittedBatches
 from segmentlog.serving.near import batches_in_memory, bring_into_memory
 from segmentlog.serving.wire import Held, Records, Stored
-from segmentlog.store.readable import FileStatus, ReadableFile, is_url, open_file
+from segmentlog.store.medium import may_hang
+from segmentlog.store.readable import FileStatus, ReadableFile, is_url, open_file, status_of
 
 _CHECKED_WINDOW_BYTES = 1 << 20
 _TRANSACTIONS = layout.TRANSACTIONAL_MASK | layout.CONTROL_MASK
@@ -103,6 +105,11 @@ class StoredBatches:
         self._checks = on_corrupt_batch is not None
         self._skips = on_corrupt_batch is OnCorruptBatch.SKIP
         self._places: OrderedDict[tuple[int, bool], _Place] = OrderedDict()
+
+    @property
+    def may_hang(self) -> bool:
+        """Whether calls for its files may wait for another machine, and belong into a thread."""
+        return may_hang(self._log.path)
 
     def fetch(self, asked: Asked, end_offset: int) -> FoundBatches:
         """The batches that are asked for, and begin below `end_offset`.
@@ -177,7 +184,7 @@ class StoredBatches:
     def _place_of(self, asked: Asked) -> tuple[_Place | None, Segment | None]:
         """Where a fetch goes on, and its segment, if that is still the one of the place."""
         place = self._places.get((asked.offset, asked.is_committed))
-        if place is None or self._checks or is_url(place.path):
+        if place is None or self._checks or self.may_hang:
             return None, None
         segment = next(iter(from_offset(self._log.untorn_segments, asked.offset)), None)
         is_same = segment is not None and place[:2] == (segment.path, segment.inode)
@@ -187,16 +194,15 @@ class StoredBatches:
         self, asked: Asked, end_offset: int, place: _Place, segment: Segment
     ) -> _Ready | None:
         offset, max_bytes, takes_first, is_committed = asked
-        with segment.opened() as opened:
-            status = opened.file.status()
-            _check_place(opened.file, place.path, place.inode)
-            stamp, ready = (status.size, status.modified_ns), place.ready
-            if (
-                ready is not None
-                and (ready.stamp, ready.max_bytes) == (stamp, max_bytes)
-                and ready.found.next_offset <= end_offset
-            ):
+        ready = place.ready
+        if ready is not None and ready.max_bytes == max_bytes:
+            status = status_of(place.path, follow=True)
+            is_same = (status.inode, _stamp(status)) == (place.inode, ready.stamp)
+            if is_same and ready.found.next_offset <= end_offset:
                 return ready
+        with segment.opened() as opened:
+            stamp = _stamp(opened.file.status())
+            _check_place(opened.file, place.path, place.inode)
             batches = batches_in_memory(opened, place.position, max_bytes)
             if batches is None or (is_committed and _has_transactions(batches)):
                 return None
@@ -287,6 +293,10 @@ class StoredBatches:
                 segment.path, position, least, end - position + 1, end - position
             )
         return None
+
+
+def _stamp(status: FileStatus) -> tuple[int, int]:
+    return status.size, status.modified_ns
 
 
 def _has_transactions(batches: ScannedBatches) -> bool:
@@ -434,7 +444,7 @@ class _SegmentWalk:
                 self._aborted.append((producer_id, int(headers[row, layout.BASE_OFFSET])))
 
     def _records(self, file: ReadableFile) -> Records:
-        is_local = not is_url(self.opened.segment.path)
+        is_local = not may_hang(os.path.dirname(self.opened.segment.path))
         most = _SMALL_BYTES if is_local else _MOST_HELD_BYTES
         opened = partial(_reopened, self.opened.segment.path, file.status().inode)
         found: list[Stored | Held] = []

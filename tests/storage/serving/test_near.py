@@ -68,7 +68,7 @@ def test_headers_are_those_of_a_walk(tmp_path: Path, most_bytes: int) -> None:
 
 
 def test_batches_that_cannot_be_true_are_left_to_a_walk(tmp_path: Path) -> None:
-    """Those before another magic or length are found; wrong offsets may be those of any batch."""
+    """Those before another length are found; wrong offsets may be those of any batch."""
     log = KafkaLog(tmp_path / "kafka")
     for i in range(3):
         log.write("t", [bytes([i]) * 70_000], num_partitions=1)
@@ -76,7 +76,6 @@ def test_batches_that_cannot_be_true_are_left_to_a_walk(tmp_path: Path) -> None:
     path, size = Path(segment.path), segment.size // 3
     good = path.read_bytes()
     for at, data in (
-        (layout.MAGIC_AT, b"\1"),
         (layout.MAGIC_AT, b"\3"),
         (layout.BATCH_LENGTH_AT, b"\xff"),
         (layout.LAST_OFFSET_DELTA_AT, b"\x80"),

@@ -5,6 +5,7 @@ import datetime as dt
 import random
 import socket
 import ssl
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from tiers import copy_segment, remove_local, written
 from waiting import wait_for
 
 import segmentlog
+from segmentlog.serving import stored
 from segmentlog.serving.users import hashed_user
+from segmentlog.store.readable import LocalDisk
 from segmentlog.testing.kafka_log import KafkaLog
 
 TOP = Path(__file__).parents[3]
@@ -236,3 +239,39 @@ def test_damage_is_an_error_or_is_left_out(tmp_path: Path, on_corrupt_batch: str
                 consume(client, "t", 0)
         else:
             assert bytes(data) == client.fetch("t", 0, 0).records
+
+
+def test_a_file_system_that_hangs_holds_up_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files are opened, and read, in threads; the server answers others, and ends."""
+    log = KafkaLog(tmp_path / "kafka")
+    for topic in ("hanging", "well"):
+        for i in range(3):
+            log.write(topic, [bytes([i]) * 50_000], num_partitions=1)
+    hangs, goes_on, reached = threading.Event(), threading.Event(), threading.Event()
+
+    def opened(self: LocalDisk, path: str, *, follow: bool = True) -> Any:
+        if hangs.is_set() and "/hanging-0" in path:
+            reached.set()
+            goes_on.wait()
+        return as_before(self, path, follow=follow)
+
+    as_before = LocalDisk.open
+    monkeypatch.setattr(LocalDisk, "open", opened)
+    monkeypatch.setattr(stored, "may_hang", lambda path: "/hanging-0" in path)
+    with (
+        segmentlog.serve(log.path, read_up_to="logEnd") as server,
+        RawClient(server.bootstrap_servers, 0.5) as waiting,
+        RawClient(server.bootstrap_servers) as other,
+    ):
+        for offset in range(2):
+            assert waiting.fetch("hanging", 0, offset, max_bytes=1).records
+        hangs.set()
+        with pytest.raises(TimeoutError):
+            waiting.fetch("hanging", 0, 2, max_bytes=1)
+        assert reached.is_set()
+        for offset in range(3):
+            assert other.fetch("well", 0, offset, max_bytes=1).records
+        assert other.ask(3, 9, topics=None).topics
+    goes_on.set()
