@@ -364,6 +364,9 @@ def _replica(copy: Copy, chosen: Copy) -> Replica:
         log.log_end_offset,
         log.high_watermark_checkpoint,
     )
+    # The log   |== epoch 0 ==|==== epoch 1 ====|
+    # The copy  |== epoch 0 ==|== epoch 0 ==|      a broker would truncate it
+    #                         common        log_end_offset
     common = copy.common_end(chosen)
     if common >= log.log_end_offset:
         return found

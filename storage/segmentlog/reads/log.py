@@ -1,4 +1,13 @@
-"""One topic-partition on disk: its segments, its offsets, and reads of it."""
+"""One topic-partition on disk: its segments, its offsets, and reads of it.
+
+::
+
+    log start         last stable offset       high watermark         log end
+    |  committed      |  an open transaction   |  not replicated yet  |
+    |  read_committed |                        |                      |
+    |  read_uncommitted, by default            |                      |
+    |  read_uncommitted, with `read_up_to` as ``logEnd``              |
+"""
 
 import copy
 import logging

@@ -92,6 +92,12 @@ def choose(
 ) -> list[PlacedSegment]:
     """The remote segments of a log, in the order of their offsets; all `segments` are complete.
 
+    ::
+
+        log_start              local_start                             log end
+        |  only in the tier    |  on the disk, in part in the tier, too  |
+        |  read from there     |  read from the disk                     |
+
     `epochs` are those of the local log; there are none without one: the newest segment has them.
     `local_start` is its first offset, and `log_start` that of the log by its checkpoint, or the
     largest offset without an entry.  Offsets from there on that no segment holds, or only one of

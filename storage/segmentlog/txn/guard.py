@@ -85,7 +85,16 @@ class SegmentSizes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionIntent:
-    """One partition of a commit."""
+    """One partition of a commit.
+
+    ::
+
+        log start           visible_end               end_offset               new_end
+        |  readers see it   |  above the high         |  what the work adds    |
+        |  before, too      |  watermark, or nothing  |  readers see all of it once it is decided
+
+    An overwrite has its `new_start` at `end_offset`, and retention before it.
+    """
 
     topic: str
     partition: int

@@ -90,7 +90,13 @@ class Cut(NamedTuple):
 
 
 class RecoveryPlan(NamedTuple):
-    """The plan of a log's recovery."""
+    """The plan of a log's recovery.
+
+    ::
+
+        log_start    recovery_point    end_offset      good_from               lost_to
+        |  synced    |  read, good     |  a bad batch  |  whole, cut off, too  |  a torn tail
+    """
 
     path: str  # of the partition's directory
     log_start: int  # by its checkpoint, or 0
