@@ -44,6 +44,8 @@ _OF_ARROW = frozenset(
     }
 )
 
+_MOST_SHOWN = 20  # topics
+
 #: Arguments that queries pass on to `Scannable.scanner`.
 _OF_QUERIES = ("columns", "filter", "batch_size", "order", "use_threads", *sorted(_OF_ARROW))
 
@@ -238,9 +240,11 @@ class LogDataset(Scannable, ds.UnionDataset):  # type: ignore[misc]
         return self._schema
 
     def __repr__(self) -> str:
-        names = dict.fromkeys(each.topic_partition.topic for each in self._bounds.partitions)
+        names = [*dict.fromkeys(each.topic_partition.topic for each in self._bounds.partitions)]
         paths = with_plain_buckets(", ".join(map(repr, self._bounds.paths)))
-        return f"LogDataset({paths}, topics={list(names)})"
+        n_more = len(names) - _MOST_SHOWN
+        more = f" and {n_more:,} more" if n_more > 0 else ""
+        return f"LogDataset({paths}, topics={names[:_MOST_SHOWN]}{more})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _make, (

@@ -37,6 +37,7 @@ from segmentlog.errors import (
 from segmentlog.log.checkpoint import known_topic_id, read_topic_id
 from segmentlog.log.listing import Listing, list_now, list_one_file
 from segmentlog.log.segment import LogEnd, Segment
+from segmentlog.masking import with_plain_buckets
 from segmentlog.model import (
     LEAST_LONG,
     IsolationLevel,
@@ -126,7 +127,7 @@ class Log:
         self._listing = threading.Lock()
 
     def _repr_html_(self) -> str:
-        return html_table(self.path, [self])
+        return html_table(with_plain_buckets(self.path), [self])
 
     @property
     def high_watermark_checkpoint(self) -> int | None:

@@ -29,7 +29,7 @@ def in_a_line(log: "Log") -> str:
             f"{n_segments:,} segment{'' if n_segments == 1 else 's'}"
         )
     except (SegmentLogError, OSError) as error:
-        found = f"cannot be read: {error}"
+        found = f"cannot be read: {_printable(str(error))}"
     return f"{str(log.topic_partition)!r}, {found}, {with_plain_buckets(log.path)!r}"
 
 
@@ -39,14 +39,14 @@ def html_table(title: str, logs: "Iterable[Log]", n_left_out: int = 0) -> str:
     rows = "".join(f"<tr>{_row(log)}</tr>" for log in logs)
     more = f"<div>and {n_left_out:,} more partitions</div>" if n_left_out else ""
     return (
-        f"<div>{html.escape(title)}</div>"
+        f"<div>{_escaped(title)}</div>"
         f"<table><thead><tr>{headings}</tr></thead><tbody>{rows}</tbody></table>{more}"
     )
 
 
 def _row(log: "Log") -> str:
     topic, partition = log.topic_partition
-    name = f"<td{_LEFT}>{html.escape(topic)}</td><td>{partition}</td>"
+    name = f"<td{_LEFT}>{_escaped(topic)}</td><td>{partition}</td>"
     try:
         first, last = _times(log.segments)
         cells = (
@@ -58,9 +58,18 @@ def _row(log: "Log") -> str:
             last,
         )
     except (SegmentLogError, OSError) as error:
-        reason = html.escape(str(error))
-        return f'{name}<td colspan="{len(_HEADINGS) - 2}"{_LEFT}>cannot be read: {reason}</td>'
+        reason = f"cannot be read: {_escaped(str(error))}"
+        return f'{name}<td colspan="{len(_HEADINGS) - 2}"{_LEFT}>{reason}</td>'
     return name + "".join(f"<td>{each}</td>" for each in cells)
+
+
+def _escaped(text: str) -> str:
+    """Text for a page, which notebooks encode as UTF-8: not every name of a file has that."""
+    return html.escape(_printable(text))
+
+
+def _printable(text: str) -> str:
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def _times(segments: Sequence[Segment]) -> tuple[str, str]:

@@ -37,7 +37,8 @@ class TopicRows:
         return int(self.table.num_rows)
 
     def __repr__(self) -> str:
-        return "\n".join([f"{len(self)} records", *map(_line, self.rows()[:_MOST_SHOWN])])
+        shown = TopicRows(self.table.slice(0, _MOST_SHOWN)).rows()
+        return "\n".join([f"{len(self)} records", *map(_line, shown)])
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The table, for any library with Arrow's capsule interface."""

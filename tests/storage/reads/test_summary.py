@@ -1,8 +1,12 @@
 """Summaries of logs at a prompt and in a notebook."""
 
 import html.parser
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+
+import pyarrow as pa
 
 import segmentlog
 from segmentlog.model import TopicPartition
@@ -106,3 +110,35 @@ def test_the_heading_of_a_table_counts_its_rows(tmp_path: Path) -> None:
     assert 3 == html.count("<tr><td")
     assert "topics=2, partitions=3" in html
     assert "not shown: 1 in brokers" in html
+
+
+def test_names_of_files_that_are_no_text_can_be_shown(tmp_path: Path) -> None:
+    """A notebook could not encode them, and a terminal would carry out what they say."""
+    directory = tmp_path / os.fsdecode(b"\xff\x1b[31m\n<i>")
+    directory.mkdir()
+    with segmentlog.open_writer(directory, "t") as writer:
+        writer.append(pa.table({"value": ["a"]}))
+    opened = segmentlog.open_log_dir(directory)
+    log = opened.log("t", 0)
+    shutil.rmtree(directory)
+    shown = [opened._repr_html_(), log._repr_html_(), repr(opened), repr(log)]
+    shown.append(repr(segmentlog.Log(log.topic_partition, log.path)))
+    for text in shown:
+        text.encode()
+        assert "\x1b" not in text
+        assert "\n" not in text
+    assert not any("<i>" in each for each in shown[:2])
+
+
+def test_a_log_in_a_store_is_shown_by_its_url(tmp_path: Path) -> None:
+    url = f"bucket+file://{tmp_path}/b"
+    with segmentlog.open_writer(url, "t") as writer:
+        writer.append(pa.table({"value": ["a"]}))
+    assert f"<div>{url}/t-0</div>" in segmentlog.open_log_dir(url).log("t", 0)._repr_html_()
+
+
+def test_a_dataset_of_many_topics_is_shown_in_a_line(tmp_path: Path) -> None:
+    for number in range(30):
+        (tmp_path / f"t{number:02d}-0").mkdir()
+    shown = repr(segmentlog.dataset(tmp_path))
+    assert shown.endswith("'t19'] and 10 more)")
