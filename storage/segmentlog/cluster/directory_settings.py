@@ -86,7 +86,12 @@ class ClusterSettings:
 
 def read_cluster_settings(directory: str) -> ClusterSettings:
     """The settings in the cluster's metadata in a log directory."""
-    tables = _tables(ClusterMetadata([directory]), "topics", "configs", "features")
+    return settings_of_cluster(ClusterMetadata([directory]))
+
+
+def settings_of_cluster(metadata: ClusterMetadata) -> ClusterSettings:
+    """The settings in the metadata of a cluster; none without a copy of it."""
+    tables = _tables(metadata, "topics", "configs", "features")
     settings = ClusterSettings({row["topic"]: {} for row in tables["topics"].values()})
     if "metadata.version" in tables["features"]:
         settings.metadata_level = tables["features"]["metadata.version"]["feature_level"]

@@ -48,6 +48,15 @@ _ROW = "row number"  #: a name that no column has
 _QUERY = b"SELECT 1 FROM rows WHERE ("
 _IN_QUOTES = re.compile(rb'"((?:[^"]|"")*)"')
 
+_TIME = r"TIMESTAMP(?: WITH TIME ZONE|_[A-Z]+)?"
+_NUMBER = r"(?:INTEGER|BIGINT|HUGEINT|DOUBLE|DECIMAL|FLOAT)"
+#: In what DuckDB says if a time is compared with a number.
+_TIME_AND_NUMBER = re.compile(rf"{_TIME}\b.*\b{_NUMBER}|\b{_NUMBER}.*\b{_TIME}\b")
+_OF_TIMES = (
+    ": compare a time with a text in UTC, such as timestamp >= '2025-10-09 08:00', or its "
+    "milliseconds with a number: epoch_ms(timestamp) >= 1760000000000"
+)
+
 #: Times that DuckDB has.
 _LEAST_MS, _MOST_MS = -(2**53), 2**53
 
@@ -219,4 +228,5 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, UnicodeError):
         return "it is not UTF-8"
     line = str(error).partition("\n")[0]
-    return re.sub(r"^[A-Za-z ]+ Error: ", "", line).rstrip("!.")
+    reason = re.sub(r"^[A-Za-z ]+ Error: ", "", line).rstrip("!.")
+    return reason + _OF_TIMES if _TIME_AND_NUMBER.search(reason) else reason

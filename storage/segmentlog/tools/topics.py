@@ -6,11 +6,12 @@ and between two entries the offsets are taken to be evenly spread.
 """
 
 import logging
+import os
 import sys
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, pairwise
 from operator import itemgetter
 from typing import Annotated, NamedTuple
 
@@ -18,15 +19,22 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from segmentlog.cluster.directory_settings import read_partition_counts
+from segmentlog.cluster.directory_settings import (
+    DirectorySettings,
+    read_partition_counts,
+    settings_of_cluster,
+)
 from segmentlog.cluster.known_losses import known_losses, missing_offsets
 from segmentlog.errors import CorruptCheckpointError, SegmentLogError
+from segmentlog.format.kernels import layout
+from segmentlog.format.records.header import BatchHeader
 from segmentlog.log.segment import OpenSegment
 from segmentlog.model import INTERNAL_TOPICS, LARGEST_LONG, TopicPartition
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.cluster_image import ClusterMetadata
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
+from segmentlog.reads.metadata_log import is_of_a_broker
 from segmentlog.store.system_errors import in_words
 from segmentlog.tools import arguments
 from segmentlog.tools.failures import WITHOUT_LOG_START, damaged_end
@@ -43,6 +51,7 @@ _N_TIMES = 24  #: pieces of time in the picture of a topic
 _LEAST_MS = 946_684_800_000  #: the year 2000, when there was no Kafka
 _AHEAD_MS = 366 * 86_400_000  #: that a time may lie in the future
 _FEW = 0.05  #: part of the records whose times may not stretch an axis
+_WINDOW_BYTES = 1 << 16  #: of the beginning of a log
 _N_POINTS = 64  #: entries of time indexes of a partition to look at, or one a segment
 
 
@@ -66,7 +75,8 @@ def topics(
     size. The bars show records over time; all topics share one time axis. Times before the year
     2000, far in the future, or of a few records far from all others do not stretch it: a topic
     that has no others has an axis of its own, marked with *. Records are counted by their offsets:
-    a topic that was compacted, marked with ≤, has fewer. The exit status is 1 if a partition is
+    a topic that is compacted, or lacks some in the first batches of a partition, is marked with
+    ≤, and has fewer. The exit status is 1 if a partition is
     missing, lacks offsets or cannot be read.
     """
     with progress("topics", None, is_bytes=False) as bar:
@@ -174,7 +184,7 @@ def summarize(
     for each in missing:
         lost.setdefault(each.topic_partition.topic, []).append(each.topic_partition.partition)
     reasons = {each.topic_partition: each.reason for each in missing}
-    known = _partition_counts(directory)
+    known, compacted = _of_cluster(directory, {*there, *lost})
     for topic in sorted({*there, *lost}):
         if topic in INTERNAL_TOPICS and not (internal or topics):
             continue
@@ -192,16 +202,40 @@ def summarize(
                 problems.append(f"{TopicPartition(topic, partition)}: {error}")
         n_here = len(there.get(topic, ()))
         n_partitions = known.get(topic, max(numbers) + 1)
-        yield _summary(topic, logs, n_here, n_partitions, problems, begin)
+        yield _summary(
+            topic, logs, n_here, n_partitions, problems, begin, is_compacted=topic in compacted
+        )
 
 
-def _partition_counts(directory: LogDirectory) -> Mapping[str, int]:
-    """The numbers of partitions by the metadata of the cluster, if it is in a directory."""
+def _of_cluster(
+    directory: LogDirectory, topics: Iterable[str]
+) -> tuple[Mapping[str, int], Collection[str]]:
+    """The numbers of partitions by the metadata of the cluster, and the topics that it compacts.
+
+    A copy of a compacted log may be without the checkpoint of the cleaner.
+    """
+    metadata, compacted = ClusterMetadata(directory.paths), set[str]()
     try:
-        return read_partition_counts(ClusterMetadata(directory.paths))
+        metadata.tables("topics", "partitions", "configs", "features")  # all of them at once
+        known = read_partition_counts(metadata)
     except (SegmentLogError, OSError) as error:  # the other sources are left
         logger.warning("the number of partitions is not known: %s", error)
-        return {}
+        return {}, compacted
+    for path in directory.paths:
+        try:
+            place = None if metadata.path is None else os.path.dirname(metadata.path)
+            settings = DirectorySettings.read(
+                path,
+                metadata=place if is_of_a_broker(path) else None,
+                is_optional=True,
+                cluster_at=lambda _: settings_of_cluster(metadata),
+            )
+            compacted |= {
+                each for each in topics if "compact" in settings.config(each).cleanup_policy
+            }
+        except (SegmentLogError, OSError) as error:
+            logger.warning("which topics are compacted is not known: %s", error)
+    return known, compacted
 
 
 def _summary(
@@ -211,8 +245,10 @@ def _summary(
     n_partitions: int,
     problems: list[str],
     begin: Callable[[str], object],
+    *,
+    is_compacted: bool,
 ) -> TopicSummary:
-    records, n_bytes, is_compacted = 0, 0, False
+    records, n_bytes = 0, 0
     points, times = [], list[int]()
     for log in logs:
         begin(str(log.topic_partition))
@@ -232,7 +268,8 @@ def _summary(
             problems.append(f"{log.topic_partition}: {in_words(error)}")
             continue
         if found is not None:
-            pairs, start, end = found
+            pairs, start, end, is_thinned = found
+            is_compacted |= is_thinned
             times += [pairs[0][0], max(pairs)[0]]
             points.append(_rising(pairs, start, end))
     first, last = min(times, default=None), max(times, default=None)
@@ -291,32 +328,56 @@ def _longest_rise(times: Sequence[int]) -> list[int]:
     return found[::-1]
 
 
-def _points(log: Log) -> tuple[Sequence[tuple[int, int]], int, int] | None:
-    """Times and offsets after them, and the bounds of the log; None without any time."""
+def _points(log: Log) -> tuple[Sequence[tuple[int, int]], int, int, bool] | None:
+    """Times and offsets after them, the bounds of the log, and whether its first batches are thin.
+
+    None without any time.
+    """
     start, end = log.log_start_offset, log.log_end_offset
     segments = [segment for segment in log.untorn_segments if segment.size]
     if not segments or end <= start:
         return None
     ends = [*(segment.base_offset for segment in segments[1:]), end]
-    found = list[tuple[int, int]]()
+    found, is_thinned = list[tuple[int, int]](), False
     n_entries = max(1, _N_POINTS // len(segments))
     for segment, segment_end in zip(segments, ends, strict=True):
         with segment.opened() as opened:
             if segment is segments[0]:
-                found += _first_times(opened, start)
+                headers = _first_headers(opened)
+                is_thinned = _is_thinned(headers)
+                found += _first_times(headers, start)
                 if not found:
                     return None
             found += _entries(opened, n_entries, segment_end)
     pairs = [each for each in found if each[0] >= 0]
-    return (pairs, start, end) if pairs else None
+    return (pairs, start, end, is_thinned) if pairs else None
 
 
-def _first_times(opened: OpenSegment, start: int) -> Iterator[tuple[int, int]]:
+def _first_headers(opened: OpenSegment) -> list[BatchHeader]:
+    """The headers of the first batches of a segment, in one read if one of them has a time."""
+    found = list[BatchHeader]()
+    for placed in islice(opened.headers(0, window_bytes=_WINDOW_BYTES), _N_POINTS):
+        is_far = placed.position >= _WINDOW_BYTES
+        if is_far and any(_is_plausible(each.first_timestamp) for each in found):
+            break
+        found.append(placed.header)
+    return found
+
+
+def _is_thinned(headers: Sequence[BatchHeader]) -> bool:
+    """Whether batches lack records, or batches between them are gone."""
+    whole = [each for each in headers if each.magic >= layout.FIRST_BATCH_MAGIC]
+    return any(each.records_count <= each.last_offset_delta for each in whole) or any(
+        a.last_offset + 1 < b.base_offset for a, b in pairwise(whole)
+    )
+
+
+def _first_times(headers: Sequence[BatchHeader], start: int) -> Iterator[tuple[int, int]]:
     """The times of the first batches of a log, up to one that may be right."""
     offset = start
-    for i, placed in enumerate(islice(opened.headers(0), _N_POINTS)):
-        offset = max(placed.header.base_offset, start) if i else start
-        first = placed.header.first_timestamp
+    for i, header in enumerate(headers):
+        offset = max(header.base_offset, start) if i else start
+        first = header.first_timestamp
         yield first, offset
         if _is_plausible(first):
             break

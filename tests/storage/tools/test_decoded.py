@@ -168,6 +168,11 @@ def test_grep_takes_a_condition_beside_a_pattern(run: Run, logs: Path) -> None:
         ("count(offset) > 1", "aggregates"),
         ("offset in (select 1)", "without a query within it"),
         ("*COLUMNS(*) = 1", "it"),
+        (
+            "timestamp >= 1760000000000",
+            ": compare a time with a text in UTC, such as timestamp >= ",
+        ),
+        ("timestamp in (1, 2)", "or its milliseconds with a number: epoch_ms(timestamp) >= "),
         ("exists(from read_text('/etc/passwd')) and offset = 1", "without a query within it"),
         ("value.city::int > offset", "Could not convert string 'Oslo' to INT32"),
         ("len(Range(4000000000)) > offset", "makes values of any size"),

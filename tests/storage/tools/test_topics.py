@@ -34,6 +34,29 @@ def test_a_line_a_topic(run: Run, example_data: str) -> None:
     assert 2 == len(run("topics", example_data, "--topic", "orders").stdout.splitlines())
 
 
+def test_a_topic_that_is_compacted_has_at_most_as_many_records_as_offsets(
+    run: Run, example_data: str, tmp_path: Path
+) -> None:
+    """Without the checkpoint of the cleaner, the first batches show it, or the settings."""
+    copy = shutil.copytree(example_data, tmp_path / "data")
+    (copy / "cleaner-offset-checkpoint").unlink()
+    assert "≤122" in run("topics", copy, "--topic", "customers").stdout
+    assert " 122 " in run("topics", copy, "--topic", "payments").stdout
+    own = tmp_path / "own"
+    for topic in ("kept", "erased", "compacted"):
+        with segmentlog.open_writer(own, topic) as writer:
+            writer.append(pa.table({"key": ["a", "b"], "value": ["a", "b"]}))
+    segmentlog.erase(own, "a", topics="erased")
+    segmentlog.alter_settings(own, "compacted", {"cleanup.policy": "compact,delete"})
+    rows = map(json.loads, run("topics", own, "--json").stdout.splitlines())
+    assert {"compacted": True, "erased": True, "kept": False} == {
+        row["topic"]: row["recordsAtMost"] for row in rows
+    }
+    (own / "segmentlog.settings").write_text("damaged")
+    done = run("topics", own)
+    assert "which topics are compacted is not known" in done.stderr
+
+
 def test_missing_partitions_are_counted(run: Run, example_data: str, tmp_path: Path) -> None:
     """Checkpoints name partitions that are gone, also if none of a topic is left."""
     copy = shutil.copytree(example_data, tmp_path / "data")

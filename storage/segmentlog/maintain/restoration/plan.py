@@ -547,19 +547,33 @@ def goes_on_from(records: RestoredRecords, found: RestoredPartition, own: Log) -
             "give the time from which on records are wanted (since, --since)"
         )
         return problem, False
-    bounds = own.bounds(first, end, read_up_to=ReadUpTo.LOG_END) if first < end else None
-    if bounds is not None:
+    if first >= end:
+        others, cause = f"no record in common with the log, whose records begin at {first}", ""
+    else:
+        bounds = own.bounds(first, end, read_up_to=ReadUpTo.LOG_END)
         with own.scan_offsets(bounds, COMPARED, AS_STORED) as batches:
-            if digest_of(batches) == wanted:
-                return "", is_after
-    others = "other records"
-    if bounds is None:
-        others = f"no record in common with the log, whose records begin at {first}"
+            there = digest_of(batches)
+        if there == wanted:
+            return "", is_after
+        others, cause = "other records", _why_others(there[0], wanted[0])
     problem = (
-        f"{has}, and {others}: only an empty partition, or one of an earlier restoration "
+        f"{has}, and {others}: {cause}only an empty partition, or one of an earlier restoration "
         "of the same log, can take the offsets of another log"
     )
     return problem, False
+
+
+def _why_others(n_there: int, n_wanted: int) -> str:
+    """Why a target may have another number of records than the log, at the same offsets."""
+    if n_there == n_wanted:
+        return ""
+    place = "the log" if n_wanted < n_there else "the target"
+    return (
+        f"of the same offsets, the target has {n_there} records, and the log {n_wanted}: if the "
+        f"target is an earlier restoration, {place} was compacted, or records were erased there, "
+        "since then; to restore the log as it is now, delete the topic at the target and make it "
+        "again: "
+    )
 
 
 def _n_bytes_from(partition: RestoredPartition, offset: int) -> int:

@@ -653,6 +653,29 @@ def test_what_is_no_earlier_restoration_of_the_log_is_not_continued(
         restore_to(tmp_path / "whole", late, {"t": REPLICAS["t"]})
 
 
+@pytest.mark.parametrize("where", ["log", "target"])
+def test_a_compaction_or_an_erasure_after_a_restoration_is_named(
+    brokers: list[Path], tmp_path: Path, where: str
+) -> None:
+    """The records that are left keep their offsets, so the logs only differ by their numbers."""
+    source = tmp_path / "lost"
+    numbers = pa.array([0, 0, 0, 1], pa.int32())
+    rows = pa.table({"key": [*"abcd"], "value": [*"abcd"], "partition": numbers})
+    with segmentlog.open_writer(source, "t", num_partitions=2) as writer:
+        writer.append(rows)
+    restore_to(source, brokers, {"t": REPLICAS["t"]})
+    for each in [source] if where == "log" else brokers:
+        segmentlog.erase(each, "a")
+    n_there, n_log = (3, 2) if where == "log" else (2, 3)
+    said = (
+        rf"other records: of the same offsets, the target has {n_there} records, and the log "
+        rf"{n_log}: if the target is an earlier restoration, the {where} was compacted, or "
+        r"records were erased there, .* delete the topic at the target and make it again"
+    )
+    with pytest.raises(LogDirectoryError, match=said):
+        restore_to(source, brokers, {"t": REPLICAS["t"]})
+
+
 @pytest.mark.parametrize("kind", ["damaged", "other records", "a partition is gone"])
 def test_one_topic_never_stops_the_others(
     brokers: list[Path], tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
