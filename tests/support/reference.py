@@ -11,6 +11,7 @@ import importlib
 import inspect
 import itertools
 import re
+import textwrap
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -28,9 +29,11 @@ from segmentlog.tools.commands import TABLE
 TOP = Path(__file__).parents[2]
 _SECTION = re.compile(r"^(\w+)\n-{3,}\n", re.MULTILINE)
 _ENTRY = re.compile(r"^(\S.*?)(?: : (.*))?$")
-#: Words of a help that would be marks of Markdown: options, names with underscores, stars.
+#: Words of a help that are code, or would be marks of Markdown: commands, settings, options, URLs,
+#: names with underscores, stars.
 _WORD = re.compile(
-    r"(?<![\w`/-])(https://[\w:@]+|--?[a-z][\w-]*|\w*_\w[\w-]*|\*+(?:\.\w+)?|<[\w-]+>)(?![\w`])"
+    rf"(?<![\w`/-])(segmentlog (?:{'|'.join(itertools.chain(*TABLE.values()))})(?: --[\w-]+)?"
+    r"(?: skip)?|\w+=\w+|https://[\w:@]+|--?[a-z][\w-]*|\w*_\w[\w-]*|\*+(?:\.\w+)?|<[\w-]+>)(?![\w`])"
 )
 
 
@@ -53,7 +56,7 @@ def with_reports(text: str) -> str:
     }
     files = {
         "files": _comments(segmentlog.UsageKind),
-        "what removes them": lambda each: each.removal,
+        "what removes them": lambda each: _plain(each.removal),
     }
     steps = {"action of the broker": _comments(segmentlog.StartAction)}
     mends = {"what was done": _comments(segmentlog.RecoveryKind)}
@@ -241,7 +244,10 @@ def _described(head: str, name: str, function: Callable[..., Any]) -> Iterator[s
         star = star or each.kind in (each.KEYWORD_ONLY, each.VAR_POSITIONAL)
         mark = "*" * ((each.kind is each.VAR_POSITIONAL) + 2 * (each.kind is each.VAR_KEYWORD))
         parameters.append(mark + each.name + _default(each.default))
-    yield f"```\n{name}({', '.join(parameters)})\n```\n"
+    call = textwrap.wrap(
+        f"{name}({', '.join(parameters)})", 88, subsequent_indent=" " * 4, break_on_hyphens=False
+    )
+    yield "\n".join(["```", *call, "```\n"])
     yield f"{_markdown(inspect.getdoc(function))}\n"
 
 
