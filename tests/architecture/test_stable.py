@@ -32,7 +32,7 @@ def test_the_page_has_the_public_face() -> None:
 @pytest.mark.parametrize("page", public_face.PAGES, ids=lambda page: page.name)
 @pytest.mark.addition("option of reads", "option of Spark or of writes")
 def test_a_page_has_the_tables_that_are_made_of_the_code(page: Path) -> None:
-    """The same script writes them: a row for each option of Spark, and of reads."""
+    """The same script writes them, also after a change of a docstring or of a help."""
     assert page.read_text().splitlines() == public_face.PAGES[page](page.read_text()).splitlines()
 
 
