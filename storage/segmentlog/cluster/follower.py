@@ -537,6 +537,12 @@ class Follower:
         )
 
     @property
+    def _older_end(self) -> int:
+        """Offset after the segments that leave the beginning of the log."""
+        rest = self.own[len(self._older) :]
+        return rest[0].base_offset if rest else self.own_end
+
+    @property
     def replaces(self) -> bool:
         """Whether segments of the destination leave for others, so that it does not only grow."""
         return bool(self._others)
@@ -555,6 +561,9 @@ class Follower:
         end = found.high_watermark
         if not only_appends:
             end = min([visible_end, end, *found.cut[:1]])
+            if self._older and self._older_end > found.below:
+                # A segment that leaves has records, perhaps others, where the log begins then.
+                end = min(end, found.below)
         sizes = SegmentSizes.of(self.own[-1]) if self.own else SegmentSizes(-1, 0, 0, 0)
         return PartitionIntent(
             *self.log.topic_partition, sizes, self.own_end, visible_end, max(end, start), start

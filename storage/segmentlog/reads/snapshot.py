@@ -373,6 +373,9 @@ class DirectorySnapshot:
         intent = newest._commits.undecided.get(topic_partition)
         if intent is not None:
             listing = listing._replace(files=_before(intent, listing.files))
+        if topic_partition in newest._commits.exchanged:
+            exchange = newest._commits.exchanged[topic_partition]
+            listing = listing._replace(files=_exchanged(path, listing.files, *exchange))
         if newest is self:
             return listing
         now, then = newest.bounds(topic_partition), self.bounds(topic_partition)
@@ -456,6 +459,7 @@ class _UnfinishedCommits(NamedTuple):
     guards: list[str]  # paths
     decided: list[PartitionIntent]
     undecided: Mapping[TopicPartition, PartitionIntent]
+    exchanged: Mapping[TopicPartition, tuple[int, str]]  # by decided ones: see `Intent.exchanged`
     gone: frozenset[str]  # topics whose deletion is decided, and whose directories may still stand
     #: false if a guard had no intent yet, which appears without a change at the top
     is_complete: bool
@@ -467,6 +471,7 @@ def _commits_now(directory: str, names: Iterable[str]) -> _UnfinishedCommits | N
     guards = list_guards(directory, names)
     decided: list[PartitionIntent] = []
     undecided: dict[TopicPartition, PartitionIntent] = {}
+    exchanged: dict[TopicPartition, tuple[int, str]] = {}
     gone: set[str] = set()
     is_complete = True
     for guard in guards:
@@ -477,13 +482,16 @@ def _commits_now(directory: str, names: Iterable[str]) -> _UnfinishedCommits | N
             is_complete = False
         elif token == guard.token:
             decided += intent.partitions
+            exchanged |= intent.exchanged
             gone |= intent.taken_out
         elif token == intent.after:
             undecided.update((each.topic_partition, each) for each in intent.partitions)
         # With any other state the intent is void: its writer had lost the lock.
     paths = [each.path for each in guards]
     unfinished = frozenset(undecided.keys() | {each.topic_partition for each in decided})
-    return _UnfinishedCommits(paths, decided, undecided, frozenset(gone), is_complete, unfinished)
+    return _UnfinishedCommits(
+        paths, decided, undecided, exchanged, frozenset(gone), is_complete, unfinished
+    )
 
 
 def _with(offsets: _Offsets, others: Mapping[TopicPartition, int]) -> _Offsets:
@@ -500,6 +508,16 @@ def _before(intent: PartitionIntent, files: ListedFiles) -> ListedFiles:
     if kept and kept[-1].base_offset == sizes.base_offset:
         kept.sizes[-1] = min(kept.sizes[-1], sizes.log)
     return kept
+
+
+def _exchanged(path: str, files: ListedFiles, first: int, oldest_log: str) -> ListedFiles:
+    """The segments while those from offset `first` on are exchanged for others."""
+    # Until the oldest of the others has taken its place, the live segments are old ones.  If they
+    # have other records at the offsets of the others, a listing takes them for what follows.
+    swap = os.path.join(path, f"{oldest_log}.{FileState.SWAP}")
+    if swap not in files.paths:
+        return files
+    return ListedFiles(path, [each for each in files if each.is_swap or each.base_offset < first])
 
 
 class _Names(NamedTuple):

@@ -252,6 +252,11 @@ class Followed(NamedTuple):
         """The partition."""
         return TopicPartition(self.topic, self.partition)
 
+    @property
+    def oldest_log(self) -> str:
+        """The name of the first new ``.log`` file; empty without one."""
+        return min((each for each in self.segments if each.endswith(".log")), default="")
+
     def follow(self, path: str) -> None:
         """Let files leave and come in the partition's directory; it can be repeated."""
         # Indexes before the segment that they belong to has grown are those of its beginning.
@@ -301,11 +306,11 @@ class Follow(Effect):
 
     def noted_in(self, state: State) -> State:
         """The next job removes the files of these topics once they are due."""
-        return state.with_files_aside(each.topic for each in self._followed())
+        return state.with_files_aside(each.topic for each in self.followed())
 
     def apply(self, directory: str, intent: "Intent") -> None:
         """Exchange files, and then write Kafka's checkpoints."""
-        followed = self._followed()
+        followed = self.followed()
 
         def follow(each: Followed) -> None:
             path = partition_path(directory, each.topic_partition)
@@ -333,7 +338,7 @@ class Follow(Effect):
 
     def undo(self, directory: str) -> None:
         """Remove small files; segments that stand beside the log wait for the next attempt."""
-        for each in self._followed():
+        for each in self.followed():
             path = partition_path(directory, each.topic_partition)
             for name in each.files:
                 remove_file(os.path.join(path, f"{name}.tmp"), missing_ok=True)
@@ -341,11 +346,12 @@ class Follow(Effect):
     def tidy(self, directory: str, delay_of: DelayOf | None) -> None:
         """Remove the files that are due."""
         if delay_of is not None:
-            for each in self._followed():
+            for each in self.followed():
                 path = partition_path(directory, each.topic_partition)
                 remove_deleted(path, delay_of(each.topic))
 
-    def _followed(self) -> list[Followed]:
+    def followed(self) -> list[Followed]:
+        """The partitions."""
         return [Followed(*each) for each in self.partitions]
 
 

@@ -51,6 +51,7 @@ from segmentlog.store.readable import FileType, exists, is_directory, list_names
 from segmentlog.store.system_errors import FULL
 from segmentlog.txn.effects import (
     Effect,
+    Follow,
     TakeOut,
     check_topic_path,
     decode_effects,
@@ -146,6 +147,20 @@ class Intent:
     def taken_out(self) -> set[str]:
         """The topics that the change deletes."""
         return {each.topic for each in self.effects if isinstance(each, TakeOut)}
+
+    @property
+    def exchanged(self) -> dict[TopicPartition, tuple[int, str]]:
+        """Of each log whose end is exchanged, the offset from which on old segments leave it.
+
+        The second item is the name of the oldest new ``.log`` file.
+        """
+        return {
+            each.topic_partition: (each.first, each.oldest_log)
+            for effect in self.effects
+            if isinstance(effect, Follow)
+            for each in effect.followed()
+            if each.oldest_log
+        }
 
     def encode(self) -> bytes:
         """Bytes of the file."""

@@ -116,6 +116,35 @@ def test_a_destination_that_diverges_is_cut_where_a_broker_cuts_it(tmp_path: Pat
     assert None is only(killed, to).cut_at
 
 
+def test_readers_of_an_exchange_that_was_cut_off_take_no_old_segment_for_what_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new segments have another record at the offset at which an old segment begins."""
+    source, to = tmp_path / "a", tmp_path / "b"
+    values = pa.table({"value": [b"1", b"2"]})
+    with segmentlog.open_writer(source, "t", num_partitions=1) as writer:
+        writer.append(values)
+    segmentlog.mirror(source, to=to)
+    with segmentlog.open_writer(to, "t") as writer:
+        writer.roll()
+        writer.append(pa.table({"value": [b"of the destination"] * 2}))
+    with segmentlog.open_writer(source, "t") as writer:
+        writer.append(pa.table({"value": [b"3"]}))
+
+    def dies(*_: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patched:
+        patched.setattr(swaps, "_remove_end", dies)
+        with pytest.raises(Crash):
+            segmentlog.mirror(source, to=to)
+    assert [*(to / "t-0").glob("*.swap")]
+    assert values["value"].to_pylist() == segmentlog.read(to, "t")["value"].to_pylist()
+
+    segmentlog.mirror(source, to=to)
+    assert [b"1", b"2", b"3"] == segmentlog.read(to, "t")["value"].to_pylist()
+
+
 def test_a_destination_without_anything_in_common_begins_again(tmp_path: Path) -> None:
     """Its first batch is of another leader than that of the log."""
     one = broker(tmp_path, 1, [(0, "ab")])
