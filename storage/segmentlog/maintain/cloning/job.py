@@ -100,9 +100,14 @@ class CloneJob:
         )
         self._ends = log_ends(self.directory, given.new_topic)
         if self._ends and not given.overwrite:
+            offsets = [each.offsets for each in self._bounds.partitions]
+            n_source = sum(each.end_offset - each.start_offset for each in offsets)
             reason = (
-                f"has records of a topic {given.new_topic!r}: name another new topic, or replace "
-                "them (overwrite=True, --overwrite)"
+                f"has records of a topic {given.new_topic!r} ({sum(self._ends.values()):,} "
+                f"offsets; the source has {n_source:,}). A clone becomes visible as a whole: if "
+                "an earlier run was killed after that, these are all of its records. Otherwise "
+                "name another new topic, or replace them (overwrite=True, --overwrite); that also "
+                "gives the offset map and the places of groups again"
             )
             raise LogDirectoryError(self.directory, reason)
         committed = committed_offsets(source, OnCorruptBatch(given.on_corrupt_batch))

@@ -616,6 +616,29 @@ def test_a_clone_that_was_killed_ends_when_it_is_run_again(source: Path, tmp_pat
     assert 2000 == len(values(tmp_path / "c", "u"))
 
 
+def test_a_clone_that_was_killed_after_its_commit_is_named(source: Path, tmp_path: Path) -> None:
+    """It is whole; the offset map is not, and comes with another run."""
+    given = CloneSettings("t", "u", to=tmp_path / "c", num_partitions=2)
+    killed = module.CloneJob(segmentlog.open_log_dir(source), given)
+    killed.commit([run_task(each) for each in killed.tasks(1)])
+    said = (
+        r"\(2,000 offsets; the source has 2,000\). A clone becomes visible as a whole: if an "
+        r"earlier run was killed after that, these are all of its records. Otherwise"
+    )
+    with pytest.raises(LogDirectoryError, match=said):
+        segmentlog.clone(source, "t", "u", to=tmp_path / "c", num_partitions=2)
+    path = tmp_path / "map.parquet"
+    again: dict[str, Any] = {
+        "to": tmp_path / "c",
+        "num_partitions": 2,
+        "overwrite": True,
+        "offset_map": path,
+    }
+    segmentlog.clone(source, "t", "u", **again)
+    assert 2000 == len(values(tmp_path / "c", "u"))
+    assert 2000 == sum(pq.read_table(path)["n_records"].to_pylist())
+
+
 def test_logs_in_object_stores_are_sources_and_clones(source: Path, tmp_path: Path) -> None:
     """There, too, a clone joins no records."""
     bucket, back = f"bucket+file://{tmp_path}/bucket", tmp_path / "back"
