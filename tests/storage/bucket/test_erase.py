@@ -2,7 +2,9 @@
 
 import errno
 import itertools
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +21,11 @@ from segmentlog.bucket.commits import Commit, LogState
 from segmentlog.bucket.rewriting import Replacement
 from segmentlog.bucket.sequence import sequence_at
 from segmentlog.bucket.upkeep import sweep_objects
-from segmentlog.errors import CommitInDoubtError, LogDirectoryError, StorageError
+from segmentlog.errors import (
+    CommitInDoubtError,
+    LogDirectoryError,
+    StorageError,
+)
 from segmentlog.store.paths import BucketLocation
 
 _SECRET = b"forget-me"
@@ -37,7 +43,10 @@ def _write(root: str, keys: list[str], topic: str = "orders") -> None:
 
 
 def _rows(root: str, topic: str = "orders") -> list[tuple[int, int, bytes]]:
-    found = segmentlog.read(root, topic, columns=["partition", "offset", "key"])
+    return _in_order(segmentlog.read(root, topic))
+
+
+def _in_order(found: pa.Table) -> list[tuple[int, int, bytes]]:
     return sorted((each["partition"], each["offset"], each["key"]) for each in found.to_pylist())
 
 
@@ -192,6 +201,88 @@ def _kill(numbers: range) -> None:
         if not is_killed:
             assert number > 8
             break
+
+
+class _WatchedClient(DyingClient):
+    """A process whose requests others see coming, until it dies at one of them."""
+
+    def __init__(
+        self, store: MemoryStore, number: int, *, after: bool, look: Callable[[], object]
+    ) -> None:
+        super().__init__(store, number, after=after)
+        self._look, self._looking = look, threading.Lock()
+
+    def _ask(self, kind: str, key: str, act: Callable[[], Any]) -> Any:
+        if self._looking.acquire(blocking=False):  # some requests are made by threads
+            try:
+                self._look()
+            finally:
+                self._looking.release()
+        return super()._ask(kind, key, act)
+
+
+class _Readers:
+    """Three readers beside an erasure: a new one, one that goes on, and one that has planned."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store, self.seen = store, Counter[str]()
+        self._open = segmentlog.open_log_dir(_process(store).root)
+        root = _process(store).root
+        self._planned = segmentlog.dataset(root, topics="orders")
+        self._rows = _rows(root)
+        self._is_erased = False
+
+    def look(self) -> None:
+        """Each sees all of the erasure or nothing, and nobody sees an erased record again."""
+        found = _rows(_process(self._store).root)
+        assert found in (self._rows, _without(self._rows))
+        assert found != self._rows or not self._is_erased
+        self._is_erased = found != self._rows
+        self.seen["erased" if self._is_erased else "whole"] += 1
+        self._open = self._open.refresh()
+        assert _in_order(segmentlog.read(self._open, "orders")) == found
+        assert _in_order(self._planned.to_table()) in (self._rows, found)
+
+
+@pytest.mark.parametrize("purge", [False, True])
+def test_readers_beside_an_erasure_see_all_of_it_or_nothing(*, purge: bool) -> None:
+    """At each of its requests."""
+    store = MemoryStore()
+    _filled(store)
+    readers = _Readers(store)
+    client = _WatchedClient(store, 10_000, after=False, look=readers.look)
+    segmentlog.erase(client_at(client).root, _SECRET, purge=purge)
+    readers.look()
+    assert readers.seen["whole"] > 8
+    assert readers.seen["erased"] > 1
+    assert not purge or _has_it(store) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("purge", [False, True])
+def test_a_kill_at_any_request_beside_readers(*, purge: bool) -> None:
+    """A new erasure ends what the killed one has left."""
+    store = MemoryStore()
+    _filled(store)
+    held, modified_ms = dict(store.held), dict(store.modified_ms)
+    for number, after in itertools.product(range(1000), (False, True)):
+        store.held, store.modified_ms = dict(held), dict(modified_ms)
+        readers = _Readers(store)
+        client = _WatchedClient(store, number, after=after, look=lambda: None)
+        is_killed = False
+        try:
+            segmentlog.erase(client_at(client).root, _SECRET, purge=purge)
+        except Killed:
+            is_killed = True
+        readers.look()
+        again = _WatchedClient(store, 10_000, after=False, look=readers.look)
+        segmentlog.erase(client_at(again).root, _SECRET, purge=True)
+        readers.look()
+        assert readers.seen["erased"]
+        assert _has_it(store) == []
+        if not is_killed:
+            assert number > 8
+            return
 
 
 class _FailingClient(FaultyClient):
