@@ -41,6 +41,7 @@ from segmentlog.log.swaps import SwapStep
 from segmentlog.maintain.health.kinds import FaultKind
 from segmentlog.maintain.verification.findings import OF_START
 from segmentlog.read_options import READ_OPTIONS as OF_READS
+from segmentlog.testing.kafka_log import KafkaLog
 from segmentlog.tools.cli import app
 from segmentlog.tools.output import json_fields
 from segmentlog.txn.change import ChangeStep
@@ -180,8 +181,19 @@ def with_faults(text: str) -> str:
     return between(text, "faults", table)
 
 
+def with_tests(text: str) -> str:
+    """`connector/docs/testing.md` with the calls of a `KafkaLog`, and the options of clients."""
+    calls = "| call | what it does |\n|---|---|\n"
+    for name, call in vars(KafkaLog).items():
+        if inspect.isfunction(call) and name[0] != "_":
+            given = ", ".join([*inspect.signature(call).parameters][1:])
+            said = (inspect.getdoc(call) or "").partition("\n\n")[0]
+            calls += f"| `{name}({given})` | {said} |\n"
+    return with_client_options(between(text, "calls", calls))
+
+
 def with_client_options(text: str) -> str:
-    """`connector/docs/testing.md` with what each option of Kafka's clients does in a test."""
+    """The page with what each option of Kafka's clients does in a test."""
     refused = {*REFUSED, *_FORBIDDEN_IN_READS, *_FORBIDDEN_IN_WRITES}
     effects = {
         "modelled": MODELLED,
@@ -216,7 +228,7 @@ def _steps(kind: type[enum.Enum]) -> str:
 PAGES = {
     TOP / ".github" / "CONTRIBUTING.md": with_checklist,
     TOP / "connector" / "docs" / "options.md": with_options,
-    TOP / "connector" / "docs" / "testing.md": with_client_options,
+    TOP / "connector" / "docs" / "testing.md": with_tests,
     TOP / "storage" / "docs" / "commit.md": with_change_steps,
     TOP / "storage" / "docs" / "python.md": with_words,
     TOP / "storage" / "docs" / "recovery.md": with_faults,
