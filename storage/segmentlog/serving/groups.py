@@ -33,6 +33,7 @@ _NOT_COORDINATOR = 16  # as of a broker that cannot write: clients try again
 _MOST_GROUPS, _MOST_MEMBERS, _MOST_COMMITS = 1_000, 2_000, 200_000
 _MOST_SUBSCRIPTION_BYTES = 64 << 10  # of a member
 _MOST_METADATA_BYTES = 4_096  # of a commit, as of a broker
+_LARGEST_INT = 2**31 - 1
 _JOIN_SECONDS = 0.3  # that a new group waits for more members
 _SESSION_MS = (10, 1_800_000)
 
@@ -485,7 +486,7 @@ def _read(path: str) -> dict[str, Places]:
     for number, line in enumerate(data.splitlines(), 1):
         try:
             group, key, each = _parsed(json.loads(line))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             reason = f"line {number} is not a commit of segmentlog serve: {error!r}"
             raise LogDirectoryError(path, reason) from None
         found.setdefault(group, {})[key] = each
@@ -497,6 +498,11 @@ def _parsed(row: Mapping[str, Any]) -> tuple[str, tuple[str, int], CommittedOffs
     numbers = row["partition"], row["offset"], row["leader_epoch"]
     if not all(isinstance(each, str) for each in texts):
         raise TypeError("a name is not a text")
-    if not all(isinstance(each, int) and -1 <= each <= LARGEST_LONG for each in numbers):
+    for each in texts:
+        each.encode()  # no half of a character, which could not be sent
+    most = _LARGEST_INT, LARGEST_LONG, _LARGEST_INT
+    if not all(
+        type(each) is int and -1 <= each <= m for each, m in zip(numbers, most, strict=True)
+    ):
         raise TypeError("a number is not one")
     return row["group"], (row["topic"], numbers[0]), CommittedOffset(*numbers[1:], row["metadata"])

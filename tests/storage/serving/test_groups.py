@@ -198,6 +198,38 @@ def test_a_file_keeps_what_groups_commit(log: KafkaLog, tmp_path: Path) -> None:
         segmentlog.serve(log.path, offsets=file)
 
 
+_GOOD = (
+    '{"group": "g", "topic": "t", "partition": 0, "offset": 1, "leader_epoch": 0, "metadata": ""}'
+)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[" * 200_000,
+        '{"a":' * 200_000,
+        "null",
+        "[]",
+        '"g"',
+        "1e999",
+        _GOOD.replace('"partition": 0', '"partition": true'),
+        _GOOD.replace('"partition": 0', '"partition": 2147483648'),
+        _GOOD.replace('"offset": 1', '"offset": 9223372036854775808'),
+        _GOOD.replace('"offset": 1', '"offset": [[1]]'),
+        _GOOD.replace('"leader_epoch": 0', '"leader_epoch": 4294967296'),
+        _GOOD.replace('"topic": "t"', '"topic": {"t": {}}'),
+        _GOOD.replace('"group": "g"', '"group": "\\ud800"'),
+    ],
+)
+def test_lines_that_are_no_commits_are_named(log: KafkaLog, tmp_path: Path, line: str) -> None:
+    """Deep ones, numbers that no answer has room for, halves of characters."""
+    file = tmp_path / "offsets"
+    file.write_text(f"{_GOOD}\n{line}\n")
+    with pytest.raises(LogDirectoryError, match="line 2"):
+        segmentlog.serve(log.path, offsets=file)
+    assert file.read_text().endswith(line + "\n")
+
+
 def test_a_commit_that_cannot_be_kept_is_refused(log: KafkaLog, tmp_path: Path) -> None:
     """As by a broker whose disk is full; the group stays where it was."""
     (tmp_path / "kept").mkdir()
