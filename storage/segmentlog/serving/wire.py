@@ -21,6 +21,7 @@ from kio.index import KioIndexError, load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
+from segmentlog.serving.claimed import check_claims, types_within
 from segmentlog.store.readable import ReadableFile
 
 _T = TypeVar("_T")
@@ -164,6 +165,7 @@ def read_request(frame: bytes) -> Request:
     try:
         kind = _request_schema(key, version)
         header, at = entity_reader(kind.__header_schema__)(frame, 0)
+        check_claims(kind, frame, at)
         body, _ = entity_reader(kind)(frame, at)
     except KioIndexError as error:
         reason = f"API {key} has no version {version}"
@@ -236,9 +238,11 @@ _DEFAULTS: dict[str, Any] = {
 
 def _conversion(annotation: Any, name: str) -> tuple[Callable[[Any], Any], Any]:  # noqa: ANN401
     """How a plain value becomes that of a field, and what the field has without one."""
-    inner = next((each for each in _within(annotation) if dataclasses.is_dataclass(each)), None)
+    inner = next(
+        (each for each in types_within(annotation) if dataclasses.is_dataclass(each)), None
+    )
     is_nullable = type(None) in typing.get_args(annotation)
-    is_array = any(typing.get_origin(each) is tuple for each in _within(annotation))
+    is_array = any(typing.get_origin(each) is tuple for each in types_within(annotation))
     if inner is not None and is_array:
 
         def many(values: Any) -> Any:  # noqa: ANN401
@@ -253,12 +257,6 @@ def _conversion(annotation: Any, name: str) -> tuple[Callable[[Any], Any], Any]:
     if name.startswith("timedelta"):
         return (lambda each: dt.timedelta(milliseconds=each)), default
     return {"error_code": ErrorCode}.get(name, lambda each: each), default
-
-
-def _within(annotation: Any) -> Iterator[Any]:  # noqa: ANN401 - an annotation
-    yield annotation
-    for each in typing.get_args(annotation):
-        yield from _within(each)
 
 
 def once(values: Iterable[_T], name: Callable[[_T], Hashable] = lambda each: each) -> list[_T]:

@@ -62,6 +62,30 @@ def test_what_is_no_request_ends_its_connection_alone(server: Server, data: byte
     assert is_well(server)
 
 
+@pytest.mark.parametrize(
+    ("key", "version", "end"),
+    [
+        (3, 1, b"\x7f\xff\xff\xff"),  # topics
+        (3, 12, b"\xff\xff\xff\xff\x07"),
+        (1, 4, bytes(17) + b"\x7f\xff\xff\xff"),
+        (1, 4, bytes(17) + b"\xff\xff\xff\xfe"),
+        (1, 12, bytes(25) + b"\xff\xff\xff\xff\x0f"),
+        (19, 2, b"\x30\0\0\0"),
+    ],
+)
+def test_arrays_that_are_only_claimed_take_no_memory(
+    server: Server, key: int, version: int, end: bytes
+) -> None:
+    """`kio` would ask the system for them, and the process would end where it refuses."""
+    with RawClient(server.bootstrap_servers) as client:
+        is_flexible = version == 12
+        head = struct.pack(">hhih", key, version, 1, -1) + b"\0" * is_flexible
+        client.sock.sendall(len(head + end).to_bytes(4, "big") + head + end)
+        with pytest.raises(ConnectionError):
+            client.take(1)
+    assert is_well(server)
+
+
 def test_requests_that_are_too_large_are_not_read(server: Server) -> None:
     """Only a producer's may have more than a MiB: its records are refused, and not cut off."""
     with RawClient(server.bootstrap_servers) as client:
