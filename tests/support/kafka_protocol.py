@@ -1,6 +1,7 @@
 """A client of Kafka's protocol that sends one request after the other, and a consumer on it."""
 
 import socket
+import uuid
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Self
 
@@ -82,8 +83,9 @@ class RawClient:
         is_committed: bool = False,
         min_bytes: int = 1,
         wait_ms: int = 0,
+        topic_id: uuid.UUID | None = None,
     ) -> Any:
-        """What a fetch of one partition answers."""
+        """What a fetch of one partition answers; from version 13 on, the id names its topic."""
         asked = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": max_bytes}
         found = self.ask(
             1,
@@ -91,7 +93,7 @@ class RawClient:
             max_wait=wait_ms,
             min_bytes=min_bytes,
             isolation_level=int(is_committed),
-            topics=[{"topic": topic, "partitions": [asked]}],
+            topics=[{"topic": topic, "topic_id": topic_id, "partitions": [asked]}],
         )
         return found.responses[0].partitions[0]
 

@@ -90,7 +90,7 @@ def _asks(answer: Callable[[reading.Broker, Coordinator, Any], Values]) -> _Run:
 #: By key.  A version of Produce that `kio` lacks is announced, as clients look for it before they
 #: fetch at all; such a request closes its connection.
 APIS: dict[int, Api] = {
-    1: Api(4, 12, _reads(reading.fetch)),  # topics have ids from version 13 on
+    1: Api(4, 17, _reads(reading.fetch)),
     2: Api(1, 9, _reads(reading.list_offsets)),
     3: Api(0, 13, _reads(reading.metadata)),
     8: Api(2, 9, _commit),

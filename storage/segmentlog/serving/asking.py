@@ -2,6 +2,7 @@
 
 import datetime as dt
 import io
+import itertools
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
@@ -270,22 +271,21 @@ def describe_producers(broker: Broker, _: Coordinator, body: Body) -> Mapping[st
     rows: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
     for row in view.table("producers"):
         rows.setdefault((row["topic"], row["partition"]), []).append(row)
+    asked = once((topic.name, each) for topic in body.topics for each in topic.partition_indexes)
     return {
         "topics": [
             {
-                "name": topic.name,
+                "name": name,
                 "partitions": [
                     {
                         "partition_index": each,
-                        "error_code": 0
-                        if each in view.topics.get(topic.name, ())
-                        else _UNKNOWN_TOPIC,
-                        "active_producers": [*map(_producer, rows.get((topic.name, each), ()))],
+                        "error_code": 0 if each in view.topics.get(name, ()) else _UNKNOWN_TOPIC,
+                        "active_producers": [*map(_producer, rows.get((name, each), ()))],
                     }
-                    for each in once(topic.partition_indexes)
+                    for _, each in partitions
                 ],
             }
-            for topic in once(body.topics, lambda each: each.name)
+            for name, partitions in itertools.groupby(asked, lambda both: both[0])
         ]
     }
 

@@ -1,5 +1,6 @@
 """Answers of the protocol that read: topics, offsets, epochs, and the batches themselves."""
 
+import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -87,7 +88,7 @@ def _asked(view: View, asked: Iterable[Any]) -> Iterable[dict[str, Any] | tuple[
     for each in once(asked, lambda each: (each.name, getattr(each, "topic_id", None))):
         name, topic_id = each.name, getattr(each, "topic_id", None)
         if name is None:
-            name = next((t for i, t in view.ids.items() if uuid_of(i) == topic_id), None)
+            name = view.ids.get(topic_id)
             if name is None:
                 yield {"error_code": _UNKNOWN_ID, "topic_id": topic_id, "name": None}
                 continue
@@ -283,7 +284,9 @@ def _fetched_from_memory(view: View, body: Body) -> Sequence[dict[str, Any]] | N
 
     It takes less time than it takes to wake a thread.
     """
-    if sum(len(topic.partitions) for topic in body.topics) > _MOST_NEAR:
+    names_ids = body.topics and not hasattr(body.topics[0], "topic")
+    n_partitions = sum(len(topic.partitions) for topic in body.topics)
+    if n_partitions > _MOST_NEAR or (names_ids and not view.knows_ids):
         return None
     try:
         return _fetched(view, body, from_memory=True)
@@ -295,11 +298,14 @@ def _fetched(view: View, body: Body, *, from_memory: bool = False) -> Sequence[d
     left = min(max(body.max_bytes, 0), _MOST_BYTES)
     read = _batches_in_memory if from_memory else _batches
     responses, is_first = [], True
-    for topic in once(body.topics, lambda each: each.topic):
-        found = []
-        for each in once(topic.partitions, lambda each: each.partition):
+    asked_for = [(topic, each) for topic in body.topics for each in topic.partitions]
+    named = once(asked_for, lambda both: (_named(both[0]), both[1].partition))
+    # Some clients name a topic again for each of its partitions.
+    for topic, partitions in itertools.groupby(named, lambda both: both[0]):
+        found, name = [], _name_of(view, topic)
+        for _, each in partitions:
             if from_memory:
-                log = view.opened(topic.topic, each.partition)
+                log = view.opened(name, each.partition) if name else None
                 if log is None or log.batches.may_hang:
                     raise _FarError
             asked = Asked(
@@ -308,7 +314,11 @@ def _fetched(view: View, body: Body, *, from_memory: bool = False) -> Sequence[d
                 is_first,
                 bool(body.isolation_level),
             )
-            said = _of_partition(view, topic.topic, each.partition, partial(read, asked=asked))
+            said = (
+                _of_partition(view, name, each.partition, partial(read, asked=asked))
+                if name
+                else {"error_code": _UNKNOWN_ID}
+            )
             answer = {
                 "high_watermark": -1,
                 "error_code": _OK,
@@ -319,14 +329,26 @@ def _fetched(view: View, body: Body, *, from_memory: bool = False) -> Sequence[d
             n_bytes = len(answer["records"])
             left, is_first = left - n_bytes, is_first and not n_bytes
             found.append({"partition_index": each.partition, **answer})
-        responses.append({"topic": topic.topic, "partitions": found})
+        names = {"topic": name, "topic_id": getattr(topic, "topic_id", None)}
+        responses.append({**names, "partitions": found})
     return responses
+
+
+def _named(topic: Any) -> Any:  # noqa: ANN401 - of kio's classes
+    """How a fetch names a topic: by its id from version 13 on."""
+    return topic.topic if hasattr(topic, "topic") else topic.topic_id
+
+
+def _name_of(view: View, topic: Any) -> str | None:  # noqa: ANN401 - of kio's classes
+    """The name of a topic of a fetch; None if no topic has its id."""
+    name: str | None = getattr(topic, "topic", None)
+    return view.ids.get(topic.topic_id) if name is None else name
 
 
 def _look_ahead(view: View, body: Body, responses: Sequence[Mapping[str, Any]]) -> None:
     """Look for what a consumer will ask for next, while it handles an answer."""
     sizes = {
-        (topic.topic, each.partition): each.partition_max_bytes
+        (_name_of(view, topic), each.partition): each.partition_max_bytes
         for topic in body.topics
         for each in topic.partitions
     }

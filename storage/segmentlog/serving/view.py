@@ -4,6 +4,7 @@ import fnmatch
 import logging
 import os
 import threading
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -45,6 +46,7 @@ from segmentlog.reads.cluster_image import ClusterMetadata
 from segmentlog.reads.log import Log, find_offset
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.serving.stored import StoredBatches
+from segmentlog.serving.wire import uuid_of
 from segmentlog.store.paths import is_tiered, tiered_paths
 from segmentlog.store.readable import is_url
 
@@ -335,18 +337,29 @@ class View:
         return {} if self._settings is None else self._settings.of(topic)
 
     def topic_id(self, topic: str) -> str:
-        """The id of a topic as Kafka prints it, or empty."""
-        for partition in self.topics.get(topic, ()):
+        """The id of a topic as Kafka prints it, or empty.
+
+        Renamed partitions have none: their topic may be there, too.
+        """
+        for partition, place in self.topics.get(topic, {}).items():
             try:
-                return self.log(topic, partition).log.known_topic_id
+                return (
+                    "" if isinstance(place, str) else self.log(topic, partition).log.known_topic_id
+                )
             except (SegmentLogError, OSError):
                 continue
         return ""
 
     @cached_property
-    def ids(self) -> Mapping[str, str]:
+    def ids(self) -> Mapping[uuid.UUID | None, str]:
         """Topics by their ids."""
-        return {found: topic for topic in self.topics if (found := self.topic_id(topic))}
+        found = ((uuid_of(self.topic_id(topic)), topic) for topic in self.topics)
+        return {each: topic for each, topic in found if each is not None}
+
+    @property
+    def knows_ids(self) -> bool:
+        """Whether the ids of all topics have been read."""
+        return "ids" in self.__dict__
 
 
 def kafka_error(error: Exception) -> int:

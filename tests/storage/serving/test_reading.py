@@ -4,6 +4,7 @@ import errno
 import hashlib
 import os
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from kafka_protocol import RawClient, batches_of, consume
 
 import segmentlog
+from segmentlog.serving.apis import APIS
 from segmentlog.serving.open_server import Server
 from segmentlog.serving.stored import Asked, StoredBatches
 from segmentlog.serving.wire import Held, Records, Stored, answer
@@ -128,6 +130,38 @@ def test_batches_come_as_they_are_stored(client: RawClient, log: KafkaLog) -> No
     assert first == client.fetch("orders", 0, 3, max_bytes=1).records
     assert second == client.fetch("orders", 0, 20).records
     assert first == client.fetch("orders", 0, 0, max_bytes=len(stored) - 1).records
+
+
+def test_topics_are_fetched_by_their_ids(client: RawClient, log: KafkaLog) -> None:
+    """From version 13 on, as the newest clients do, also where a consumer goes on."""
+    (path,) = (log.path / "orders-0").glob("*.log")
+    first, second = (each.data for each in batches_of(path.read_bytes()))
+    topics = client.ask(3, 12, topics=[{"name": "orders", "topic_id": None}]).topics
+    topic_id = topics[0].topic_id
+    assert topic_id is not None
+    for version in range(13, APIS[1].most + 1):
+        for offset, batch in ((0, first), (20, second)):
+            found = client.fetch("", 0, offset, version=version, max_bytes=1, topic_id=topic_id)
+            assert batch == found.records
+        assert 3 == client.fetch("", 9, 0, version=version, topic_id=topic_id).error_code
+        other = uuid.UUID(int=topic_id.int ^ 1)
+        assert 100 == client.fetch("", 0, 0, version=version, topic_id=other).error_code
+
+
+def test_a_topic_may_be_named_again_for_each_partition(client: RawClient) -> None:
+    """As some clients do; a partition that is named twice is answered once."""
+    topics = [
+        {"topic": "orders", "partitions": [{"partition": each, "partition_max_bytes": 1 << 20}]}
+        for each in (0, 1, 0)
+    ]
+    found = client.ask(1, 12, max_bytes=1 << 20, topics=topics).responses
+    numbers = [each.partition_index for topic in found for each in topic.partitions]
+    assert [0, 1] == sorted(numbers)
+    assert all(each.records for topic in found for each in topic.partitions)
+
+    asked = [{"name": "orders", "partition_indexes": [each]} for each in (0, 1, 0)]
+    topics = client.ask(61, 0, topics=asked).topics
+    assert [0, 1] == [each.partition_index for topic in topics for each in topic.partitions]
 
 
 def test_an_answer_that_waits_holds_no_file(tmp_path: Path) -> None:
@@ -340,9 +374,10 @@ def test_renamed_partitions_have_another_name(tmp_path: Path) -> None:
         segmentlog.serve(made.path, renamed=True) as server,
         RawClient(server.bootstrap_servers) as client,
     ):
-        names = [each.name for each in client.ask(3, 9, topics=None).topics]
+        topics = client.ask(3, 12, topics=None).topics
 
-        assert ["t.deleted", "u"] == names
+        assert ["t.deleted", "u"] == [each.name for each in topics]
+        assert topics[0].topic_id is None  # a topic of this id may be there, too
         assert [b"gone"] == [each.value for each in consume(client, "t.deleted", 0)]
 
 
