@@ -254,6 +254,8 @@ def _member_rows(source: TableSource, log: Log) -> Iterator[Row]:
                 | shown(_MEMBER, {"member_id": member_id, **member, **current})
                 | tasks
                 | {
+                    # A member without a pattern has an empty one.
+                    "subscribed_topic_regex": member.get("subscribed_topic_regex") or None,
                     "state": None if state is None else words.get(state, f"UNKNOWN({state})"),
                     "assigned": assigned
                     and [

@@ -234,6 +234,7 @@ def test_a_pattern_and_tasks_of_members(tmp_path: Path) -> None:
     log = Coordinator().add(
         record(CONSUMER, "g", {"epoch": 1}),
         record(5, "g", {"subscribed_topic_regex": "^orders-.*"}, member_id="m"),
+        record(5, "g", {"subscribed_topic_regex": ""}, member_id="without"),
         record(STREAMS, "s", {"epoch": 1}),
         record(19, "s", {"client_id": "c"}, member_id="n"),
         record(
@@ -246,8 +247,9 @@ def test_a_pattern_and_tasks_of_members(tmp_path: Path) -> None:
             member_id="n",
         ),
     )
-    of_g, of_s = segmentlog.table(log.write(tmp_path), "group_members").to_pylist()
+    of_g, without, of_s = segmentlog.table(log.write(tmp_path), "group_members").to_pylist()
     assert (of_g["subscribed_topic_regex"], of_g["active_tasks"]) == ("^orders-.*", None)
+    assert without["subscribed_topic_regex"] is None
     assert of_s["active_tasks"] == [{"subtopology_id": "0", "partitions": [1, 2]}]
     assert of_s["warmup_tasks"] == [{"subtopology_id": "1", "partitions": [0]}]
     assert (of_s["standby_tasks"], of_s["subscribed_topic_regex"]) == ([], None)
