@@ -3,6 +3,7 @@
 It reads the topic ``orders``, writes the total of each customer to ``order-totals``, and what it
 cannot read to ``orders-rejected``.  Run it with ``spark-submit --packages
 org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 order_totals.py broker:9092 /checkpoints/totals``.
+Its tests need no Kafka: ``pip install '.[spark]' pytest && pytest examples/tested_job``.
 """
 
 import sys

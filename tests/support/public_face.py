@@ -10,6 +10,7 @@ Names, parameters, options and fields are taken from the code, and fields of JSO
 commands print.  So the page and the code can only differ by a change that somebody sees.
 """
 
+import ast
 import contextlib
 import dataclasses
 import enum
@@ -206,6 +207,31 @@ def with_client_options(text: str) -> str:
     return between(text, "client options", table)
 
 
+def with_examples(text: str) -> str:
+    """`examples/README.md` with what each example says of itself; a new one follows the last."""
+    examples, kinds = TOP / "examples", (".py", ".sql", ".ipynb")
+    files = sorted(each.name for each in examples.iterdir() if each.suffix in kinds)
+    links = re.findall(r"^\| \[(.+?)\]\((.+?)\)", text, re.MULTILINE)
+    links += [(each, each) for each in files if (each, each) not in links]
+    table = "| example | shows | after |\n|---|---|---|\n"
+    for name, target in links:
+        said = _says(examples / target)
+        shows = re.split(r"\.\s|\.$|\n\n", said)[0].replace("\n", " ")
+        needs = " ".join((re.findall(r"pip install ([^&`]+)", said) or ["."])[0].split())
+        table += f"| [{name}]({target}) | {shows} | `pip install {needs}` |\n"
+    return between(text, "examples", table)
+
+
+def _says(example: Path) -> str:
+    text = example.read_text()
+    if example.suffix == ".ipynb":
+        title, _, said = "".join(json.loads(text)["cells"][0]["source"]).partition("\n\n")
+        return f"{title.strip('# ')}: {said}"
+    if example.suffix == ".sql":
+        return " ".join(re.findall(r"^-- (.*)", text, re.MULTILINE)[:2])
+    return ast.get_docstring(ast.parse(text)) or ""
+
+
 def with_change_steps(text: str) -> str:
     """`storage/docs/commit.md` with the steps of a change, and the effects that one can have."""
     effects = "| effect | what follows from the decision |\n|---|---|\n"
@@ -228,6 +254,7 @@ def _steps(kind: type[enum.Enum]) -> str:
 PAGES = {
     TOP / ".github" / "CONTRIBUTING.md": with_checklist,
     TOP / "connector" / "docs" / "options.md": with_options,
+    TOP / "examples" / "README.md": with_examples,
     TOP / "connector" / "docs" / "testing.md": with_tests,
     TOP / "storage" / "docs" / "commit.md": with_change_steps,
     TOP / "storage" / "docs" / "python.md": with_words,
