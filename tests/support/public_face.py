@@ -240,9 +240,11 @@ def with_change_steps(text: str) -> str:
     return between(between(text, "steps", _steps(ChangeStep)), "effects", effects)
 
 
-def with_swap_steps(text: str) -> str:
-    """`storage/docs/upkeep.md` with the steps in which a compaction replaces segments."""
-    return between(text, "steps", _steps(SwapStep))
+def with_upkeep(text: str) -> str:
+    """`storage/docs/upkeep.md` with the steps of a compaction, and what an erasure may leave."""
+    said = {"what it is, and what removes it": reference.comments(segmentlog.CopyKind)}
+    copies = reference.table("kind", segmentlog.CopyKind, said)
+    return between(between(text, "steps", _steps(SwapStep)), "copies", copies)
 
 
 def _steps(kind: type[enum.Enum]) -> str:
@@ -259,7 +261,7 @@ PAGES = {
     TOP / "storage" / "docs" / "commit.md": with_change_steps,
     TOP / "storage" / "docs" / "python.md": with_words,
     TOP / "storage" / "docs" / "recovery.md": with_faults,
-    TOP / "storage" / "docs" / "upkeep.md": with_swap_steps,
+    TOP / "storage" / "docs" / "upkeep.md": with_upkeep,
     TOP / "storage" / "segmentlog" / "arguments.py": with_calls,
 } | reference.PAGES
 

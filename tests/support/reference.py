@@ -51,20 +51,20 @@ def with_reports(text: str) -> str:
     """`storage/docs/findings.md`: the members of the enums of reports, and the errors."""
     findings = {
         "severity": lambda each: str(SEVERITIES.get(each, segmentlog.Severity.ERROR)),
-        "meaning": _comments(segmentlog.FindingKind),
+        "meaning": comments(segmentlog.FindingKind),
         "what to do": lambda each: _plain(each.remedy.partition(": ")[2]),
     }
     files = {
-        "files": _comments(segmentlog.UsageKind),
+        "files": comments(segmentlog.UsageKind),
         "what removes them": lambda each: _plain(each.removal),
     }
-    steps = {"action of the broker": _comments(segmentlog.StartAction)}
-    mends = {"what was done": _comments(segmentlog.RecoveryKind)}
-    text = between(text, "findings", _table("finding", segmentlog.FindingKind, findings))
+    steps = {"action of the broker": comments(segmentlog.StartAction)}
+    mends = {"what was done": comments(segmentlog.RecoveryKind)}
+    text = between(text, "findings", table("finding", segmentlog.FindingKind, findings))
     text = between(text, "findings of an audit", _lines(_audited()))
-    text = between(text, "steps of a start", _table("step", segmentlog.StartAction, steps))
-    text = between(text, "steps of a recovery", _table("step", segmentlog.RecoveryKind, mends))
-    text = between(text, "kinds of files", _table("kind", segmentlog.UsageKind, files))
+    text = between(text, "steps of a start", table("step", segmentlog.StartAction, steps))
+    text = between(text, "steps of a recovery", table("step", segmentlog.RecoveryKind, mends))
+    text = between(text, "kinds of files", table("kind", segmentlog.UsageKind, files))
     return between(text, "errors", _lines(_errors()))
 
 
@@ -305,9 +305,7 @@ def _spans(text: str) -> str:
 # What commands and functions report.
 
 
-def _table(
-    word: str, kind: type[enum.StrEnum], columns: Mapping[str, Callable[[Any], str]]
-) -> str:
+def table(word: str, kind: type[enum.StrEnum], columns: Mapping[str, Callable[[Any], str]]) -> str:
     """A row for each member."""
     rows = [f"| {' | '.join([word, *columns])} |", f"|---|{'---|' * len(columns)}"]
     rows += [
@@ -316,7 +314,7 @@ def _table(
     return _lines(iter(rows))
 
 
-def _comments(kind: type[enum.StrEnum]) -> Callable[[Any], str]:
+def comments(kind: type[enum.StrEnum]) -> Callable[[Any], str]:
     """The comment of a member: beside it, or in the lines above."""
     found, said = {}, ""
     for line in inspect.getsource(kind).splitlines():

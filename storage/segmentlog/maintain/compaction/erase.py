@@ -80,16 +80,34 @@ NO_PARTITION = TopicPartition("", -1)
 class CopyKind(StrEnum):
     """The kind of a copy; values never change, because programs read reports."""
 
-    DELETED = "deleted"  #: a segment that has left its log, and waits for its removal
-    UNFINISHED = "unfinished"  #: a segment of a compaction or a copy that was interrupted
-    BROKEN = "broken"  #: bytes that a recovery has cut off
-    FUTURE_REPLICA = "future-replica"  #: a replica that a broker moves here: it becomes the log
-    DELETED_PARTITION = "deleted-partition"  #: a partition of a deleted topic
-    STRAY_PARTITION = "stray-partition"  #: a partition that a broker has moved aside
-    STAGED = "staged"  #: rows of a write job that has not committed them
-    LINK = "link"  #: a link in the place of a partition or a segment; readers leave it out
-    TIER = "tier"  #: segments in tiered storage, by the broker's list of them
-    OBJECTS = "objects"  #: of a log in an object store, in which no record of the log lies
+    #: a segment that has left its log; the next `erase`, `compact`, `retain` or `mirror` removes
+    #: it after the time that the output shows, and `--purge` at once
+    DELETED = "deleted"
+    #: a file that an interrupted command was writing or replacing, which only a dry run finds;
+    #: `erase` removes it
+    UNFINISHED = "unfinished"
+    #: bytes that a recovery has cut off; remove them yourself
+    BROKEN = "broken"
+    #: a `-future` directory, which a starting broker completes and serves as the log, with the
+    #: erased records; remove it before, and then move the replica again
+    FUTURE_REPLICA = "future-replica"
+    #: a `-delete` directory of a deleted topic; a broker that starts removes it
+    DELETED_PARTITION = "deleted-partition"
+    #: a `-stray` directory, which a broker has put aside; remove it yourself
+    STRAY_PARTITION = "stray-partition"
+    #: a file with rows of a write job that has not committed them, which is not searched; the job,
+    #: or a later one, removes it
+    STAGED = "staged"
+    #: a symbolic link in the place of a partition or a segment, which a broker follows; it is not
+    #: searched: look at its target yourself
+    LINK = "link"
+    #: segments in tiered storage, by the broker's list of them, which are not searched; the broker
+    #: removes them
+    TIER = "tier"
+    #: objects of a log in an object store in which no record of the log lies: they are counted,
+    #: and not searched; `sweep` removes them after a day, and `--purge` at once, but versions and
+    #: object locks of the store may keep them
+    OBJECTS = "objects"
 
 
 class RemainingCopy(NamedTuple):
