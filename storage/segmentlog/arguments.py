@@ -501,6 +501,11 @@ def rename(error: OptionError, taken: Iterable[str]) -> None:
     error.accepted = re.sub(
         "[a-z]+(?:_[a-z]+)+", lambda found: known.get(spelled(found[0]), found[0]), error.accepted
     )
+    error.accepted = re.sub(
+        "(?<=it belongs to )[a-z_]+",
+        lambda found: known.get(spelled(found[0]), found[0]),
+        error.accepted,
+    )
     error.args = (error.option, error.value, error.accepted)
 
 

@@ -1,6 +1,7 @@
 """Keys and values as the columns of their schemas, in Spark."""
 
 import json
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -198,3 +199,37 @@ def test_types_and_values_are_those_of_from_avro(spark: SparkSession, tmp_path: 
         pytest.skip(f"Spark has no package of Avro: {error}")
     assert theirs.schema.simpleString() == ours.schema.simpleString()
     assert expected == ours.collect()
+
+
+WITHOUT_PACKAGES = """
+import os, sys
+if os.environ.get("WITHOUT_SCHEMAS"):
+    sys.modules["fastavro"] = sys.modules["pyruhvro"] = None
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.needs_spark("its executors are processes of their own, with other packages")
+def test_a_worker_without_the_packages_names_them_and_its_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver has them, so that only a task meets what is missing."""
+    from spark_server import SparkServer
+
+    readings(tmp_path / "logs")
+    for name in ("spark", "python"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "python" / "sitecustomize.py").write_text(WITHOUT_PACKAGES)
+    paths = [str(tmp_path / "python"), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    monkeypatch.setenv("SPARK_OF_TESTS", "plain")
+    settings = {"spark.executorEnv.WITHOUT_SCHEMAS": "1"}
+    with SparkServer("local-cluster[1,1,1024]", tmp_path / "spark", settings) as server:
+        spark = server.session()
+        with pytest.raises(PySparkException) as caught:
+            load(spark, tmp_path / "logs").collect()
+        spark.stop()
+    said = str(caught.value)
+    assert "option 'decode' is 'value'; the package fastavro decodes it, and is missing in" in said
+    assert "pip install 'pyspark-segmentlog[schemas]'" in said
+    assert "Traceback" not in said

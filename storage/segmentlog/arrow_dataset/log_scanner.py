@@ -26,7 +26,7 @@ from pyarrow import acero
 from segmentlog.arguments import class_of_one_dialect, instance_of, refused, texts, whole_number
 from segmentlog.arrow_dataset.bounds import timestamp_range
 from segmentlog.errors import UndecodableValueError
-from segmentlog.format.records.columns import n_bytes_of, record_schema
+from segmentlog.format.records.columns import COLUMNS, n_bytes_of, record_schema
 from segmentlog.format.records.one_pass import ReadMemory
 from segmentlog.model import LogSlice, ScanPolicy, TopicPartition
 from segmentlog.reads.ordered_reads import n_threads_of, read_in_order
@@ -93,6 +93,11 @@ class Projection:
                 scanned = [fields.get(each.name, each) for each in record_schema(self.scanned)]
                 self._before = Projection(pa.schema(scanned), self.scanned, condition)
                 self._condition = None
+
+    @property
+    def decodes_last(self) -> bool:
+        """Whether all rows that are decoded are kept."""
+        return self._condition is None and self._decoding is not None and not self._decoding.skips
 
     def apply(
         self,
@@ -261,7 +266,7 @@ class LogScanner:
         skipped = None if self._decoding is None else self._decoding.new_count()
         try:
             if self._is_timeline:
-                yield from self._merged(skipped)
+                yield from self._merged(skipped, wanted)
                 return
             slices = self._source.slices(self._condition, self._policy.timestamps)
             with ReadMemory() as memory:
@@ -285,12 +290,11 @@ class LogScanner:
             ):
                 yield from _cut(batch, self._batch_size)
 
-    def _merged(self, skipped: "Skipped | None") -> Iterator[pa.RecordBatch]:
+    def _merged(
+        self, skipped: "Skipped | None", wanted: Callable[[], int] | None
+    ) -> Iterator[pa.RecordBatch]:
         """Rows of all partitions by time: filtered, then merged, then made into the columns."""
-        needed = {*self._projection.needed, "timestamp"}
-        decoded = [name for name in self.dataset_schema.names if name in needed]
-        kept = Projection(self.dataset_schema, decoded, self._condition, self._decoding)
-        made = Projection(kept.schema, self._columns, None)
+        kept, apply = self._before_and_after_merge(skipped, wanted)
         slices = list(self._source.slices(self._condition, self._policy.timestamps))
         partitions = [list(each) for _, each in groupby(slices, lambda each: each[:2])]
         n_bytes = _MERGED_BYTES // 2 // max(len(partitions), 1)
@@ -299,8 +303,35 @@ class LogScanner:
         with ReadMemory(n_bytes) as memory:
             tables = [self._tables(each, kept, n_bytes, memory, skipped) for each in partitions]
             for merged in merge_by_timestamp(tables, most_bytes):
-                for batch in made.apply(merged):
+                for batch in apply(merged):
                     yield from _cut(batch, self._batch_size)
+
+    def _before_and_after_merge(
+        self, skipped: "Skipped | None", wanted: Callable[[], int] | None
+    ) -> "tuple[Projection, Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]]":
+        """What is done with the rows of each partition, and what with the merged ones.
+
+        Values are decoded after the merge, which then holds fewer bytes, and `head` decodes no
+        others.  But a row that a field leaves out, or that cannot be decoded, has no place among
+        those that are merged.
+        """
+        schema, whole = self.dataset_schema, self._projection
+        if self._decoding is not None and whole.decodes_last:
+            needed = {*whole.scanned, "topic", "partition", "offset", "timestamp"}
+            fields = [
+                schema.field(each.name)
+                if each.name in {*schema.names} - self._decoding.made
+                else each
+                for each in record_schema([name for name in COLUMNS if name in needed])
+            ]
+            records = pa.schema(fields)
+            kept = Projection(records, records.names, self._condition)
+            made = Projection(schema, self._columns, None, self._decoding)
+            return kept, partial(made.apply, skipped=skipped, wanted=wanted)
+        names = {*whole.needed, "timestamp"}
+        decoded = [name for name in schema.names if name in names]
+        kept = Projection(schema, decoded, self._condition, self._decoding)
+        return kept, Projection(kept.schema, self._columns, None).apply
 
     def _tables(
         self,

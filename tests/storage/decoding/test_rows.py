@@ -104,6 +104,41 @@ def test_a_value_after_the_first_rows_fails_nothing(logs: Path) -> None:
             rows.head(n, ["offset", "value"], condition)
 
 
+def test_a_timeline_decodes_what_is_taken_of_it(tmp_path: Path) -> None:
+    """Of several partitions, with ids in headers; an error has the place of its value."""
+    register(tmp_path, "readings-value", 2, 2, record(CITY, DEGREES))
+    named = [{"key": "__value_schema_id", "value": framed(2, b"")}]
+    config = segmentlog.ProducerConfig(use_timestamps=True)
+    with segmentlog.open_writer(tmp_path, "t", num_partitions=2, config=config) as writer:
+        writer.append(
+            pa.table(
+                {
+                    "value": [ROME, b"no schema", b"\x08Bern\0", b"\x08Oslo\0"],
+                    "partition": pa.array([1, 0, 0, 1], pa.int32()),
+                    "timestamp": pa.array([1, 9, 10, 2], pa.timestamp("ms", "UTC")),
+                    "headers": pa.array([None, None, named, named], HEADERS),
+                }
+            )
+        )
+    asked: dict[str, Any] = {"decode": "value", "decode_subject": "readings-value"}
+    rows = segmentlog.dataset(tmp_path, "t", **asked)
+    line = rows.scanner(["value"], order="timestamp")
+    assert ["Rome", "Oslo"] == [each["city"] for each in line.head(2)["value"].to_pylist()]
+    with pytest.raises(segmentlog.UndecodableValueError, match=r"t-0.* offset 0"):
+        line.head(3)
+    told = segmentlog.dataset(tmp_path, "t", **asked, on_undecodable="null")
+    for columns in (["value"], ["offset", "value", "undecodable"], ["key"]):
+        made = told.scanner(columns, order="timestamp").to_table()
+        assert columns == made.schema.names
+        assert 4 == made.num_rows
+    names = told.scanner(
+        {"it": pc.field("value", "city")}, pc.field("offset") == 1, order="timestamp"
+    )
+    assert ["Oslo", "Bern"] == names.to_table()["it"].to_pylist()
+    left = segmentlog.dataset(tmp_path, "t", **asked, on_undecodable="skip")
+    assert 3 == left.scanner(["value"], order="timestamp").count_rows()
+
+
 def test_the_latest_record_of_a_key_is_that_of_its_bytes(tmp_path: Path) -> None:
     """A tombstone deletes its key; a value that cannot be decoded hides no other, and no key."""
     readings(tmp_path)

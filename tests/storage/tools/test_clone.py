@@ -158,6 +158,6 @@ def test_fields_are_hidden_or_get_another_value(run: Run, tmp_path: Path) -> Non
     for flags, said in (
         (["--mask", "value.town"], "option '--mask' is 'value.town'; no schema of readings-value"),
         (["--mask", "value.city", "--mask", "value.city=x"], "is given twice"),
-        (["--decode-frame", "none"], "it belongs to mask"),
+        (["--decode-frame", "none"], "it belongs to --mask"),
     ):
         assert said in run(*given, *flags, status=2).stderr

@@ -114,7 +114,7 @@ def test_schemas_of_a_file_and_frames(run: Run, logs: Path, tmp_path: Path) -> N
     assert 'value=\'{"city": "Bern"}\'' in dumped
     glue = run("cat", logs, "readings", *flags, "--decode-frame", "glue").stdout
     assert 4 == glue.count("it names no schema")
-    said = "option '--decode-frame' is 'glue'; it belongs to decode"
+    said = "option '--decode-frame' is 'glue'; it belongs to --decode"
     assert said in run("cat", logs, "readings", "--decode-frame", "glue", status=2).stderr
 
 
