@@ -49,6 +49,7 @@ def test_rows_are_measured_alone() -> None:
     [
         "reads",
         "queries",
+        "decoding",
         "audits",
         "writes",
         "streams",

@@ -1,8 +1,9 @@
 """Measure everything side by side in one run and print a table of ratios.
 
 ``python tests/benchmarks/run.py [--only PART] [--row NAME] [--quick] [--write]``, where a part is
-``reads``, ``queries``, ``audits``, ``writes``, ``streams``, ``polls``, ``compaction``, ``topics``,
-``starts``, ``installs``, ``stores``, ``latency``, ``serving`` or ``databases``.
+``reads``, ``queries``, ``decoding``, ``audits``, ``writes``, ``streams``, ``polls``,
+``compaction``, ``topics``, ``starts``, ``installs``, ``stores``, ``latency``, ``serving`` or
+``databases``.
 ``--row``, once or several times, measures rows of the queries and streams alone.  ``--write`` puts
 the tables into storage/docs/speed.md, each part into its own, and a few rows of that document into
 README.md; the databases have their own page.
@@ -30,6 +31,7 @@ import committing  # noqa: E402
 import compacting  # noqa: E402
 import databases  # noqa: E402
 import dataset_queries  # noqa: E402
+import decoding  # noqa: E402
 import doubles  # noqa: E402
 import engine  # noqa: E402
 import first_record  # noqa: E402
@@ -265,6 +267,7 @@ def main() -> None:
     parts: Sequence[str] = (
         "reads",
         "queries",
+        "decoding",
         "audits",
         "writes",
         "streams",
@@ -300,6 +303,8 @@ def main() -> None:
             rows["reads"] = measure_reads(scratch, n_records, rounds, n_partitions)
         if "queries" in parts:
             rows["queries"] = measure_queries(scratch, asked, rounds, quick=quick)
+        if "decoding" in parts:
+            rows["decoding"] = decoding.rows(scratch / "decoding", n_records // 4, rounds)
         if "audits" in parts:
             (scratch / "audits").mkdir()
             rows["audits"] = auditing.rows(scratch / "audits", n_records, rounds)

@@ -15,8 +15,11 @@ import segmentlog
 _ROWS = 50_000
 
 
-def session(*, unix_sockets: bool = False) -> SparkSession:
-    """Two cores and no user interface; Python workers are reached over loopback by default."""
+def session(*jars: str, unix_sockets: bool = False) -> SparkSession:
+    """Two cores and no user interface; Python workers are reached over loopback by default.
+
+    `jars`: besides those of the `kafka` source.
+    """
     here = str(Path(__file__).parent)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
@@ -26,7 +29,7 @@ def session(*, unix_sockets: bool = False) -> SparkSession:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "3g")
         .config("spark.python.unix.domain.socket.enabled", str(unix_sockets).lower())
-        .config("spark.jars", ",".join(spark_kafka_jars()))
+        .config("spark.jars", ",".join([*spark_kafka_jars(), *jars]))
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")

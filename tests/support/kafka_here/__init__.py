@@ -8,6 +8,7 @@ from kafka_here.artifacts import (
     kafka_jars,
     spark_avro_jars,
     spark_kafka_jars,
+    spark_protobuf_jars,
 )
 from kafka_here.broker import Broker, OldBroker, assert_dump_is_sound, objections
 from kafka_here.java import JavaClient, KafkaRecord
@@ -23,4 +24,5 @@ __all__ = [
     "objections",
     "spark_avro_jars",
     "spark_kafka_jars",
+    "spark_protobuf_jars",
 ]

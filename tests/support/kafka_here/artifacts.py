@@ -271,9 +271,18 @@ def spark_kafka_jars() -> list[str]:
 
 def spark_avro_jars() -> list[str]:
     """The jar of Spark's functions for Avro, for the setting ``spark.jars``."""
+    return _jars_of_spark("spark-avro")
+
+
+def spark_protobuf_jars() -> list[str]:
+    """The jar of Spark's functions for protobuf."""
+    return _jars_of_spark("spark-protobuf")
+
+
+def _jars_of_spark(name: str) -> list[str]:
     version = _version_of_jars()
-    wanted = _Wanted("org.apache.spark", "spark-avro_2.13", version)
-    return sorted(str(jar) for jar in _fetched(f"spark-avro-{version}", wanted).glob("*.jar"))
+    wanted = _Wanted("org.apache.spark", f"{name}_2.13", version)
+    return sorted(str(jar) for jar in _fetched(f"{name}-{version}", wanted).glob("*.jar"))
 
 
 def _version_of_jars() -> str:
