@@ -303,12 +303,14 @@ class ColumnDecoder:
             if name is None:
                 causes.update(dict.fromkeys(rows.tolist(), NO_SCHEMA))
                 continue
-            for decoded, found in self._group(name, frames, rows, causes):
+            for decoded, part in self._group(name, frames, rows, causes):
                 index[decoded] = n_parts + np.arange(len(decoded))
-                parts.append(found)
+                parts.append(part)
                 n_parts += len(decoded)
-        column = pa.concat_arrays(parts).take(pa.array(index, mask=index < 0))
-        return column, causes
+        found = parts[1] if len(parts) == 2 else pa.concat_arrays(parts)
+        if n_parts == len(values) and (index == np.arange(n_parts)).all():
+            return found, causes
+        return found.take(pa.array(index, mask=index < 0)), causes
 
     def _look_again(self, names: Collection[int | str]) -> None:
         """Look the schemas up if values name others than those that are known."""

@@ -88,7 +88,7 @@ class Frames:
 
     def payloads(self, rows: Int64s) -> list[bytes | None]:
         """The bytes of values without their frames; None for those that cannot be inflated."""
-        taken: list[bytes | None] = self._payloads.take(pa.array(rows)).to_pylist()
+        taken: list[bytes | None] = _taken(self._payloads, rows).to_pylist()
         if self._frame is ValueFrame.GLUE:
             frames = self._values.take(pa.array(rows))
             kinds = pc.binary_slice(frames, 1, 2).to_pylist()
@@ -109,8 +109,7 @@ class Frames:
             return {(0,): (rows, self.payloads(rows))}
         if self._frame is not ValueFrame.CONFLUENT:
             raise UnusableSchemaError(f"messages of protobuf in frames of {self._frame}")
-        taken = pa.array(rows)
-        texts, paths = self._messages.take(taken), self._paths.take(taken)
+        texts, paths = _taken(self._messages, rows), _taken(self._paths, rows)
         flat = pc.list_flatten(paths)
         if not paths.null_count and len(flat) == len(rows) and pc.max(flat).as_py() == 0:
             return {(0,): (rows, texts.to_pylist())}
@@ -171,6 +170,11 @@ class Frames:
         guids = cells.bytes(16)
         has_guid = is_framed & cells.is_right & ((kinds == 0) | (kinds == 5))
         return printed_guids(guids, has_guid)
+
+
+def _taken(values: pa.Array, rows: Int64s) -> pa.Array:
+    """The values of rows, which rise."""
+    return values if len(rows) == len(values) else values.take(pa.array(rows))
 
 
 def _inflated(data: bytes | None) -> bytes | None:
