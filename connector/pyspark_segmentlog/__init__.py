@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from pyspark_segmentlog.auditing import audit
     from pyspark_segmentlog.cloning import clone
     from pyspark_segmentlog.compaction import compact
-    from pyspark_segmentlog.frames import read
+    from pyspark_segmentlog.frames import count, read
     from pyspark_segmentlog.framing import payload, schema_guid, schema_id
     from pyspark_segmentlog.progress import lag
 
 __all__ = [
-    "DefaultSource", "SegmentLogDataSource", "analyze", "audit", "clone", "compact", "lag",
-    "payload", "read", "register", "sail_session", "schema_guid", "schema_id", "slow_settings",
+    "DefaultSource", "SegmentLogDataSource", "analyze", "audit", "clone", "compact", "count",
+    "lag", "payload", "read", "register", "sail_session", "schema_guid", "schema_id",
+    "slow_settings",
 ]  # fmt: skip
 
 #: The name under which Spark looks for a data source in a ``pyspark_*`` package.
@@ -68,6 +69,7 @@ _MODULES = {
     "audit": "auditing",
     "clone": "cloning",
     "compact": "compaction",
+    "count": "frames",
     "lag": "progress",
     "payload": "framing",
     "read": "frames",

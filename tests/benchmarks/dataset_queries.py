@@ -19,7 +19,7 @@ import segmentlog
 from segmentlog.model import Codec
 from segmentlog.polars import scan_log
 
-__all__ = ["duckdb_and_polars", "threads", "timeline"]
+__all__ = ["counting", "duckdb_and_polars", "threads", "timeline"]
 
 #: Digests: rows, the sum of their offsets, and the bytes of their values.
 _DUCKDB = 'select count(*), sum("offset"), sum(octet_length(value)) from logs'
@@ -186,6 +186,59 @@ def _threads(directory: Path, rounds: int, work: str, goal: str) -> list[Row]:
         ),
         Row(work, halved, "≥ 0.85", f"{two.median / many.median:.2f}", against_two),
     ]
+
+
+def counting(data: QueryData, rounds: int) -> list[Row]:
+    """All rows counted by the headers of batches, and by a read of all bytes, by one thread."""
+    paths = sorted(data.small.glob("*/*.log"))
+    buffer = bytearray(1 << 20)
+
+    def count(*, check_crcs: bool) -> Callable[[], Digest]:
+        logs = segmentlog.dataset(data.small, check_crcs=check_crcs)
+        return lambda: (logs.count_rows(use_threads=False),)
+
+    def copied() -> Digest:
+        for path in paths:
+            with path.open("rb", buffering=0) as file:
+                while file.readinto(buffer):
+                    pass
+        return (data.n_small,)
+
+    def evicted() -> None:
+        for path in paths:
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    n_bytes = sum(path.stat().st_size for path in paths)
+    contestants = {
+        "headers": count(check_crcs=False),
+        "all": count(check_crcs=True),
+        "copied": copied,
+    }
+    rows = []
+    for place, goal, between in (
+        ("the page cache", "≥ 10", lambda: None),
+        ("a disk", "≥ 1", evicted),
+    ):
+        results = compare(contestants, rounds, between)
+        ours, theirs, read = (results[name] for name in contestants)
+        detail = (
+            f"{1000 * ours.median:.1f} against {1000 * theirs.median:.0f} ms; "
+            f"{data.n_small:,} rows, {n_bytes / 1e6:.0f} MB; ±{ours.spread:.0%}, "
+            f"±{theirs.spread:.0%}; bound by a call of the system for each header; to copy all "
+            f"bytes takes {1000 * read.median:.0f} ms"
+        )
+        rows.append(
+            Row(
+                f"count of all rows by headers, from {place}, one thread",
+                "a count that reads all bytes, and checks them",
+                goal,
+                f"{theirs.median / ours.median:.1f}",
+                detail,
+            )
+        )
+    return rows
 
 
 def timeline(data: QueryData, rounds: int) -> list[Row]:

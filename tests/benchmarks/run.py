@@ -78,6 +78,7 @@ QUERIES = {
     "parquet": dataset_queries.duckdb_and_polars,
     "threads": dataset_queries.threads,
     "timeline": dataset_queries.timeline,
+    "counting": dataset_queries.counting,
     "search": searching.search,
     "tier": tier_scan.scan,
     "offset-commits": group_state.fold,

@@ -33,6 +33,21 @@ def test_columns_are_chosen_by_name(spark: SparkSession, example_data: str) -> N
     )
 
 
+def test_rows_are_counted_without_a_column(
+    spark: SparkSession, example_data: str, tmp_path: Path
+) -> None:
+    """Without checksums, damage inside a batch stays unnoticed."""
+    assert 900 == pyspark_segmentlog.count(spark, Path(example_data), subscribe="orders")
+    given = {"subscribe": "orders", "lastRecords": 2}
+    assert 6 == pyspark_segmentlog.count(spark, example_data, check_crcs=False, **given)
+
+    write(tmp_path, ONE)
+    (log,) = tmp_path.glob("*/*.log")
+    log.write_bytes(log.read_bytes()[:-1] + b"?")
+    (log.parent.parent / ".kafka_cleanshutdown").touch()
+    assert 1 == pyspark_segmentlog.count(spark, tmp_path, check_crcs=False)
+
+
 def test_keys_and_values_are_strings_if_asked_for(spark: SparkSession, example_data: str) -> None:
     """All columns are returned, in the order of a read without a schema."""
     rows = pyspark_segmentlog.read(
