@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from os import PathLike, fspath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
@@ -120,7 +120,9 @@ def count(
     OptionError, ModuleNotFoundError
         See `read`.
     """
-    given = options if check_crcs else {**options, "kafka.check.crcs": False}
+    given: dict[str, Any] = {**options}
+    if not check_crcs:
+        given["kafka.check.crcs"] = False
     # Sail takes a schema without columns for none, and reads all of them.
     return read(spark, path, "partition", **given).count()
 

@@ -154,7 +154,8 @@ class ScanPolicy(NamedTuple):
     """The rules for reading a slice, the same for all slices of a read.
 
     With `timestamps`, batches are left out if their headers show that no record is in the range.
-    Other batches are returned with all of their records.  The columns of `text`, some of
+    Other batches are returned with all of their records.  With `needle`, batches whose records do
+    not have these bytes may be left out.  The columns of `text`, some of
     `BYTES_OR_TEXT`, are strings; `on_invalid_utf8` applies to them.  At most
     `max_bytes_per_second` of a log directory's ``.log`` files are read, by all processes of the
     user on this machine together; None for no limit.  With `spare_page_cache`, pages of files
@@ -179,6 +180,7 @@ class ScanPolicy(NamedTuple):
     ended: tuple[tuple[int, int], ...] = ()
     in_milliseconds: bool = False
     header_names_as_bytes: bool = False
+    needle: bytes = b""
 
 
 class TimestampAndOffset(NamedTuple):

@@ -68,8 +68,8 @@ def search(data: QueryData, rounds: int) -> list[Row]:
             segmentlog.Codec.NONE,
             f"grep -c '{_PATTERN}' {file}",
             "`grep`",
-            "–",
-            "checksums and copies of keys and values",
+            "≥ 0.6",
+            "the copy out of the page cache, and the checksum",
         ),
     ):
         config = segmentlog.ProducerConfig(codec=codec)

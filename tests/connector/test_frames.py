@@ -38,8 +38,9 @@ def test_rows_are_counted_without_a_column(
 ) -> None:
     """Without checksums, damage inside a batch stays unnoticed."""
     assert 900 == pyspark_segmentlog.count(spark, Path(example_data), subscribe="orders")
-    given = {"subscribe": "orders", "lastRecords": 2}
-    assert 6 == pyspark_segmentlog.count(spark, example_data, check_crcs=False, **given)
+    assert 6 == pyspark_segmentlog.count(
+        spark, example_data, check_crcs=False, subscribe="orders", lastRecords=2
+    )
 
     write(tmp_path, ONE)
     (log,) = tmp_path.glob("*/*.log")

@@ -52,12 +52,12 @@ def functions() -> Iterator[Callable[..., object]]:
     for module in (segmentlog, pyspark_segmentlog):
         for name in module.__all__:
             found = getattr(module, name)
-            # The options of `pyspark_segmentlog.read` are those of a read of Spark.  The others
-            # take a session alone, or nothing, before the engine is loaded.
+            # The options of `pyspark_segmentlog.read` and `count` are those of a read of Spark.
+            # The others take a session alone, or nothing, before the engine is loaded.
             if (
                 inspect.isfunction(found)
                 and name not in {"register", "sail_session"}
-                and not (name == "read" and module is pyspark_segmentlog)
+                and not (name in {"count", "read"} and module is pyspark_segmentlog)
             ):
                 yield found
 

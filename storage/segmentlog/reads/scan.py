@@ -589,6 +589,7 @@ class _SliceReader:
                 policy.timestamps,
                 memory,
                 workspace,
+                policy.needle,
             )
             self._windows.window_bytes = _SMALL_WINDOW_BYTES
         self._n_careful, self._careful_bytes = _FEW_BATCHES, 0

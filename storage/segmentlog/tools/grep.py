@@ -208,6 +208,10 @@ class Pattern:
         pattern = re.escape(given) if is_text else given
         self._looks_around = not is_text and _LOOKS_AROUND.search(text) is not None
         self.pattern = b"(?i)" + pattern if ignores_case else pattern
+        #: bytes that each match has; none if they are not known
+        self.needle = given if is_text else needed_text(given)
+        if ignores_case:
+            self.needle = b""
         self.columns = columns
         try:
             pc.match_substring_regex(pa.array([b""]), self.pattern)
@@ -275,6 +279,35 @@ class Pattern:
         return pc.replace_substring_regex(values, self.pattern, begin + rb"\0" + end)
 
 
+#: Parts of a pattern in RE2's syntax: an escape, a class, a number of repetitions, and characters.
+_PART = re.compile(
+    rb"\\(?P<escaped>[^A-Za-z0-9])|\\."
+    rb"|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]"
+    rb"|\{\d*,?\d*\}|.",
+    re.DOTALL,
+)
+_SPECIAL = b".^$+*?{}()[]|"
+
+
+def needed_text(pattern: bytes) -> bytes:
+    """The longest text that all matches of a regular expression have, as far as is easily seen.
+
+    Nothing is known of a pattern with alternatives, groups or flags, or with escapes of letters.
+    """
+    found, run = b"", b""
+    for part in _PART.finditer(pattern):
+        text = part["escaped"] or part[0]
+        if part[0] in b"|(" or (part[0][:1] == b"\\" and part["escaped"] is None):
+            return b""
+        if part["escaped"] is None and (part[0] in _SPECIAL or len(part[0]) > 1):
+            if part[0][:1] in b"*?{":  # what stands before it may be missing
+                run = b"" if run[-1:] > b"\x7f" else run[:-1]
+            found, run = max(found, run, key=len), b""
+        else:
+            run += text
+    return max(found, run, key=len)
+
+
 def _as_one(values: pa.Array) -> pa.Array:
     """All values, one after the other, as one value, without a copy."""
     _, ends, data = values.buffers()
@@ -320,6 +353,7 @@ class _Search:
             timestamps=times if has_times else None,
             in_milliseconds=True,
             header_names_as_bytes=True,
+            needle=b"" if pattern is None or decoding is not None else pattern.needle,
         )
         wanted = {"offset", *(() if pattern is None else pattern.columns)}
         if shows_rows:

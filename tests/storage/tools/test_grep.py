@@ -1,6 +1,7 @@
 """``segmentlog grep`` finds records in every partition, past damage, with the status of grep."""
 
 import json
+import random
 import re
 import shutil
 from collections.abc import Callable
@@ -17,7 +18,7 @@ import segmentlog
 from segmentlog.errors import OptionError
 from segmentlog.format.records.columns import record_schema
 from segmentlog.testing.reference import Record, encode_batch
-from segmentlog.tools.grep import Pattern
+from segmentlog.tools.grep import Pattern, _Search
 
 Run = Callable[..., Result]
 
@@ -276,3 +277,89 @@ def test_records_of_aborted_transactions_are_marked(
     assert marked == [(True, True)] * 2 + [(False, False)] * 4
     if "{" in lines[0][:1]:
         assert [json.loads(line).get("aborted") for line in lines] == [True] * 2 + [None] * 4
+
+
+_PIECES = [
+    "a", "b", "ab", "cents", '":', "é", "1", ".", "\\.", "\\d", "[ab]", "[^a]", "[[:alpha:]]",
+    "[]a]", "*", "?", "+", "{2}", "{0,1}", "{1,}", "{", "}", "^", "$", "(", ")", "|", "(?i)",
+    "\\Q", "\\x61", "(?:ab)?", "\\\\", "-", "\\bab",
+]  # fmt: skip
+_TEXTS = [
+    "",
+    "a",
+    "ab",
+    "aab",
+    "abab",
+    "cents",
+    '"cents":12',
+    "é",
+    "éa",
+    "A1",
+    "a.b",
+    "a]",
+    "{2}",
+    "b{",
+]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_match_has_the_text_that_batches_are_searched_for(seed: int) -> None:
+    """Of random patterns, over texts that some of them match."""
+    rng = random.Random(seed)
+    n_matches = 0
+    for _ in range(400):
+        text = "".join(rng.choices(_PIECES, k=rng.randint(1, 6)))
+        try:
+            pattern = Pattern(text, ["value"])
+        except segmentlog.OptionError:
+            continue
+        values = ["".join(rng.choices(_TEXTS, k=rng.randint(1, 4))).encode() for _ in range(30)]
+        rows = pa.record_batch({"value": pa.array(values, pa.binary())})
+        found = pattern.rows(rows)["value"].to_pylist()
+        n_matches += len(found)
+        assert all(pattern.needle in each for each in found), (text, pattern.needle)
+    assert n_matches > 500
+
+
+@pytest.mark.parametrize(
+    ("text", "needle"),
+    [
+        ('cents":99999[0-9]', b'cents":99999'),
+        ("order-58", b"order-58"),
+        ("ab{2}cde", b"cde"),
+        ("a?bc", b"bc"),
+        ("x|yyy", b""),
+        ("(ab)c", b""),
+        (r"a\.b", b"a.b"),
+        (r"\d+abc", b""),
+        ("[[:digit:]]abc", b"abc"),
+    ],
+)
+def test_the_text_that_a_pattern_needs(text: str, needle: bytes) -> None:
+    """The longest that each match has; nothing where that is not easily seen."""
+    assert needle == Pattern(text, ["value"]).needle
+
+
+@pytest.mark.parametrize("codec", segmentlog.Codec)
+def test_only_batches_with_the_text_are_decoded(
+    run: Run, tmp_path: Path, codec: segmentlog.Codec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same records are found, in keys and values, and at the bounds of batches."""
+    rows = [{"key": f"k{i}", "value": f"order-{i}-" + "x" * (i % 7)} for i in range(500)]
+    config = segmentlog.ProducerConfig(codec=codec, batch_size=300)
+    with segmentlog.open_writer(tmp_path, "t", num_partitions=1, config=config) as writer:
+        writer.append(pa.Table.from_pylist(rows))
+    n_decoded = []
+    matches = _Search._matches
+
+    def noted(self: _Search, batch: pa.RecordBatch) -> pa.RecordBatch:
+        n_decoded.append(batch.num_rows)
+        return matches(self, batch)
+
+    monkeypatch.setattr(_Search, "_matches", noted)
+    for pattern, n_found in (("order-499-", 1), ("k49[0-9]$", 10), ("r-7", 11), ("nothing", 0)):
+        n_decoded.clear()
+        done = run("grep", "-c", pattern, tmp_path, status=int(not n_found))
+        assert f"{n_found}\n" == done.stdout
+        is_quick = codec not in {segmentlog.Codec.GZIP, segmentlog.Codec.SNAPPY}
+        assert n_found <= sum(n_decoded) <= (60 if is_quick else 500)

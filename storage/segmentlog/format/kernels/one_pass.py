@@ -343,6 +343,7 @@ def _take(
     most_inflated: int,
     codecs: Int64s,
     scratch: Bytes,
+    needle: Int64s,
     columns: PlainArrays,
     state: Int64s,
 ) -> int:
@@ -351,6 +352,8 @@ def _take(
     if attributes & layout.CODEC_MASK != 0:
         status, end = inflate(buf, at, batch_end, attributes, most_inflated, codecs, scratch)
         if status == st.OK:
+            if not has_needle(scratch, 0, end, needle):
+                return st.OK
             status = _room_for(count, end, attributes, state)
         elif status == st.CODEC_NEEDED:
             state[DETAIL] = attributes & layout.CODEC_MASK
@@ -364,6 +367,29 @@ def _take(
         source, at, end, base_offset, last_delta, count, base_ms, attributes, scale, columns, state
     )
     return st.OK if is_usual else st.UNUSUAL
+
+
+# The int64 array of bytes that are searched for.
+NEEDLE_MEMMEM = 0  #: address of ``memmem``; 0 if nothing is searched for
+NEEDLE_AT = 1  #: address of the bytes
+NEEDLE_BYTES = 2  #: their number
+N_NEEDLE_COLUMNS = 3
+
+
+@inlined
+def has_needle(buf: Bytes, at: int, end: int, needle: Int64s) -> bool:
+    """Whether ``buf[at:end]`` has the bytes; True if nothing is searched for."""
+    if needle[NEEDLE_MEMMEM] == 0:
+        return True
+    found = call_5(
+        needle[NEEDLE_MEMMEM],
+        buf.ctypes.data + at,
+        end - at,
+        needle[NEEDLE_AT],
+        needle[NEEDLE_BYTES],
+        0,
+    )
+    return found != 0
 
 
 @inlined
@@ -386,12 +412,12 @@ def _is_of_other_times(
 def decode_batches(
     buf: Bytes, start: int, end: int, next_offset: int, range_start: int, range_end: int,
     first_ms: int, last_ms: int, scale: int, most_inflated: int, codecs: Int64s, scratch: Bytes,
-    columns: PlainArrays, state: Int64s,
+    needle: Int64s, columns: PlainArrays, state: Int64s,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Append to `columns` the records of usual batches from byte `start` on.
 
-    Control batches, batches that compaction has emptied, and batches below the range or of other
-    times are skipped, once their checksum is verified.
+    Control batches, batches that compaction has emptied, batches below the range or of other
+    times, and batches without the bytes of `needle` are skipped, once their checksum is verified.
 
     Parameters
     ----------
@@ -407,6 +433,7 @@ def decode_batches(
     scale : units of the timestamps in a millisecond: 1000 for microseconds, or 1
     most_inflated : bytes that one batch may inflate to
     codecs, scratch : see `segmentlog.format.kernels.inflate.inflate`
+    needle : int64 array, shape (`N_NEEDLE_COLUMNS`,): bytes that a batch has if its records matter
     columns : the outputs; written
     state : int64 array, shape (N_STATE,); the fill of the output; read and written
 
@@ -446,10 +473,12 @@ def decode_batches(
                     return status, position, next_offset
         if not has_right_checksum(buf, position, batch_end):
             return st.UNUSUAL, position, next_offset
+        if not is_left_out and attributes & layout.CODEC_MASK == 0:
+            is_left_out = not has_needle(buf, records_at, batch_end, needle)
         if not is_left_out:
             status = _take(
                 buf, position, batch_end, base_offset, last_delta, count, attributes, scale,
-                most_inflated, codecs, scratch, columns, state,
+                most_inflated, codecs, scratch, needle, columns, state,
             )  # fmt: skip
             if status != st.OK:
                 return status, position, next_offset
@@ -497,7 +526,7 @@ def read_on(buf: Bytes, position: int, window: Int64s) -> bool:
 def decode_windows(
     buf: Bytes, start: int, next_offset: int, range_start: int, range_end: int, first_ms: int,
     last_ms: int, scale: int, most_inflated: int, codecs: Int64s, scratch: Bytes,
-    columns: PlainArrays, state: Int64s, window: Int64s,
+    needle: Int64s, columns: PlainArrays, state: Int64s, window: Int64s,
 ) -> tuple[int, int, int]:  # fmt: skip
     """`decode_batches` for a window that moves over a file.
 
@@ -508,7 +537,7 @@ def decode_windows(
     window : int64 array, shape (`N_WINDOW_COLUMNS`,); read, and written when the window moves;
         `WINDOW_END` is not below `start`
     next_offset, range_start, range_end, first_ms, last_ms, scale, most_inflated, codecs, scratch,
-    columns, state : see `decode_batches`
+    needle, columns, state : see `decode_batches`
 
     Returns
     -------
@@ -519,7 +548,7 @@ def decode_windows(
     while True:
         status, position, next_offset = decode_batches(
             buf, position, window[WINDOW_END], next_offset, range_start, range_end, first_ms,
-            last_ms, scale, most_inflated, codecs, scratch, columns, state,
+            last_ms, scale, most_inflated, codecs, scratch, needle, columns, state,
         )  # fmt: skip
         is_empty = status == st.OK or status == st.NEED_MORE
         if not is_empty or not read_on(buf, position, window):

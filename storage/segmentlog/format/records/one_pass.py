@@ -6,6 +6,8 @@ and the open file, that the slices of one read leave to one another.
 """
 
 import contextlib
+import ctypes
+import functools
 import sys
 import threading
 from collections import deque
@@ -142,6 +144,15 @@ _ARENAS = Arenas(_ROOM_BYTES + COPY_SLACK, 2)  # for keys, and for values
 _IN_VAIN = (status.OUTPUT_FULL, status.SCRATCH_FULL)  # at the end: the batch is too large
 
 
+@functools.cache
+def _address_of_memmem() -> int:
+    """The address of the system's ``memmem``; 0 where there is none, or words are shorter."""
+    memmem = getattr(ctypes.CDLL(None), "memmem", None)
+    if memmem is None or sys.maxsize < 2**32:
+        return 0
+    return ctypes.cast(memmem, ctypes.c_void_p).value or 0
+
+
 class Stop(Enum):
     """Why a call of `OnePassDecoder.decode` ended."""
 
@@ -156,7 +167,8 @@ class OnePassDecoder:
     An Arrow batch may hold rows of several buffers.  It stays open until it is full, until an
     unusual batch comes, or until `flush` is called.
 
-    `timestamps`: batches that cannot have records of these times are skipped.  `position`,
+    `timestamps`: batches that cannot have records of these times are skipped.  `needle`: so are
+    batches without these bytes, where the system has a quick search.  `position`,
     `next_offset`: byte of the buffer, and offset, after the last batch taken.  `flushed_offset`:
     offset after the last batch whose rows were yielded.  `stop`: why the last call of `decode`
     ended.  `path`: the file of the bytes, for errors.
@@ -171,7 +183,13 @@ class OnePassDecoder:
         timestamps: TimestampRange | None = None,
         memory: ReadMemory | None = None,
         workspace: Workspace | None = None,
+        needle: bytes = b"",
     ) -> None:
+        self._needle: Int64s = np.zeros(one_pass.N_NEEDLE_COLUMNS, np.int64)
+        self._needle_bytes: Bytes = np.frombuffer(needle, np.uint8)  # which has to stay
+        if needle:
+            address = self._needle_bytes.ctypes.data
+            self._needle[:] = _address_of_memmem(), address, len(needle)
         self._topic_partition, self._offsets = topic_partition, offsets
         self._memory = memory or ReadMemory()
         self._workspace = workspace or Workspace()
@@ -236,7 +254,7 @@ class OnePassDecoder:
             code, self.position, self.next_offset = decode_windows(
                 buf, self.position, self.next_offset, range_start, range_end, self._first_ms,
                 self._last_ms, self._scale, self._max_inflated_bytes, codecs.addresses,
-                self._workspace.inflated, self._arrays, self._state, window,
+                self._workspace.inflated, self._needle, self._arrays, self._state, window,
             )  # fmt: skip
             if code == status.OUTPUT_FULL and self._state[output.N_ROWS]:
                 yield from self.flush()
