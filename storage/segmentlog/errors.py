@@ -609,7 +609,8 @@ class InvalidUtf8Error(SegmentLogError, ValueError):
 class UndecodableValueError(SegmentLogError, ValueError):
     """A key or value that cannot be decoded with its schema.
 
-    `on_undecodable` decodes the others.
+    `on_undecodable` decodes the others.  `is_masked`: whether a clone was to mask it, which ends
+    then.
     """
 
     code = ErrorCode.UNDECODABLE_VALUE
@@ -618,11 +619,20 @@ class UndecodableValueError(SegmentLogError, ValueError):
     offset: int
     column: str
     reason: str
-    _message = (
-        "{topic}-{partition}: the {column} of the record at offset {offset} cannot be decoded: "
-        "{reason}; set onUndecodable (in Python on_undecodable) to null or skip to decode the "
-        "others"
-    )
+    is_masked: bool = False
+
+    def _text(self) -> str:
+        place = f"{self.topic}-{self.partition}: the {self.column} of the record at offset"
+        told = f"{place} {self.offset} cannot be decoded: {self.reason}"
+        if self.is_masked:
+            return (
+                f"{told}; so nothing of it can be masked: a transform (--transform), which comes "
+                "first, can leave the record out"
+            )
+        return (
+            f"{told}; set onUndecodable (in Python on_undecodable) to null or skip to decode the "
+            "others"
+        )
 
 
 # Errors that only writers raise.

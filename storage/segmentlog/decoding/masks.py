@@ -108,8 +108,7 @@ class FieldMasks:
         if causes:
             row = min(causes)
             place = (topic, batch["partition"][row].as_py(), batch["offset"][row].as_py())
-            accepted = "so that nothing of it can be masked; a transform can leave the record out"
-            raise UndecodableValueError(*place, self.column, f"{causes[row]}, {accepted}")
+            raise UndecodableValueError(*place, self.column, causes[row], is_masked=True)
         return pa.array(made, pa.binary())
 
     def _group(

@@ -73,7 +73,7 @@ class Condition:
         try:
             import duckdb
         except ModuleNotFoundError:
-            needs = "the package duckdb, which evaluates it: pip install duckdb"
+            needs = "it needs the package duckdb: pip install duckdb"
             raise OptionError("--where", text, needs) from None
         self._errors = (duckdb.Error, pa.ArrowException)
         if len(text) > _MOST_CHARACTERS:

@@ -257,7 +257,9 @@ def test_fields_of_json() -> None:
     expected["items"][0]["sku"] = "[hidden]"
     assert expected == json.loads(found[5:])
     for bad in ('{"rate": 1.00000000000000000001}', '{"rate"', "[]", '{"items": 3}'):
-        with pytest.raises(segmentlog.UndecodableValueError, match="so that nothing of it can be"):
+        with pytest.raises(
+            segmentlog.UndecodableValueError, match="so nothing of it can be masked"
+        ):
             masks.masked(batch_of(framed(1, bad.encode())), "t")
 
 

@@ -5,6 +5,7 @@ Nothing but Java and pyspark is needed: pyspark ships Apache Ivy, which fetches 
 
 from kafka_here.artifacts import (
     ArtifactsError,
+    glue_jars,
     kafka_jars,
     spark_avro_jars,
     spark_kafka_jars,
@@ -20,6 +21,7 @@ __all__ = [
     "KafkaRecord",
     "OldBroker",
     "assert_dump_is_sound",
+    "glue_jars",
     "kafka_jars",
     "objections",
     "spark_avro_jars",

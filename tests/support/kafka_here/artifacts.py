@@ -279,6 +279,12 @@ def spark_protobuf_jars() -> list[str]:
     return _jars_of_spark("spark-protobuf")
 
 
+def glue_jars() -> Path:
+    """Directory of the serializers of AWS Glue, and of what they depend on."""
+    wanted = _Wanted("software.amazon.glue", "schema-registry-serde", "1.1.23", is_alone=False)
+    return _fetched("glue-serde-1.1.23", wanted)
+
+
 def _jars_of_spark(name: str) -> list[str]:
     version = _version_of_jars()
     wanted = _Wanted("org.apache.spark", f"{name}_2.13", version)
