@@ -14,6 +14,7 @@ import struct
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,7 +22,14 @@ from typing import Any, NamedTuple
 import segmentlog
 from segmentlog.format.kernels import layout
 from segmentlog.log.batches import walk_batches
-from segmentlog.serving.wire import Records, Stored, answer, key_and_version, read_request
+from segmentlog.serving.wire import (
+    Records,
+    Stored,
+    answer,
+    key_and_version,
+    read_request,
+    uuid_of,
+)
 from segmentlog.store.readable import open_file
 
 _INT = struct.Struct(">i")
@@ -42,6 +50,7 @@ class Canned:
 
     def __init__(self, directory: str) -> None:
         self.logs: dict[tuple[str, int], tuple[list[Segment], int]] = {}
+        self.names: dict[uuid.UUID | None, str] = {}
         for log in segmentlog.open_log_dir(directory):
             segments = []
             for segment in log.segments:
@@ -53,16 +62,17 @@ class Canned:
                 opened = partial(contextlib.nullcontext, file)
                 segments.append(Segment(opened, bases, [*itertools.accumulate(sizes)]))
             self.logs[log.topic_partition] = segments, log.log_end_offset
+            self.names[uuid_of(log.known_topic_id)] = log.topic_partition.topic
 
     def fetch(self, body: Any) -> list[dict[str, Any]]:
         """What answers a fetch."""
-        return [
-            {
-                "topic": topic.topic,
-                "partitions": [self._partition(topic.topic, each) for each in topic.partitions],
-            }
-            for topic in body.topics
-        ]
+        found = []
+        for topic in body.topics:
+            topic_id = getattr(topic, "topic_id", None)
+            name = self.names[topic_id] if topic_id is not None else topic.topic
+            partitions = [self._partition(name, each) for each in topic.partitions]
+            found.append({"topic": name, "topic_id": topic_id, "partitions": partitions})
+        return found
 
     def _partition(self, topic: str, asked: Any) -> dict[str, Any]:
         segments, end = self.logs[topic, asked.partition]

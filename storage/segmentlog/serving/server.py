@@ -93,7 +93,7 @@ class Running:
         self._tls, self._users = tls, users
         self._tasks: set[asyncio.Task[None]] = set()  # one for each connection
         self._connections: set[Connection] = set()  # of those that have shaken hands
-        self._follows, self._refreshed = follows, time.monotonic()
+        self._follows = follows
         self._threads = concurrent.futures.ThreadPoolExecutor(_THREADS, "segmentlog-serve")
         self._logins = concurrent.futures.ThreadPoolExecutor(1, "segmentlog-login")
         self._socket = _listening(bind)
