@@ -5,6 +5,7 @@ Nothing but Java and pyspark is needed: pyspark ships Apache Ivy, which fetches 
 
 from kafka_here.artifacts import (
     ArtifactsError,
+    apicurio_jars,
     glue_jars,
     kafka_jars,
     spark_avro_jars,
@@ -20,6 +21,7 @@ __all__ = [
     "JavaClient",
     "KafkaRecord",
     "OldBroker",
+    "apicurio_jars",
     "assert_dump_is_sound",
     "glue_jars",
     "kafka_jars",

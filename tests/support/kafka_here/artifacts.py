@@ -279,6 +279,13 @@ def spark_protobuf_jars() -> list[str]:
     return _jars_of_spark("spark-protobuf")
 
 
+def apicurio_jars() -> Path:
+    """Directory of Apicurio's serializer of Avro, and of what it depends on."""
+    name, version = "apicurio-registry-serdes-avro-serde", "2.6.13.Final"
+    wanted = _Wanted("io.apicurio", name, version, is_alone=False)
+    return _fetched("apicurio-avro-serde-2.6.13", wanted)
+
+
 def glue_jars() -> Path:
     """Directory of the serializers of AWS Glue, and of what they depend on."""
     wanted = _Wanted("software.amazon.glue", "schema-registry-serde", "1.1.23", is_alone=False)
