@@ -416,6 +416,12 @@ class _Mirror:
             for each in self._followers
             if each.cut_at is not None
         }
+        # A write counts without partitions that the directory lacks.  One that comes now, from an
+        # older copy, may come without its records.
+        for each in self._followers:
+            at, spans = each.log.topic_partition, state.spans.values()
+            if not each.own and any(span[at][1] > each.end for span in spans if at in span):
+                cuts[at] = each.end
         if cuts:
             state = state.cut(cuts)
         copied = {each.log.topic_partition: each.end for each in self._followers}

@@ -18,6 +18,7 @@ from segmentlog.format.names import CLEAN_SHUTDOWN_FILE
 from segmentlog.log import swaps
 from segmentlog.store import copy
 from segmentlog.store.lock import DirectoryLock
+from segmentlog.txn.state import State
 
 #: Files of a partition that a mirror copies.
 KINDS = {".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".metadata", ""}
@@ -52,6 +53,23 @@ def only(sources: Sequence[Path], to: Path) -> MirroredPartition:
     (found,) = segmentlog.mirror(*sources, to=to)
     assert shown == found._replace(kept=(), sha256="")
     return found
+
+
+def test_a_write_does_not_count_once_a_partition_comes_without_its_records(tmp_path: Path) -> None:
+    """It has counted without the partition, which the directory did not have."""
+    source, older, to = tmp_path / "source", tmp_path / "older", tmp_path / "to"
+    rows = pa.table({"value": ["a", "b"], "partition": pa.array([0, 1], pa.int32())})
+    with segmentlog.open_writer(source, "t", num_partitions=2) as writer:
+        writer.append(rows)
+    shutil.copytree(source, older)
+    with segmentlog.open_writer(source, "t", txn_app_id="app", txn_version=0) as writer:
+        writer.append(rows)
+    segmentlog.mirror(source, to=to, partitions=[0])
+    assert State.read(str(to)).versions
+    segmentlog.mirror(older, to=to, partitions=[1])
+    assert not State.read(str(to)).versions
+    segmentlog.mirror(source, to=to)
+    assert State.read(str(to)).versions
 
 
 def test_all_files_are_byte_for_byte_those_of_the_source(tmp_path: Path) -> None:
