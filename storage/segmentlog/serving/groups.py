@@ -33,6 +33,7 @@ _NOT_COORDINATOR = 16  # as of a broker that cannot write: clients try again
 _MOST_GROUPS, _MOST_MEMBERS, _MOST_COMMITS = 1_000, 2_000, 200_000
 _MOST_SUBSCRIPTION_BYTES = 64 << 10  # of a member
 _MOST_METADATA_BYTES = 4_096  # of a commit, as of a broker
+_MOST_TEXTS = 16 << 20  # characters of the metadata of all commits, and of their groups
 _LARGEST_INT = 2**31 - 1
 _JOIN_SECONDS = 0.3  # that a new group waits for more members
 _SESSION_MS = (10, 1_800_000)
@@ -208,6 +209,10 @@ class Coordinator:
         self.groups: dict[str, ServedGroup] = {}
         self._file, self._on_disk, self._is_served = file, on_disk, is_served
         self.committed: dict[str, Places] = _read(file) if file else {}
+        self._n_texts = sum(
+            len(group) + sum(len(each.metadata) for each in places.values())
+            for group, places in self.committed.items()
+        )
         self._writing = asyncio.Lock()
 
     def expire(self) -> None:
@@ -392,18 +397,23 @@ class Coordinator:
         codes = {}
         places = dict(self.committed.get(body.group_id, {}))
         n_all = sum(map(len, self.committed.values()))
+        n_texts = self._n_texts + (0 if body.group_id in self.committed else len(body.group_id))
         for topic in body.topics:
             for each in topic.partitions:
                 key = topic.name, each.partition_index
                 metadata = each.committed_metadata or ""
+                more = len(metadata) - (len(places[key].metadata) if key in places else 0)
                 if not self._is_served(*key):
                     codes[key] = _UNKNOWN_TOPIC
                 elif len(metadata.encode()) > _MOST_METADATA_BYTES:
                     codes[key] = 12  # OFFSET_METADATA_TOO_LARGE
-                elif key not in places and n_all >= _MOST_COMMITS:
+                elif (key not in places and n_all >= _MOST_COMMITS) or (
+                    n_texts + more > _MOST_TEXTS and (more > 0 or not places)
+                ):
                     codes[key] = 28  # INVALID_COMMIT_OFFSET_SIZE
                 else:
                     n_all += key not in places
+                    n_texts += more
                     epoch = getattr(each, "committed_leader_epoch", -1)
                     places[key] = CommittedOffset(each.committed_offset, epoch, metadata)
         committed = {**self.committed, body.group_id: places} if places else self.committed
@@ -413,7 +423,8 @@ class Coordinator:
             except (SegmentLogError, OSError) as error:
                 logger.warning("%s: commits are refused: %s", self._file, error)
                 return {}, _NOT_COORDINATOR
-        self.committed = committed
+        if committed is not self.committed:
+            self.committed, self._n_texts = committed, n_texts
         return codes, 0
 
     def places(self, group_id: str) -> Places:

@@ -16,6 +16,7 @@ from waiting import wait_for
 
 import segmentlog
 from segmentlog.errors import LogDirectoryError
+from segmentlog.serving import groups
 from segmentlog.serving.open_server import Server
 from segmentlog.testing.kafka_log import KafkaLog
 
@@ -228,6 +229,19 @@ def test_lines_that_are_no_commits_are_named(log: KafkaLog, tmp_path: Path, line
     with pytest.raises(LogDirectoryError, match="line 2"):
         segmentlog.serve(log.path, offsets=file)
     assert file.read_text().endswith(line + "\n")
+
+
+def test_texts_of_commits_are_bounded(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids of groups have tens of kilobytes, and a group for each commit would fill the memory."""
+    coordinator = server._running._coordinator
+    monkeypatch.setattr(groups, "_MOST_TEXTS", coordinator._n_texts + 2_000)
+    with RawClient(server.bootstrap_servers) as client:
+        assert 0 == commit(client, "a" * 1_500, 1)
+        assert 28 == commit(client, "b" * 1_500, 1)  # INVALID_COMMIT_OFFSET_SIZE
+        assert -1 == committed(client, "b" * 1_500)
+        assert [0, 0] == [commit(client, "a" * 1_500, each) for each in (2, 3)]
+        assert 0 == commit(client, "c", 1)
+        assert 3 == committed(client, "a" * 1_500)
 
 
 def test_a_commit_that_cannot_be_kept_is_refused(log: KafkaLog, tmp_path: Path) -> None:
