@@ -225,11 +225,9 @@ async def list_offsets(broker: Broker, body: Body, version: int) -> Mapping[str,
             found = log.offset_for_time(timestamp, level)
         if found is None:
             return {"timestamp": -1, "offset": -1}
-        return {
-            "timestamp": found[0],
-            "offset": found[1],
-            "leader_epoch": log.leader_epoch_at(found[1]),
-        }
+        is_record = timestamp >= 0 or timestamp == _NEWEST
+        epoch = (log.batch_epoch_at if is_record else log.leader_epoch_at)(found[1])
+        return {"timestamp": found[0], "offset": found[1], "leader_epoch": epoch}
 
     return await broker.look_up(
         _by_partition, broker.view, body, "name", "partition_index", offset

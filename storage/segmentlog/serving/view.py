@@ -27,13 +27,14 @@ from segmentlog.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedFormatError,
 )
+from segmentlog.format.kernels import layout
 from segmentlog.format.names import (
     LEADER_EPOCH_CHECKPOINT,
     DirectoryState,
     parse_partition_directory,
 )
 from segmentlog.log.checkpoint import read_leader_epochs
-from segmentlog.log.segment import Segment
+from segmentlog.log.segment import Segment, from_offset
 from segmentlog.model import (
     INTERNAL_TOPICS,
     IsolationLevel,
@@ -182,6 +183,17 @@ class ServedLog:
     def leader_epoch_at(self, offset: int) -> int:
         """The epoch of the leader that wrote an offset; -1 if it is not known."""
         return max((epoch for epoch, start in self.leader_epochs if start <= offset), default=-1)
+
+    def batch_epoch_at(self, offset: int) -> int:
+        """The epoch that the batch of an offset has, as a broker says it; -1 of magic 0 and 1."""
+        with self.held:
+            for segment in from_offset(self.log.untorn_segments, offset):
+                with segment.opened() as opened:
+                    found = opened.find(offset)
+                if found is not None:
+                    is_legacy = found.header.magic < layout.FIRST_BATCH_MAGIC
+                    return -1 if is_legacy else found.header.leader_epoch
+        return -1
 
     @cached_property
     def leader_epochs(self) -> Sequence[tuple[int, int]]:

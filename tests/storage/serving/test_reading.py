@@ -17,6 +17,8 @@ from segmentlog.serving.open_server import Server
 from segmentlog.serving.stored import Asked, StoredBatches
 from segmentlog.serving.wire import Held, Records, Stored, answer
 from segmentlog.testing.kafka_log import KafkaLog
+from segmentlog.testing.legacy import encode_message
+from segmentlog.testing.reference import Record
 
 _EARLIEST, _LATEST, _NEWEST = -2, -1, -3
 
@@ -248,6 +250,30 @@ def test_offsets_are_found_by_time_and_by_the_ends(client: RawClient, log: Kafka
 
 def time_of(ms: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(ms // 1000)) + f".{ms % 1000:03d}Z"
+
+
+def test_messages_have_no_epoch(tmp_path: Path) -> None:
+    """Those of magic 0 and 1, where they are found by time; a broker says the same."""
+    log = KafkaLog(tmp_path / "kafka")
+    log.write("t", ["a"], num_partitions=1)
+    directory = Path(log.path) / "t-0"
+    for path in directory.glob("*.*index"):
+        path.unlink()
+    records = [Record(i, 1_000 + i, None, b"v") for i in range(3)]
+    data = b"".join(map(encode_message, records))
+    (directory / f"{0:020d}.log").write_bytes(data)
+    with (
+        segmentlog.serve(log.path, read_up_to="logEnd") as server,
+        RawClient(server.bootstrap_servers) as client,
+    ):
+        for timestamp in (1_001, _NEWEST):
+            found = client.list_offset("t", 0, timestamp)
+            offset = 1 if timestamp > 0 else 2
+            assert (offset, 1_000 + offset, -1) == (
+                found.offset,
+                found.timestamp,
+                found.leader_epoch,
+            )
 
 
 def test_an_offset_outside_of_the_log_is_an_error(client: RawClient) -> None:
