@@ -31,6 +31,9 @@ Replacement: TypeAlias = "str | int | float | bool | bytes | Callable[[Any], Any
 
 Change: TypeAlias = Callable[[Any], Any]
 
+#: To a field: names, and None for the items of a list or the entries of a map.
+_Steps: TypeAlias = tuple[str | None, ...]
+
 _UUID = "(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _NO_UUID = "00000000-0000-0000-0000-000000000000"
 _MOST_NAMED = 12  #: fields, in an error
@@ -57,7 +60,7 @@ class FieldMasks:
         self._subject, self._frame = subject, frame
         known: set[str] = set()
         for schema in self._parsed():
-            known.update(_paths(self.column, schema.type))
+            known.update(path for path, _, _ in _fields(self.column, schema.type))
             self._changes(schema)
         for path in masks:
             if path not in known:
@@ -69,11 +72,10 @@ class FieldMasks:
 
     def _changes(self, schema: ValueSchema) -> "_Changes":
         """The changes of values of a schema: a field that a version lacks is in none of them."""
-        known = {*_paths(self.column, schema.type)}
         return [
-            (_steps(path), _change(path, replacement, _kind_of(schema.type, _steps(path))))
-            for path, replacement in self._masks.items()
-            if path in known
+            (steps, _change(path, self._masks[path], kind))
+            for path, steps, kind in _fields(self.column, schema.type)
+            if path in self._masks
         ]
 
     def _parsed(self) -> Iterator[ValueSchema]:
@@ -185,32 +187,21 @@ def _of_packages() -> tuple[type[Exception], ...]:
     return tuple(found)
 
 
-def _paths(name: str, kind: pa.DataType) -> Iterator[str]:
-    """The paths to all fields of a type, at all levels."""
-    yield name
+def _fields(
+    path: str, kind: pa.DataType, steps: _Steps = ()
+) -> Iterator[tuple[str, _Steps, pa.DataType]]:
+    """All fields of a type, at all levels, with their paths, and the steps of these.
+
+    A name may have a dot: then two fields can have one path.
+    """
+    yield path, steps, kind
     if pa.types.is_struct(kind):
         for each in kind:
-            yield from _paths(f"{name}.{each.name}", each.type)
+            yield from _fields(f"{path}.{each.name}", each.type, (*steps, each.name))
     elif pa.types.is_list(kind):
-        yield from _paths(f"{name}[]", kind.value_type)
+        yield from _fields(f"{path}[]", kind.value_type, (*steps, None))
     elif pa.types.is_map(kind):
-        yield from _paths(f"{name}[].value", kind.item_type)
-
-
-def _steps(path: str) -> list[str]:
-    """The steps of a path after the column: names of fields, and ``[]``."""
-    return re.sub(r"\[\]", ".[]", path).split(".")[1:]
-
-
-def _kind_of(kind: pa.DataType, steps: Sequence[str]) -> pa.DataType:
-    for step in steps:
-        if pa.types.is_struct(kind):
-            kind = kind.field(step).type
-        elif pa.types.is_list(kind):
-            kind = kind.value_type
-        elif step == "value":  # of a map, after []
-            kind = kind.item_type
-    return kind
+        yield from _fields(f"{path}[].value", kind.item_type, (*steps, None, "value"))
 
 
 def _change(path: str, replacement: Replacement, kind: pa.DataType) -> Change:
@@ -245,7 +236,7 @@ def _hidden(old: Any) -> Any:  # noqa: ANN401 - a value of any format
     return type(old)(0)
 
 
-def _changed(value: Any, steps: Sequence[str], change: Change) -> Any:  # noqa: ANN401
+def _changed(value: Any, steps: Sequence[str | None], change: Change) -> Any:  # noqa: ANN401
     """A value of plain Python with another value at a path; null stays null."""
     if value is None:
         return None
@@ -254,9 +245,9 @@ def _changed(value: Any, steps: Sequence[str], change: Change) -> Any:  # noqa: 
     if not steps:
         return change(value)
     step, *rest = steps
-    if step == "[]" and isinstance(value, dict):
+    if step is None and isinstance(value, dict):
         return {key: _changed(each, rest[1:], change) for key, each in value.items()}
-    if step == "[]" and isinstance(value, list):
+    if step is None and isinstance(value, list):
         return [_changed(each, rest, change) for each in value]
     if not isinstance(value, dict):
         raise ValueError(f"{step} is a part of a union of several types")
@@ -265,7 +256,7 @@ def _changed(value: Any, steps: Sequence[str], change: Change) -> Any:  # noqa: 
     return {**value, step: _changed(value[step], rest, change)}
 
 
-_Changes: TypeAlias = Sequence[tuple[Sequence[str], Change]]
+_Changes: TypeAlias = Sequence[tuple[_Steps, Change]]
 
 
 def _avro(schema: AvroSchema, data: bytes, changes: _Changes) -> bytes:
@@ -304,9 +295,10 @@ def _protobuf(schema: ProtobufSchema, data: bytes, changes: _Changes) -> bytes:
     return made
 
 
-def _change_message(message: Any, steps: Sequence[str], change: Change) -> None:  # noqa: ANN401
+def _change_message(message: Any, steps: Sequence[str | None], change: Change) -> None:  # noqa: ANN401
     """Change a field of a message, if the message has it."""
-    step, *rest = steps
+    first, *rest = steps
+    step = str(first)  # a message has names alone
     field = message.DESCRIPTOR.fields_by_name[step]
     value, kind = getattr(message, step), field.message_type
     if kind is not None and kind.GetOptions().map_entry:
@@ -335,7 +327,7 @@ def _change_message(message: Any, steps: Sequence[str], change: Change) -> None:
         setattr(message, step, _scalar(field, value, change))
 
 
-def _change_within(message: Any, steps: Sequence[str], change: Change) -> None:  # noqa: ANN401
+def _change_within(message: Any, steps: Sequence[str | None], change: Change) -> None:  # noqa: ANN401
     """Change a message that is a column of its own, such as a time, or a field of it."""
     if steps:
         _change_message(message, steps, change)

@@ -263,6 +263,20 @@ def test_fields_of_json() -> None:
             masks.masked(batch_of(framed(1, bad.encode())), "t")
 
 
+def test_names_with_dots() -> None:
+    """Of two fields with one path, both are hidden."""
+    text = {"type": "string"}
+    inner = {"type": "object", "properties": {"b": text, "": text}}
+    schema = {"type": "object", "properties": {"a.b": text, "a": inner, "[]": text}}
+    masks = masks_of(schemas(("JSON", schema)), "value.a.b", "value.a.", "value.[]")
+    given = {"a.b": "x", "a": {"b": "y", "": "z", "c": "kept"}, "[]": "w"}
+    (found,) = masks.masked(batch_of(framed(1, json.dumps(given).encode())), "t").to_pylist()
+    hidden = "[hidden]"
+    assert {"a.b": hidden, "a": {"b": hidden, "": hidden, "c": "kept"}, "[]": hidden} == (
+        json.loads(found[5:])
+    )
+
+
 def test_what_cannot_be_masked_is_an_error_at_its_place() -> None:
     known = schemas(("AVRO", ORDER))
     good, cut = framed(1, written(VALUE)), framed(1, written(VALUE)[:4])
