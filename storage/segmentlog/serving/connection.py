@@ -75,8 +75,6 @@ class Connection:
         self._waits, self._deadline = False, math.inf
         # What the system sends itself follows what was written.
         writer.transport.set_write_buffer_limits(_WAITING_BYTES if copies else 0)
-        #: The socket once more: the loop lets nobody else write to that of a connection.
-        self._out: socket.socket | None = None
 
     @property
     def _is_known(self) -> bool:
@@ -97,12 +95,8 @@ class Connection:
 
     async def serve(self) -> None:
         """Answer requests until the client goes."""
-        try:
-            while await self._answer_next():
-                pass
-        finally:
-            if self._out is not None:
-                self._out.close()
+        while await self._answer_next():
+            pass
 
     async def _answer_next(self) -> bool:
         """Answer a request; whether others may follow."""
@@ -298,11 +292,8 @@ class Connection:
         """
         loop = asyncio.get_running_loop()
         sent: asyncio.Future[int] = loop.create_future()
-        if self._out is None:
-            self._out = self._writer.get_extra_info("socket").dup()
-        out = self._out.fileno()
 
-        def go_on() -> None:
+        def go_on(out: int) -> None:
             nonlocal at
             if sent.done():  # it ends meanwhile
                 return
@@ -324,11 +315,18 @@ class Connection:
                 sent.set_result(at)
 
         self._allow(_STALLED_SECONDS)
-        go_on()
+        number = self._writer.get_extra_info("socket").fileno()
+        go_on(number)
         if sent.done():
             return sent.result()
-        loop.add_writer(out, go_on)
         try:
+            # The loop waits for the number of a connection itself, and may close it meanwhile.
+            waiting = os.dup(number)
+        except OSError:  # too many are open
+            return at
+        try:
+            loop.add_writer(waiting, go_on, waiting)
             return await sent
         finally:
-            loop.remove_writer(out)
+            loop.remove_writer(waiting)
+            os.close(waiting)
