@@ -37,6 +37,8 @@ from segmentlog.format.names import (
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     SETTINGS_FILE,
+    DirectoryState,
+    parse_partition_directory,
     partition_path,
 )
 from segmentlog.format.topic_config import TopicConfig
@@ -63,7 +65,7 @@ from segmentlog.reads.metadata_log import metadata_path
 from segmentlog.store.durable import make_directory, sync_ancestors
 from segmentlog.store.partitions import refuse_partition
 from segmentlog.store.paths import is_bucket, parse_bucket, refuse_overlap, writable_path
-from segmentlog.store.readable import exists, is_directory, is_url, status_of
+from segmentlog.store.readable import exists, is_directory, is_url, list_names, status_of
 from segmentlog.store.system_errors import Failures, storage_errors
 from segmentlog.txn.change import Change, HeldDirectory, hold
 from segmentlog.txn.effects import Follow, Followed
@@ -275,11 +277,11 @@ class _Mirror:
         self._known = read_known(held.directory)
         # Before the segments are listed: a compaction that comes in between makes more clean.
         cleaned = {each: read_offsets(each, CLEANER_OFFSET_CHECKPOINT) for each in source.paths}
-        logs = {}
+        logs, there = {}, _partition_of_each_topic(held.directory)
         for each in chosen:
             with failures.of(each):
                 log = source.log(*each)
-                _refuse_partition(held.directory, log)
+                _refuse_partition(held.directory, log, there)
                 logs[each] = log
         self._opened: dict[str, LogDirectory] = {}
         self._followers = []
@@ -495,11 +497,26 @@ def _refuse_destination(directory: str, sources: Collection[str]) -> None:
         raise LogDirectoryError(directory, reason)
 
 
-def _refuse_partition(directory: str, log: Log) -> None:
-    """Refuse a partition of the destination that cannot follow a log."""
+def _partition_of_each_topic(directory: str) -> dict[str, str]:
+    """The path of one partition of each topic in a log directory, which a dry run may lack."""
+    found = dict[str, str]()
+    for name in list_names(directory) if exists(directory) else ():
+        parsed = parse_partition_directory(name)
+        if parsed is not None and parsed[1] is DirectoryState.CURRENT:
+            found.setdefault(parsed[0].topic, os.path.join(directory, name))
+    return found
+
+
+def _refuse_partition(directory: str, log: Log, there: Mapping[str, str]) -> None:
+    """Refuse a partition of the destination that cannot follow a log.
+
+    `there`: paths of partitions that the destination has, by topic.
+    """
     path = partition_path(directory, log.topic_partition)
     check_partition_path(path)
-    ours, theirs = known_topic_id(path), log.known_topic_id
+    # The other partitions of the topic may be those of another topic of its name.
+    beside = there.get(log.topic_partition.topic, path)
+    ours, theirs = known_topic_id(path) or known_topic_id(beside), log.known_topic_id
     if ours and theirs and ours != theirs:
         reason = (
             f"belongs to a topic with the id {ours}, and the log to one with the id {theirs}: "

@@ -55,6 +55,20 @@ def only(sources: Sequence[Path], to: Path) -> MirroredPartition:
     return found
 
 
+def test_partitions_of_two_topics_of_one_name_are_not_joined(tmp_path: Path) -> None:
+    """Also if the destination lacks the partition."""
+    rows = pa.table({"value": ["a", "b"], "partition": pa.array([0, 1], pa.int32())})
+    for name in ("one", "another"):
+        with segmentlog.open_writer(tmp_path / name, "t", num_partitions=2) as writer:
+            writer.append(rows)
+    for first in (0, 1):
+        to = tmp_path / f"to{first}"
+        segmentlog.mirror(tmp_path / "one", to=to, partitions=[first])
+        with pytest.raises(LogDirectoryError, match=r"t-\d: belongs to a topic with the id"):
+            segmentlog.mirror(tmp_path / "another", to=to, partitions=[1 - first])
+        assert {"t": [first]} == segmentlog.open_log_dir(to).topics()
+
+
 def test_a_write_does_not_count_once_a_partition_comes_without_its_records(tmp_path: Path) -> None:
     """It has counted without the partition, which the directory did not have."""
     source, older, to = tmp_path / "source", tmp_path / "older", tmp_path / "to"
