@@ -104,7 +104,9 @@ def commit_staged(
         change = Change.begin(held, token)
     if done := _done_in(settings, change.before, topics):
         done = {each for each in done if exists(partition_path(directory, each))}
-        ready_to_append(held, done, flush=flush, no_reboot=change.boot != "")
+        ready = ready_to_append(held, done, flush=flush, no_reboot=change.boot != "")
+        for each, log in ready.items():  # an empty one may be of another topic, without its id yet
+            held.forget_cut(each, log.end)
         held.checkpoints.write()
         change = Change.begin(held, token)
     unneeded = _needs_nothing(directory, settings, change.before, staged.n_records)
