@@ -370,7 +370,7 @@ class _Mirror:
         visible = read_offsets(directory, HIGH_WATERMARK_CHECKPOINT)
         only_appends = not any(each.replaces for each, _ in moving)
         self._bound_readers([each for each, _ in moving], visible)
-        self._on_phase(f"{len(moving)} logs: become visible")
+        self._on_phase("the logs become visible")
 
         def work(_: object) -> None:
             for each, found in moving:

@@ -121,7 +121,7 @@ def mirror_up(
     leaving = _move(upload, state, sound)
     upload.finish()
     attempt = _MirrorAttempt(job, begun_ms, location, sound, upload, leaving, source, failures)
-    on_phase(f"{len(sound)} logs: become visible")
+    on_phase("the logs become visible")
     after = sequence.append(attempt.commit_after).logs  # no later request decides the answer
     found = {each.at: after.get(each.at) or PartitionLog() for each in attempt.ups}
     kept = hints | {each.at: each.hint(found[each.at]) for each in attempt.ups}

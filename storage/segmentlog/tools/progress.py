@@ -61,6 +61,10 @@ def progress(
         shown.end()
 
 
+def _with_phase(what: str, phase: str) -> str:
+    return f"{what} ({phase})" if phase else what
+
+
 def _write_line(line: str) -> None:
     sys.stdout.write(line + "\n")
 
@@ -100,7 +104,7 @@ class _OnTerminal:
             # By default, rich would catch standard output, even if it is a file or a pipe.
             console = Console(stderr=True)
             self._bar = Progress(*columns, console=console, transient=True, redirect_stdout=False)
-            name = f"{self._what} {self._phase}".rstrip()
+            name = _with_phase(self._what, self._phase)
             self._bar.add_task(name, total=self._total, completed=self._done)
             self._bar.start()
 
@@ -120,7 +124,7 @@ class _OnTerminal:
         with self._lock:
             self._phase = phase
             if self._bar is not None:
-                self._bar.update(self._bar.task_ids[0], description=f"{self._what} {phase}")
+                self._bar.update(self._bar.task_ids[0], description=_with_phase(self._what, phase))
 
     def write(self, line: str) -> None:
         with self._lock:
@@ -150,7 +154,7 @@ class _Lines:
 
     def name(self, phase: str) -> None:
         """Begin a phase."""
-        self._phase = f" {phase}"
+        self._phase = phase
         self._write_if_due()
 
     def _write_if_due(self) -> None:
@@ -158,5 +162,5 @@ class _Lines:
         if now >= self._due:
             self._due = now + _BETWEEN_SECONDS
             done = f"{self._done:,}{self._of}{self._unit}, {now - self._begun:.0f} s"
-            sys.stderr.write(f"segmentlog: {self._what}{self._phase}: {done}\n")
+            sys.stderr.write(f"segmentlog: {_with_phase(self._what, self._phase)}: {done}\n")
             sys.stderr.flush()

@@ -154,8 +154,8 @@ def test_lines_tell_of_the_progress_without_a_terminal(
         bar.advance(1000)
 
     assert (
-        "segmentlog: verify orders-0: 1,000 of 9,000 bytes, 3 s\n"
-        "segmentlog: verify orders-0: 3,000 of 9,000 bytes, 14 s\n"
+        "segmentlog: verify (orders-0): 1,000 of 9,000 bytes, 3 s\n"
+        "segmentlog: verify (orders-0): 3,000 of 9,000 bytes, 14 s\n"
     ) == capsys.readouterr().err
 
 
@@ -175,4 +175,4 @@ def test_the_phases_of_one_log_are_named(tmp_path: Path) -> None:
     phases.clear()
     segmentlog.mirror(logs, to=tmp_path / "copy", on_phase=phases.append)
     steps = [f"orders-0: {each}" for each in ("begins", "compares", "copies")]
-    assert [*steps, "1 logs: become visible"] == phases
+    assert [*steps, "the logs become visible"] == phases

@@ -423,7 +423,7 @@ class _Work:
                 self._uncommitted = partitions[0].topic
                 part.join(self._uncommitted, offset_map)
                 map_file.finish()
-            self._on_phase(f"{len(partitions)} logs: become visible")
+            self._on_phase("the logs become visible")
             _commit(writers)
             self._uncommitted = ""
         return restored

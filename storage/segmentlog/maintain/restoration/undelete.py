@@ -549,7 +549,7 @@ def _into_own(
             for each in plan:
                 on_phase(f"{each.topic_partition}: copies")
                 done.append(append_to([(writer, 0)], records, each, None, on_records))
-            on_phase(f"{len(plan)} logs: become visible")
+            on_phase("the logs become visible")
     return Restoration(tuple(done), (), ())
 
 

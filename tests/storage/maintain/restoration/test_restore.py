@@ -127,7 +127,7 @@ def test_the_phases_of_a_restoration_are_named(restore: Restore, tmp_path: Path)
     """Each log is copied, and all become visible at once."""
     phases: list[str] = []
     restore(recent(tmp_path / "lost"), on_phase=phases.append)
-    assert ["t-0: copies", "1 logs: become visible"] == phases
+    assert ["t-0: copies", "the logs become visible"] == phases
 
 
 def test_damaged_batches_are_left_out_on_request(
