@@ -243,6 +243,10 @@ class PartitionLog:
         return before, self.extents.part(stop, n)
 
 
+#: In place of the number of a write, or of a batch: it does not count any more.
+NOT_DONE = -1
+
+
 @dataclass(frozen=True, slots=True)
 class Commit:
     """One step of a log; all of it happens at once."""
@@ -791,6 +795,11 @@ class LogState:
             self.streams[query] = batch, self.time_ms
             spans |= spans_of([(query, "")], commit.ranges())
         self.versions = self.versions.grown(versions)
+        if any(number == NOT_DONE for number, _ in versions.values()):
+            self.versions = self.versions.without(lambda key: versions.get(key, (0, 0))[0] < 0)
+        for query, (batch, _) in commit.streams.items():
+            if batch.number == NOT_DONE:
+                del self.streams[query]
         self.spans = self.spans.grown(self._with_times(spans))
 
     def _with_times(self, spans: Spans) -> dict[tuple[str, str], tuple[Ranges, int]]:

@@ -30,6 +30,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from segmentlog.bucket.commits import (
+    NOT_DONE,
     Commit,
     LogState,
     PartitionLog,
@@ -54,7 +55,7 @@ from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.store.fingerprint import fingerprint
 from segmentlog.store.paths import BucketLocation
 from segmentlog.store.system_errors import Failures
-from segmentlog.txn.state import State
+from segmentlog.txn.state import CommittedBatch, State
 from segmentlog.txn.topics import new_topic_id
 
 logger = logging.getLogger(__name__)
@@ -487,12 +488,27 @@ class _MirrorAttempt:
         others = {at: log.end for at, log in state.logs.items() if at not in ends}
         spans = {key: ranges for key, (ranges, _) in state.spans.items()}
         known = State(versions=dict(state.versions), streams=state.streams, spans=spans)
+        # As in a directory: a write counts without partitions that the log lacks, and one of them
+        # may come now, from an older copy, without its records.
+        known = known.cut(
+            {
+                at: end
+                for at, end in ends.items()
+                if at not in state.logs
+                and any(span[at][1] > end for span in spans.values() if at in span)
+            }
+        )
         found = self._source._writes_of(
             [each.log for each in self.ups], known, ends, others, self._is_same
         )
+        no_batch = CommittedBatch(NOT_DONE, "", 0), state.time_ms
+        gone = dict.fromkeys(state.versions.keys() - found.versions, (NOT_DONE, state.time_ms))
+        ended = dict.fromkeys(state.streams.keys() - found.streams, no_batch)
         return (
-            {key: each for key, each in found.versions.items() if state.versions.get(key) != each},
-            {key: each for key, each in found.streams.items() if state.streams.get(key) != each},
+            {key: each for key, each in found.versions.items() if state.versions.get(key) != each}
+            | gone,
+            {key: each for key, each in found.streams.items() if state.streams.get(key) != each}
+            | ended,
             {key: each for key, each in found.spans.items() if spans.get(key) != each},
         )
 

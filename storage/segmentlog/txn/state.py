@@ -455,7 +455,9 @@ class State:
                 is_lost = not all(safe[each] for each in of_it)
                 return is_lost, is_lost
             hit = [each for each, (_, end) in span.items() if ends.get(each, end) < end]
-            return bool(hit), any(ends[each] < span[each][0] for each in hit)
+            # Earlier writes may have records in partitions where the last one has none.
+            elsewhere = any(topic in ("", each.topic) for each in ends.keys() - span.keys())
+            return bool(hit), elsewhere or any(ends[each] < span[each][0] for each in hit)
 
         # The version before a lost one counts again if the records of the lost one alone are gone.
         # Nobody knows where older records lie: their versions go, unless a span that stays shows

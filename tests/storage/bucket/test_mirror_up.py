@@ -301,6 +301,40 @@ def test_writes_of_what_is_not_mirrored_do_not_count(url: str, tmp_path: Path) -
         assert segmentlog.read(to, "t")["value"].to_pylist() == [b"x"]
 
 
+def test_a_write_does_not_count_once_a_partition_comes_without_its_records(
+    source: Path, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A numbered write, and a batch of a query, to the partitions of two topics."""
+    older = tmp_path / "older"
+    rows = pa.table({"value": ["a", "b"], "partition": pa.array([0, 1], pa.int32())})
+
+    def write(place: str | Path) -> None:
+        with segmentlog.open_writer(place, "orders", txn_app_id="app", txn_version=0) as writer:
+            writer.append(rows)
+        request = WriteRequest(str(place), topic="orders", stream="/checkpoint")
+        job = WriteJob.begin(request)
+        stager = job.stager(0)
+        stager.add(rows.to_batches()[0])
+        job.commit([stager.finish()], batch=StreamBatch("query", 5, "run"))
+
+    with segmentlog.open_writer(source, "orders", num_partitions=2) as writer:
+        writer.append(rows)
+    shutil.copytree(source, older)
+    write(source)
+    segmentlog.mirror(source, to=url, partitions=[0])
+    segmentlog.mirror(older, to=url, partitions=[1])
+    monkeypatch.setattr(sequence, "_sequences", {})
+    state = sequence_at(bucket_at(url)).refresh()
+    assert not dict(state.versions) | state.streams | dict(state.spans)
+    assert state.encode() == LogState.decode(state.encode(), url).encode()
+
+    segmentlog.mirror(source, to=url)
+    state = sequence_at(bucket_at(url)).refresh()
+    assert len(state.versions) == len(state.streams) == 1
+    write(url)
+    assert segmentlog.read(url, "orders").num_rows == 6
+
+
 @pytest.mark.parametrize("case", ["written", "joined", "mirrored up", "of an earlier version"])
 def test_writes_do_not_count_without_their_records_whatever_became_of_their_objects(
     case: str, source: Path, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
