@@ -189,6 +189,22 @@ def test_the_versions_of_a_topic_that_a_broker_has_deleted(tmp_path: Path) -> No
     assert state.topic_ids == merged.topic_ids != now.topic_ids
 
 
+def test_a_version_does_not_count_in_an_empty_log_without_an_id(tmp_path: Path) -> None:
+    """A broker has deleted the topic, and a new one was not made in full, on a full disk."""
+    for _ in range(2):
+        write(tmp_path, ONE, txn_app_id="app", txn_version=3)
+    assert [1] == n_rows(tmp_path, "t")
+    take_out(str(tmp_path), "t", keeps_settings=True)
+    partition = tmp_path / "t-0"
+    partition.mkdir()
+    (partition / f"{0:020d}.log").touch()
+    checkpoint = tmp_path / "replication-offset-checkpoint"
+    checkpoint.write_text("0\n1\nt 0 0\n")
+    for _ in range(2):
+        write(tmp_path, ONE, txn_app_id="app", txn_version=3)
+    assert [1] == n_rows(tmp_path, "t")
+
+
 def test_a_version_is_forgotten_30_days_after_its_last_commit(
     tmp_path: Path, clock: Clock
 ) -> None:
