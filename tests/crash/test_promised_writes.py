@@ -131,9 +131,14 @@ class World:
         request = WriteRequest(place, stream="/checkpoints/q", num_partitions=_N_PARTITIONS)
         job = WriteJob.begin(request)
         stager = job.stager(0)
-        for batch in rows_of(_QUERY, number).to_batches():
-            stager.add(batch)
-        job.commit([stager.finish()], batch=StreamBatch("query", number, "run"))
+        try:
+            for batch in rows_of(_QUERY, number).to_batches():
+                stager.add(batch)
+            staged = stager.finish()
+        except BaseException:
+            stager.discard()
+            raise
+        job.commit([staged], batch=StreamBatch("query", number, "run"))
 
     def mirror(self) -> None:
         """A mirror of all or a part, from one place or from an older copy of one to another."""

@@ -64,6 +64,12 @@ _FAILED = [
         "produce:140368 reindex:183977 number:59968 lose_topic:518133 overwrite:525603!full@8 "
         "reindex:511702 number:144430"
     ),
+    # A sync failed after the renames of a retention.  The recovery found nothing to rename, and
+    # synced nothing, so a power cut brought one of the names back.
+    (
+        "powered:0 mirror:747685 fail_over:7487 compact:566037 append:910431 reindex:686414 "
+        "retain:240274!eio@40+ recover:383439!power@56"
+    ),
 ]
 
 

@@ -280,7 +280,7 @@ class Followed(NamedTuple):
         ]
         for _, name in sorted(older):
             put_file_aside(path, name)
-        if older:
+        if self.below > 0:  # an earlier attempt may have renamed all, and failed before the sync
             sync_directory(path)
 
 

@@ -328,7 +328,8 @@ def put_segments_aside(path: str, below: int, log_start: int) -> None:
     epochs = EpochStarts(path)
     epochs.truncate_from_start(log_start)
     is_synced = epochs.write()  # it syncs the directory, and with it these renames
-    if going and not is_synced:
+    # Also if nothing is left to rename: an earlier attempt may have failed before it was synced.
+    if not is_synced:
         sync_directory(path)
 
 
