@@ -161,6 +161,7 @@ class _Play:
             self._mirrored,
             self._disk is not None,
             self._renamed,
+            is_unsettled=bool(self._unsettled),
         )
         plan = OPERATIONS[step.name].plan(scene)
         held = Held(self.directory, self.model, rng)
