@@ -70,6 +70,12 @@ _FAILED = [
         "powered:0 mirror:747685 fail_over:7487 compact:566037 append:910431 reindex:686414 "
         "retain:240274!eio@40+ recover:383439!power@56"
     ),
+    # A disk failed before the removal of a guard was synced.  A recovery found nothing to do, and
+    # a power cut brought the guard back.
+    (
+        "powered:0 mirror:848403 delete_topic:506996!power@29 lose_topic:397786 recover:191264 "
+        "overwrite:90080!broken@58 reindex:593160!power@36"
+    ),
 ]
 
 

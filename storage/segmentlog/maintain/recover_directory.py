@@ -123,6 +123,9 @@ class DirectoryRecovery:
         yield from self._run.steps(commits)
         if not self._run.goes_on_after(commits):
             return  # the logs are still as before the undo or the finish
+        # A change may have removed its guard, and failed before that was synced: a power cut would
+        # bring the guard back, and no broker would start.
+        self._run.quietly(lambda: sync_directory(self._directory))
         self._was_clean = self._held.is_clean  # a mend that takes the mark away is no unclean stop
         mended: dict[str, Mapping[TopicPartition, int]] = {}
         for fault in checkpoint_faults(self._directory, is_only=True):
