@@ -5,6 +5,7 @@ with variants for several processors.  Without it, the same kernels run in Pytho
 results, and much slower.
 """
 
+import functools
 import hashlib
 import importlib.machinery
 import importlib.util
@@ -150,3 +151,14 @@ def internal(func: F) -> F:
 def inlined(func: F) -> F:
     """Compile `func` into every kernel that calls it, so that its results stay in registers."""
     return func
+
+
+@functools.cache
+def address_of(name: str) -> int:
+    """The address of a function of the C library; 0 where there is none, or words are shorter."""
+    import ctypes
+
+    found = getattr(ctypes.CDLL(None), name, None)
+    if found is None or sys.maxsize < 2**32:
+        return 0
+    return ctypes.cast(found, ctypes.c_void_p).value or 0

@@ -11,10 +11,7 @@ it.  Batches are asked for in the order of the log.  If the marker of a batch ha
 yet, the log is walked ahead until it is found.  A log without transactions costs nothing.
 """
 
-import ctypes
-import functools
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -42,6 +39,7 @@ from segmentlog.format.records.header import ScannedBatches, batch_error
 from segmentlog.log.damage import position_of
 from segmentlog.log.segment import Segment, file_of, from_offset
 from segmentlog.model import LARGEST_LONG
+from segmentlog.native import address_of
 from segmentlog.store.readable import ReadableFile
 
 _WINDOW_BYTES = 1 << 20
@@ -173,13 +171,8 @@ class HeadersInMemory:
         return buf, *walk_file_headers(buf, headers, self._file)
 
 
-@functools.cache
 def _address_of_preadv2() -> int:
-    """The address of the system's ``preadv2``; 0 where there is none, or words are shorter."""
-    preadv2 = getattr(ctypes.CDLL(None), "preadv2", None)
-    if preadv2 is None or sys.maxsize < 2**32 or not hasattr(os, "RWF_NOWAIT"):
-        return 0
-    return ctypes.cast(preadv2, ctypes.c_void_p).value or 0
+    return address_of("preadv2") if hasattr(os, "RWF_NOWAIT") else 0
 
 
 def markers_among(batches: ScannedBatches) -> Int64s:

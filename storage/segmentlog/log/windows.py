@@ -4,9 +4,6 @@ Data is read with ``pread`` into one reused buffer, never mapped: a file that is
 kills the process with SIGBUS.
 """
 
-import ctypes
-import functools
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -18,6 +15,7 @@ from segmentlog.format.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.format.records.decoder import BatchScanner
 from segmentlog.format.records.header import ScannedBatches
 from segmentlog.format.records.one_pass import Workspace
+from segmentlog.native import address_of
 
 
 @dataclass(slots=True)
@@ -94,7 +92,7 @@ class BatchWindows:
         state[one_pass.WINDOW_FILE_END] = end
         if descriptor is not None:
             state[one_pass.WINDOW_DESCRIPTOR] = descriptor
-        state[one_pass.WINDOW_PREAD] = 0 if descriptor is None else _address_of_pread()
+        state[one_pass.WINDOW_PREAD] = 0 if descriptor is None else address_of("pread")
         position, held = start, 0
         while position < end:
             # A window, plus the next batch if that is larger than a window.
@@ -146,11 +144,3 @@ class BatchWindows:
                 needed = layout.MAGIC_PREFIX_BYTES
             raise TruncatedBatchError(path, position, base_offset, needed, available)
         return needed
-
-
-@functools.cache
-def _address_of_pread() -> int:
-    """The address of the system's ``pread``, or 0 where its words are not of 64 bits."""
-    if sys.maxsize < 2**32:
-        return 0
-    return ctypes.cast(ctypes.CDLL(None).pread, ctypes.c_void_p).value or 0

@@ -11,8 +11,8 @@ import segmentlog
 from segmentlog.errors import CorruptLogError, LogChangedError, StorageError
 from segmentlog.format.kernels.memory import COPY_SLACK
 from segmentlog.format.records.one_pass import ReadMemory, Workspace
-from segmentlog.log.windows import _address_of_pread
 from segmentlog.model import Codec, ScanPolicy
+from segmentlog.native import address_of
 from segmentlog.reads import scan
 from segmentlog.store.readable import LocalFile
 from segmentlog.testing.reference import Record, encode_batch
@@ -184,4 +184,4 @@ def test_a_limit_of_bytes_a_second_keeps_the_reads_in_python(tmp_path: Path) -> 
 
 def test_the_address_of_the_system_call_is_known() -> None:
     """Linux and macOS have it in the C library of the process."""
-    assert _address_of_pread() > 0
+    assert address_of("pread") > 0

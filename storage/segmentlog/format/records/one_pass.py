@@ -6,8 +6,6 @@ and the open file, that the slices of one read leave to one another.
 """
 
 import contextlib
-import ctypes
-import functools
 import sys
 import threading
 from collections import deque
@@ -41,6 +39,7 @@ from segmentlog.model import (
     TimestampType,
     TopicPartition,
 )
+from segmentlog.native import address_of
 
 _MOST_KEPT_BYTES = 8 << 20  # a slice of unusually large batches leaves nothing to the next one
 
@@ -144,15 +143,6 @@ _ARENAS = Arenas(_ROOM_BYTES + COPY_SLACK, 2)  # for keys, and for values
 _IN_VAIN = (status.OUTPUT_FULL, status.SCRATCH_FULL)  # at the end: the batch is too large
 
 
-@functools.cache
-def _address_of_memmem() -> int:
-    """The address of the system's ``memmem``; 0 where there is none, or words are shorter."""
-    memmem = getattr(ctypes.CDLL(None), "memmem", None)
-    if memmem is None or sys.maxsize < 2**32:
-        return 0
-    return ctypes.cast(memmem, ctypes.c_void_p).value or 0
-
-
 class Stop(Enum):
     """Why a call of `OnePassDecoder.decode` ended."""
 
@@ -189,7 +179,7 @@ class OnePassDecoder:
         self._needle_bytes: Bytes = np.frombuffer(needle, np.uint8)  # which has to stay
         if needle:
             address = self._needle_bytes.ctypes.data
-            self._needle[:] = _address_of_memmem(), address, len(needle)
+            self._needle[:] = address_of("memmem"), address, len(needle)
         self._topic_partition, self._offsets = topic_partition, offsets
         self._memory = memory or ReadMemory()
         self._workspace = workspace or Workspace()
