@@ -26,9 +26,12 @@ from object_stores import location_of, new_process
 from racing import SMALL, Raced, delta_options, race
 
 import segmentlog
+from segmentlog.bucket.checkpoints import decode_checkpoint, encode_checkpoint
 from segmentlog.bucket.clients import objects_at
-from segmentlog.bucket.commits import Commit, LogState, PartitionLog, PlacedExtent, Topic
+from segmentlog.bucket.commits import Commit
+from segmentlog.bucket.extents import PartitionLog, PlacedExtent, Topic
 from segmentlog.bucket.growing import Growing
+from segmentlog.bucket.log_state import LogState
 from segmentlog.bucket.objects import ObstoreObjects
 from segmentlog.bucket.sequence import interval, sequence_at
 from segmentlog.model import TopicPartition
@@ -365,10 +368,10 @@ def _checkpoints(n: int) -> Row:
         ended=Growing(dict(zip(jobs, zip(itertools.repeat(""), range(n)), strict=False))),
     )
     begin = time.perf_counter()
-    data = state.encode()
+    data = encode_checkpoint(state)
     seconds = time.perf_counter() - begin
     begin = time.perf_counter()
-    LogState.decode(data, "")
+    decode_checkpoint(data, "")
     decoded, every = time.perf_counter() - begin, interval(state)
     # Each has the size of its time; intervals double with it.
     sizes = [len(data) * at / n for at in range(32, n + 1, 32) if at % _interval_at(at) == 0]

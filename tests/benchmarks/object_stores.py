@@ -22,7 +22,9 @@ from store_servers import BUCKET, S3Server
 import segmentlog
 from segmentlog.bucket import clients, places, sequence
 from segmentlog.bucket.clients import objects_at
-from segmentlog.bucket.commits import Commit, LogState, PlacedExtent
+from segmentlog.bucket.commits import Commit
+from segmentlog.bucket.extents import PlacedExtent
+from segmentlog.bucket.log_state import LogState
 from segmentlog.bucket.objects import ObstoreObjects
 from segmentlog.bucket.sequence import sequence_at
 from segmentlog.model import TopicPartition

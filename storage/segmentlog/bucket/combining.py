@@ -35,8 +35,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
-from segmentlog.bucket.commits import Commit, LogState
+from segmentlog.bucket.commits import Commit
 from segmentlog.bucket.directory_objects import DirectoryObjects
+from segmentlog.bucket.log_state import LogState
 from segmentlog.bucket.objects import ListedObject
 from segmentlog.bucket.proposals import (
     HOT,

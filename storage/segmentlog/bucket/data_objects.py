@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from segmentlog.bucket.commits import PlacedExtent, StoredSnapshot, digest_of_extent
+from segmentlog.bucket.extents import PlacedExtent, StoredSnapshot, digest_of_extent
 from segmentlog.bucket.objects import DATA, PART_BYTES, Objects
 from segmentlog.errors import (
     LogChangedError,

@@ -24,7 +24,8 @@ from typing import NamedTuple
 import numpy as np
 
 from segmentlog.bucket.clients import objects_at
-from segmentlog.bucket.commits import INDEX_SIZES, LogState, PartitionLog, PlacedExtent
+from segmentlog.bucket.extents import INDEX_SIZES, PartitionLog, PlacedExtent
+from segmentlog.bucket.log_state import LogState
 from segmentlog.bucket.objects import Objects
 from segmentlog.bucket.sequence import Mark, Sequence, opened_at, sequence_at
 from segmentlog.errors import LogChangedError, RemoteSegmentError

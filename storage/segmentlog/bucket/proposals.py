@@ -17,7 +17,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from segmentlog.bucket.commits import Commit, LogState, PlacedExtent
+from segmentlog.bucket.commits import Commit
+from segmentlog.bucket.extents import PlacedExtent
+from segmentlog.bucket.log_state import LogState
 from segmentlog.bucket.objects import DATA
 from segmentlog.errors import SegmentLogError
 from segmentlog.model import LARGEST_LONG, TopicPartition

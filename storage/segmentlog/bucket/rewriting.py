@@ -21,14 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from segmentlog.bucket.clients import objects_at
-from segmentlog.bucket.commits import (
-    COMPACTION,
-    Commit,
-    LogState,
-    PartitionLog,
-    PlacedExtent,
-    StoredSnapshot,
-)
+from segmentlog.bucket.commits import COMPACTION, Commit
 from segmentlog.bucket.data_objects import (
     INTERVAL_BYTES,
     MOST_EXTENT_BYTES,
@@ -37,6 +30,8 @@ from segmentlog.bucket.data_objects import (
     Upload,
 )
 from segmentlog.bucket.disk import missing_object, opened_extent
+from segmentlog.bucket.extents import PartitionLog, PlacedExtent, StoredSnapshot
+from segmentlog.bucket.log_state import LogState
 from segmentlog.bucket.objects import DATA, PART_BYTES, Objects
 from segmentlog.bucket.sequence import sequence_at
 from segmentlog.format.kernels import layout

@@ -34,10 +34,12 @@ from hashlib import blake2b
 from itertools import chain
 from typing import NamedTuple
 
+from segmentlog.bucket.checkpoints import decode_checkpoint, encode_checkpoint, is_sealed
 from segmentlog.bucket.clients import objects_at
 from segmentlog.bucket.combining import HOT_SECONDS, Writes
-from segmentlog.bucket.commits import Commit, LogState, is_sealed
+from segmentlog.bucket.commits import Commit
 from segmentlog.bucket.directory_objects import DirectoryObjects
+from segmentlog.bucket.log_state import LogState
 from segmentlog.bucket.marker import NEWEST_LAYOUT, Marker, run_of
 from segmentlog.bucket.objects import (
     MARKER,
@@ -536,7 +538,7 @@ class Sequence:
             key = checkpoint_key(number)
             with contextlib.suppress(CorruptCheckpointError):
                 data = self._get(key)
-                state = LogState.decode(data, key) if data and is_sealed(data) else None
+                state = decode_checkpoint(data, key) if data and is_sealed(data) else None
                 if state and (state.number, state.log_id) == (number, marker.log_id):
                     return state
         return None
@@ -571,7 +573,7 @@ class Sequence:
             if data is not None:
                 path = f"{self.location}/{checkpoint_key(number)}"
                 # Arrow has no checksums: it would return other numbers, or end the process.
-                state = LogState.decode(data, path) if _digest(data) == digest else None
+                state = decode_checkpoint(data, path) if _digest(data) == digest else None
                 is_of_log = state is not None and (
                     state.log_id == (marker.log_id or state.log_id) or number < marker.since
                 )
@@ -884,7 +886,7 @@ class Sequence:
         if state.number != number or number % interval(state):
             return  # another thread has gone on, or the next one is far
         try:
-            data = state.encode()
+            data = encode_checkpoint(state)
             if len(data) > MOST_WHOLE_BYTES:
                 reason = (
                     f"it would have {len(data)} bytes, and readers take at the most "

@@ -18,7 +18,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from segmentlog.arguments import path_text
-from segmentlog.bucket.commits import SETTINGS, Commit, LogState, PartitionLog
+from segmentlog.bucket.commits import SETTINGS, Commit
+from segmentlog.bucket.extents import PartitionLog
+from segmentlog.bucket.log_state import LogState
 from segmentlog.bucket.marker import NEWEST_LAYOUT, Marker, new_log_id
 from segmentlog.bucket.objects import (
     CLOCK,

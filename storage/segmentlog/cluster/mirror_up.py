@@ -29,16 +29,10 @@ from hashlib import blake2b
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from segmentlog.bucket.commits import (
-    NOT_DONE,
-    Commit,
-    LogState,
-    PartitionLog,
-    PlacedExtent,
-    Topic,
-    digest_of_extent,
-)
+from segmentlog.bucket.commits import NOT_DONE, Commit
 from segmentlog.bucket.data_objects import Upload, UploadPart, read_range
+from segmentlog.bucket.extents import PartitionLog, PlacedExtent, Topic, digest_of_extent
+from segmentlog.bucket.log_state import LogState
 from segmentlog.bucket.objects import Objects
 from segmentlog.bucket.places import forget
 from segmentlog.bucket.rewriting import move_out

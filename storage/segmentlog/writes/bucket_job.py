@@ -13,7 +13,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 from segmentlog.bucket.clients import objects_at
-from segmentlog.bucket.commits import SETTINGS, Commit, LogState, PlacedExtent, Topic
+from segmentlog.bucket.commits import SETTINGS, Commit
+from segmentlog.bucket.extents import PlacedExtent, Topic
+from segmentlog.bucket.log_state import LogState
 from segmentlog.bucket.places import forget
 from segmentlog.bucket.sequence import Mark, Sequence, opened_at, sequence_at
 from segmentlog.cluster.directory_settings import DirectorySettings

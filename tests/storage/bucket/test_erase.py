@@ -17,7 +17,8 @@ from faulty_store import DyingClient, FaultyClient, Killed, MemoryStore, client_
 
 import segmentlog
 from segmentlog.bucket import sequence
-from segmentlog.bucket.commits import Commit, LogState
+from segmentlog.bucket.commits import Commit
+from segmentlog.bucket.log_state import LogState
 from segmentlog.bucket.rewriting import Replacement
 from segmentlog.bucket.sequence import sequence_at
 from segmentlog.bucket.upkeep import sweep_objects

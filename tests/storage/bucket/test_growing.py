@@ -2,8 +2,9 @@
 
 import random
 
-from segmentlog.bucket.commits import Commit, LogState
+from segmentlog.bucket.commits import Commit
 from segmentlog.bucket.growing import Growing
+from segmentlog.bucket.log_state import LogState
 from segmentlog.txn.state import FORGOTTEN_AFTER_MS
 
 _DAY_MS = 24 * 3600 * 1000

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import segmentlog
-from segmentlog.bucket import commits, sequence, upkeep
+from segmentlog.bucket import checkpoints, sequence, upkeep
 from segmentlog.bucket.sequence import Sequence, checkpoint_key, commit_key, sequence_at
 from segmentlog.errors import (
     CorruptCheckpointError,
@@ -106,7 +106,7 @@ def test_a_damaged_checkpoint_or_hint_costs_time_only(tmp_path: Path, name: str)
     location = bucket_at(url)
     assert location is not None
     objects = sequence_at(location).objects
-    good = Sequence(objects, location).refresh().encode()
+    good = checkpoints.encode_checkpoint(Sequence(objects, location).refresh())
     key = checkpoint_key(32) if name == "checkpoint" else "segmentlog/newest.json"
     path = tmp_path / "log" / key
     data = path.read_bytes()
@@ -119,7 +119,7 @@ def test_a_damaged_checkpoint_or_hint_costs_time_only(tmp_path: Path, name: str)
         damages += [b"[" * 100_000, b'{"checkpoint":' + b"9" * 4000 + b',"digest":""}']
     for damaged in damages:
         path.write_bytes(damaged)
-        assert good == Sequence(objects, location).refresh().encode()
+        assert good == checkpoints.encode_checkpoint(Sequence(objects, location).refresh())
 
 
 _CHECKPOINTS: dict[str, tuple[str, list[object]]] = {
@@ -145,14 +145,15 @@ def test_a_hostile_checkpoint_is_passed_over(name: str, tmp_path: Path) -> None:
     location = bucket_at(url)
     assert location is not None
     objects = sequence_at(location).objects
-    good = Sequence(objects, location).refresh().encode()
+    good = checkpoints.encode_checkpoint(Sequence(objects, location).refresh())
     data = objects.get(checkpoint_key(32))
-    table = pa.ipc.open_file(pa.BufferReader(data[: -commits._SEAL_BYTES])).read_all()
+    table = pa.ipc.open_file(pa.BufferReader(data[: -checkpoints._SEAL_BYTES])).read_all()
     column, values = _CHECKPOINTS[name]
     metadata = dict(table.schema.metadata)
     if column == "segmentlog ended":
         rows = pa.table({"key": values, "time_ms": [1] * len(values)})
-        table = table.replace_schema_metadata(metadata | {column.encode(): commits._file_of(rows)})
+        ended = {column.encode(): checkpoints._file_of(rows)}
+        table = table.replace_schema_metadata(metadata | ended)
     elif column:
         at, old = table.schema.get_field_index(column), table[column].to_pylist()
         found = pa.array([*values, *old[1:]])
@@ -168,11 +169,11 @@ def test_a_hostile_checkpoint_is_passed_over(name: str, tmp_path: Path) -> None:
         writer.write_table(table)
     hostile = sink.getvalue().to_pybytes()
     with pytest.raises(CorruptCheckpointError):
-        commits.LogState.decode(hostile, "")
+        checkpoints.decode_checkpoint(hostile, "")
     objects.put(checkpoint_key(32), [hostile])
     hint = {"checkpoint": 32, "digest": sequence._digest(hostile)}
     objects.put("segmentlog/newest.json", [json.dumps(hint).encode()])
-    assert good == Sequence(objects, location).refresh().encode()
+    assert good == checkpoints.encode_checkpoint(Sequence(objects, location).refresh())
 
 
 def test_a_forked_process_is_told_to_spawn(tmp_path: Path) -> None:

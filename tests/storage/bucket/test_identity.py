@@ -14,7 +14,9 @@ from faulty_store import FaultyClient, MemoryStore, client_at
 
 import segmentlog
 from segmentlog.bucket import commits, sequence
-from segmentlog.bucket.commits import Commit, LogState
+from segmentlog.bucket.checkpoints import decode_checkpoint, encode_checkpoint
+from segmentlog.bucket.commits import Commit
+from segmentlog.bucket.log_state import LogState
 from segmentlog.bucket.objects import MARKER
 from segmentlog.bucket.sequence import commit_key, opened_at, sequence_at
 from segmentlog.bucket.upkeep import Upgraded, upgrade_layout
@@ -266,8 +268,12 @@ def test_a_feature_that_is_not_known_is_refused(monkeypatch: pytest.MonkeyPatch)
             return Commit(state.number + 1, "t", "", 0, features=["merged"])
 
         known.append(make)
-        checkpoint = known.known.encode()
-    for act in (reader.read, lambda: reader.write("b"), lambda: LogState.decode(checkpoint, "c")):
+        checkpoint = encode_checkpoint(known.known)
+    for act in (
+        reader.read,
+        lambda: reader.write("b"),
+        lambda: decode_checkpoint(checkpoint, "c"),
+    ):
         with pytest.raises(CorruptCheckpointError, match="merged; update segmentlog"):
             act()
 

@@ -19,9 +19,10 @@ from secrets import token_hex
 from typing import Any, NamedTuple, TypeAlias
 
 from segmentlog.bucket.clients import objects_at
-from segmentlog.bucket.commits import COMPACTION, PartitionLog, PlacedExtent
+from segmentlog.bucket.commits import COMPACTION
 from segmentlog.bucket.data_objects import MOST_EXTENT_BYTES
 from segmentlog.bucket.disk import bucket_disk, inode_of
+from segmentlog.bucket.extents import PartitionLog, PlacedExtent
 from segmentlog.bucket.rewriting import (
     Exchange,
     ExtentWriter,

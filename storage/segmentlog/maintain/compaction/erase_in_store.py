@@ -14,9 +14,10 @@ from collections.abc import Callable, Collection, Sequence
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from segmentlog.bucket.commits import LogState, PartitionLog, PlacedExtent
 from segmentlog.bucket.data_objects import Upload
 from segmentlog.bucket.disk import inode_of
+from segmentlog.bucket.extents import PartitionLog, PlacedExtent
+from segmentlog.bucket.log_state import LogState
 from segmentlog.bucket.objects import DATA, is_data_key
 from segmentlog.bucket.rewriting import Exchange, ExtentWriter, Replacement, move_out
 from segmentlog.bucket.sequence import Sequence as Commits

@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from segmentlog.bucket.commits import Commit, LogState, PartitionLog, PlacedExtent
+from segmentlog.bucket.checkpoints import decode_checkpoint
+from segmentlog.bucket.commits import Commit
 from segmentlog.bucket.disk import bucket_disk
+from segmentlog.bucket.extents import PartitionLog, PlacedExtent
+from segmentlog.bucket.log_state import LogState
 from segmentlog.bucket.marker import NEWEST_LAYOUT, Marker
 from segmentlog.bucket.objects import DATA, MARKER, Objects
 from segmentlog.bucket.sequence import (
@@ -172,7 +175,7 @@ class _Hinted:
                 raise ValueError("the object is missing")
             if blake2b(data, digest_size=16).hexdigest() != digest:
                 raise ValueError("its bytes are not those that were written")
-            self._state = LogState.decode(data, path)
+            self._state = decode_checkpoint(data, path)
             if self._state.number != number:
                 raise ValueError(f"it is the state after commit {self._state.number}")
         except CorruptCheckpointError as error:
