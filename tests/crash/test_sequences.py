@@ -76,6 +76,18 @@ _FAILED = [
         "powered:0 mirror:848403 delete_topic:506996!power@29 lose_topic:397786 recover:191264 "
         "overwrite:90080!broken@58 reindex:593160!power@36"
     ),
+    # A restoration that was cut off had made one partition of a topic that had lost its other one
+    # when it was repeated; nothing showed how many the topic was to have.
+    (
+        "powered:0 lose_topic:657718 erase:728926!full@26+ restore:42600!power@53+ "
+        "append_large:66831"
+    ),
+    # A recovery made a log in the copies of a mirror that was killed, and so a topic of one
+    # partition.
+    (
+        "mirror:637173 fail_over:216516 append_large:206388 append:510440 mirror:865785!dies@58 "
+        "fail_over:630118 recover:1 retain:777199"
+    ),
 ]
 
 

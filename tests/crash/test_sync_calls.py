@@ -144,7 +144,7 @@ REASONS: Mapping[str, str] = {
             ),
         ],
         "high watermarks show missing partitions; no record is written before the next sync": [
-            "txn.topics.create_partitions > sync_directory > sync_file: fsync log directory",
+            "txn.topics.make > sync_directory > sync_file: fsync log directory",
         ],
         "a writer that has died while it made the topic may not have synced it": [
             "txn.topics.create > sync_directory > sync_file: fsync partition",

@@ -26,7 +26,7 @@ from segmentlog.format.names import (
     DirectoryState,
     partition_path,
 )
-from segmentlog.log.checkpoint import ReadCheckpoints
+from segmentlog.log.checkpoint import ReadCheckpoints, known_topic_id
 from segmentlog.log.listing import (
     indexes_without_log,
     left_out,
@@ -55,7 +55,7 @@ from segmentlog.maintain.health.mend import (
     said,
 )
 from segmentlog.maintain.health.snapshots import snapshot_faults
-from segmentlog.maintain.health.topic_ids import topic_id_mend
+from segmentlog.maintain.health.topic_ids import METADATA_TOPIC_ID, KnownId, topic_id_mend
 from segmentlog.maintain.salvage import Salvage, plan_salvages, salvage
 from segmentlog.maintain.start.directories import BrokerStart
 from segmentlog.maintain.start.loading import name_faults
@@ -63,7 +63,7 @@ from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.reads.cluster_image import ClusterMetadata
 from segmentlog.reads.listed import LostSegments
 from segmentlog.reads.log_directory import open_log_dir
-from segmentlog.reads.metadata_log import metadata_path
+from segmentlog.reads.metadata_log import is_of_a_broker, metadata_path
 from segmentlog.store.durable import create_file, do_together, remove_file, sync_directory
 from segmentlog.store.partitions import NamedPartition, list_partitions
 from segmentlog.store.readable import FileType, is_directory
@@ -72,6 +72,7 @@ from segmentlog.txn.change import HeldDirectory
 from segmentlog.txn.guard import CommitFate, fate_of, list_guards
 from segmentlog.txn.recover_log import RecoveryPlan, first_unsplit, plan_recovery, recover_log
 from segmentlog.txn.state import State
+from segmentlog.txn.topics import new_topic_id, partition_directories, partitions_there
 
 _METADATA = TopicPartition(METADATA_TOPIC, 0)
 _MOST_RANGES = 5  #: of offsets, that a message names
@@ -112,6 +113,7 @@ class DirectoryRecovery:
         self._is_whole = True
         self._was_clean = held.is_clean
         self._mended: set[str] = set()  # files that a broker would not start with
+        self._new_ids: dict[str, KnownId] = {}  # of topics of which no partition has one
 
     def run(self) -> Iterator[RecoveryStep]:
         """Recover, and return each step once it is done.
@@ -136,13 +138,16 @@ class DirectoryRecovery:
                 yield from self._run.steps(fault.mend())
         self._known = ReadCheckpoints(self._directory, mended)
         yield from self._metadata_log()
-        # A broker recovers the log of the cluster's metadata at each start, by other rules.
+        # A broker recovers the log of the cluster's metadata at each start, by other rules.  With
+        # a log in the copies of a dead mirror, the topic would have too few partitions.
+        there = {*partitions_there(self._directory, self._known.high_watermarks.offsets)}
         partitions = [
             each
             for each in list_partitions(self._directory)
             if is_directory(each.path)
             and not each.is_metadata
             and each.state != DirectoryState.DELETE
+            and (not each.is_current or each.topic_partition in there)
         ]
         current = {each.topic_partition for each in partitions if each.is_current}
         for begin in range(0, len(partitions), _TOGETHER):
@@ -199,8 +204,27 @@ class DirectoryRecovery:
                 raise LogDirectoryError(fault.path, f"{fault.evidence}; {fault.remedy}")
             self._mended.add(fault.path)
 
-    def _topic_id_of(self, topic: str) -> str | None:
-        return self._topic_ids.get(topic)
+    def _known_id(self, log: "_OneLog") -> KnownId | None:
+        """The id of a log, by the metadata of a cluster, or by its topic if it has no segment."""
+        topic = log.topic_partition.topic
+        if log.topic_partition == _METADATA:
+            found: str | None = METADATA_TOPIC_ID
+        else:
+            found = self._topic_ids.get(topic)
+        if found is not None:
+            return KnownId(found, f"topic id {found} of the cluster's metadata")
+        committed_to = self._known.high_watermarks.offsets.get(log.topic_partition, 0)
+        is_begun = log.plan is not None and not log.plan.segments and not committed_to
+        if not is_begun or is_of_a_broker(self._directory):
+            return None
+        # A writer has died while it made the partition.  With a segment and without an id, no
+        # later writer could tell the topic from another one of its name.
+        if topic in self._new_ids:
+            return self._new_ids[topic]
+        paths = [path for _, path in partition_directories(self._directory, topic)]
+        if other := next(filter(None, map(known_topic_id, paths)), None):
+            return KnownId(other, f"topic id {other} of its other partitions")
+        return self._new_ids.setdefault(topic, KnownId(new_topic_id(), "a new topic id"))
 
     @cached_property
     def _topic_ids(self) -> Mapping[str, str]:
@@ -210,7 +234,7 @@ class DirectoryRecovery:
     def _topic_id(self, log: "_OneLog") -> Iterator[Mend]:
         """Write the topic id of a log whose ``partition.metadata`` is damaged or missing."""
         step = log.step(RecoveryKind.TOPIC_ID_WRITTEN)
-        mend = topic_id_mend(step, log.name, self._topic_id_of)
+        mend = topic_id_mend(step, log.name, lambda: self._known_id(log))
         if mend is not None:
             self._mended.add(os.path.join(log.path, PARTITION_METADATA_FILE))
             yield mend

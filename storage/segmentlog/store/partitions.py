@@ -10,7 +10,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from segmentlog.errors import LogDirectoryError
@@ -101,9 +101,14 @@ def misnamed(path: str, topic_partition: TopicPartition) -> LogDirectoryError | 
 
 def logs_in(path: str) -> list[str]:
     """Names of the ``.log`` files of a partition."""
+    return logs_among(list_names(path))
+
+
+def logs_among(names: Iterable[str]) -> list[str]:
+    """Those of ``.log`` files among the names of a partition's files."""
     # While its only segment is exchanged, and after a crash there, only the ``.swap`` file is
     # there.
-    return [name for name in list_names(path) if name.endswith((".log", f".log.{FileState.SWAP}"))]
+    return [name for name in names if name.endswith((".log", f".log.{FileState.SWAP}"))]
 
 
 def refuse_partition(directory: str) -> None:

@@ -42,7 +42,7 @@ from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.testing.topic_rows import TopicRows
 from segmentlog.times import Time
 from segmentlog.txn.change import hold
-from segmentlog.txn.topics import create_replica
+from segmentlog.txn.topics import create_replicas
 from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.job_files import mark_new
@@ -268,8 +268,8 @@ class KafkaLog:
         directory = str(self.path)
         with hold(directory, LOCK_TIMEOUT_SECONDS):
             topic_id = known_topic_id(partition_path(directory, TopicPartition(topic, 0)))
-            for number in range(n_found, num_partitions):
-                create_replica(directory, TopicPartition(topic, number), topic_id)
+            new = [TopicPartition(topic, number) for number in range(n_found, num_partitions)]
+            create_replicas(directory, dict.fromkeys(new, topic_id))
 
     @unsynced()
     def delete_topic(self, topic: str) -> None:

@@ -21,8 +21,7 @@ import logging
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Collection, Iterator
-from functools import partial
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TypeAlias
 
 from segmentlog.errors import LogDirectoryError, SyncFailedError, UnknownTopicOrPartitionError
@@ -64,6 +63,7 @@ from segmentlog.store.durable import (
 from segmentlog.store.partitions import (
     current_partitions,
     list_partitions,
+    logs_among,
     logs_in,
     put_file_aside,
     remove_deleted,
@@ -118,12 +118,18 @@ def create_partitions(directory: str, topic: str, n_partitions: int) -> None:
     known = {each for each in offsets if each.topic == topic}
     # With those that have a directory, also an empty one.
     known |= {each for each in partitions_there(directory, offsets) if each.topic == topic}
-    wanted = known or {TopicPartition(topic, number) for number in range(n_partitions)}
+    wanted = sorted(known or {TopicPartition(topic, number) for number in range(n_partitions)})
+    missing, without_id = list[TopicPartition](), list[str]()
     for each in wanted:
-        check_partition_path(partition_path(directory, each))
-    missing = [each for each in sorted(wanted, reverse=True) if not _is_there(directory, each)]
-    if not missing:
-        return
+        path = partition_path(directory, each)
+        check_partition_path(path)
+        names = _names_in(path)
+        if not _has_log(names):
+            missing.append(each)
+        elif PARTITION_METADATA_FILE not in names:
+            without_id.append(path)
+    # Kafka gives topics an id since 2.8.
+    is_old = any(not _is_unused(path) for path in without_id)
     for each in missing:
         if offsets.get(each, 0):
             hint = (
@@ -131,35 +137,50 @@ def create_partitions(directory: str, topic: str, n_partitions: int) -> None:
                 "or delete the whole topic (segmentlog delete-topic)"
             )
             raise UnknownTopicOrPartitionError(*each, directory, hint)
-    offsets.update((each, 0) for each in missing)
-    write_offsets(directory, HIGH_WATERMARK_CHECKPOINT, offsets)
-    known_ids = (read_topic_id(partition_path(directory, each)) for each in sorted(wanted))
+    if not missing and (is_old or not without_id):
+        return
+    known_ids = (read_topic_id(partition_path(directory, each)) for each in wanted)
     topic_id = next(filter(None, known_ids), "") or new_topic_id()
-    last, *others = [partition_path(directory, each) for each in missing]
-    for paths in ([last], others):
-        do_together(partial(_create, topic_id=topic_id), paths)
-        if paths:
-            sync_directory(directory)
+    # A recovery may have made the log of a partition that a writer had only begun to make.
+    for path in () if is_old else without_id:
+        _identify(path, topic_id)
+    _make(directory, dict.fromkeys(missing, topic_id))
 
 
-def create_replica(directory: str, topic_partition: TopicPartition, topic_id: str) -> None:
-    """Make one partition of a broker's topic, as the broker makes it at its next start.
+def create_replicas(directory: str, topic_ids: Mapping[TopicPartition, str]) -> None:
+    """Make partitions of a broker's topics, as the broker makes them at its next start.
 
     The caller holds the lock.  A partition that is there stays; one that a crash has left without
     a segment or a topic id is completed.  A broker writes the id after the segment, and moves a
-    partition without an id aside.  Raises `LogDirectoryError` as `check_partition_path` does.
+    partition without an id aside.  After a crash, the high watermarks show which were to be made.
+    Raises `LogDirectoryError` as `check_partition_path` does.
     """
-    path = partition_path(directory, topic_partition)
-    check_partition_path(path)
-    if _is_there(directory, topic_partition):
-        if not known_topic_id(path):
-            write_topic_id(path, topic_id)
-            sync_directory(path)
+    missing = {}
+    for each, topic_id in topic_ids.items():
+        path = partition_path(directory, each)
+        check_partition_path(path)
+        if not _has_log(_names_in(path)):
+            missing[each] = topic_id
+        elif not known_topic_id(path):
+            _identify(path, topic_id)
+    _make(directory, missing)
+
+
+def _make(directory: str, topic_ids: Mapping[TopicPartition, str]) -> None:
+    """Make partitions in the order that `create_partitions` tells."""
+    if not topic_ids:
         return
     offsets = dict(read_offsets(directory, HIGH_WATERMARK_CHECKPOINT))
-    write_offsets(directory, HIGH_WATERMARK_CHECKPOINT, offsets | {topic_partition: 0})
-    _create(path, topic_id)
-    sync_directory(directory)
+    write_offsets(directory, HIGH_WATERMARK_CHECKPOINT, offsets | dict.fromkeys(topic_ids, 0))
+
+    def create(each: TopicPartition) -> None:
+        _create(partition_path(directory, each), topic_ids[each])
+
+    last, *others = sorted(topic_ids, reverse=True)
+    for partitions in ([last], others):
+        do_together(create, partitions)
+        if partitions:
+            sync_directory(directory)
 
 
 def partitions_there(
@@ -185,12 +206,21 @@ def _has_only_copies(path: str) -> bool:
     return is_directory(path) and all(name.endswith(ending) for name in list_names(path))
 
 
-def _is_there(directory: str, topic_partition: TopicPartition) -> bool:
-    path = partition_path(directory, topic_partition)
+def _names_in(path: str) -> list[str]:
     try:
-        return bool(logs_in(path))
+        return list_names(path)
     except FileNotFoundError:
-        return False
+        return []
+
+
+def _has_log(names: Collection[str]) -> bool:
+    return bool(logs_among(names))
+
+
+def _is_unused(path: str) -> bool:
+    """Whether a partition that is there has never had a record."""
+    first = segment_file_name(0, FileKind.LOG)
+    return logs_in(path) == [first] and not status_of(os.path.join(path, first)).size
 
 
 def new_topic_id() -> str:
@@ -211,6 +241,11 @@ def _create(path: str, topic_id: str) -> None:
     for kind in reversed(LOG_AND_SPARSE_INDEXES):
         with contextlib.suppress(FileExistsError):
             os.close(create_file(os.path.join(path, segment_file_name(0, kind))))
+    sync_directory(path)
+
+
+def _identify(path: str, topic_id: str) -> None:
+    write_topic_id(path, topic_id)
     sync_directory(path)
 
 

@@ -11,7 +11,12 @@ import pytest
 import segmentlog
 from segmentlog import RecoveryKind, RecoveryStep, Severity
 from segmentlog.errors import CorruptCheckpointError, LogDirectoryError
-from segmentlog.log.checkpoint import read_leader_epochs, read_offsets, write_offsets
+from segmentlog.log.checkpoint import (
+    read_leader_epochs,
+    read_offsets,
+    read_topic_id,
+    write_offsets,
+)
 from segmentlog.model import TopicPartition
 from segmentlog.testing.reference import Record, encode_batch
 
@@ -334,3 +339,48 @@ def test_a_snapshot_of_a_newer_format_is_not_put_aside(crashed: Path) -> None:
     kinds = {each.kind for each in segmentlog.recover(crashed) if each.topic.startswith("__cl")}
     assert snapshot.exists()
     assert RecoveryKind.SNAPSHOT_PUT_ASIDE not in kinds
+
+
+@pytest.mark.parametrize("is_only", [True, False])
+def test_a_partition_that_a_writer_had_begun_gets_an_id_with_its_log(
+    tmp_path: Path, *, is_only: bool
+) -> None:
+    """The id is that of the topic's other partitions, if there are any."""
+    with segmentlog.open_writer(tmp_path, "orders", num_partitions=2) as writer:
+        writer.append(pa.table({"value": [b"v"], "partition": pa.array([1], pa.int32())}))
+    other = tmp_path / "orders-1"
+    known = read_topic_id(str(other))
+    begun = tmp_path / "orders-0"
+    for each in begun.iterdir():
+        each.unlink()
+    if is_only:
+        shutil.rmtree(other)
+        write_offsets(str(tmp_path), "replication-offset-checkpoint", {ORDERS: 0})
+    planned = of_kind(segmentlog.recover(tmp_path, dry_run=True), RecoveryKind.TOPIC_ID_WRITTEN)
+    assert [*begun.iterdir()] == []
+    (step,) = of_kind(segmentlog.recover(tmp_path), RecoveryKind.TOPIC_ID_WRITTEN)
+
+    assert (begun / LOG).exists()
+    found = read_topic_id(str(begun))
+    assert len(planned) == 1
+    if is_only:
+        assert found is not None
+        assert "a new topic id: it was missing" in step.message
+    else:
+        assert found == known
+        assert f"topic id {known} of its other partitions" in step.message
+
+
+def test_copies_of_a_mirror_that_has_died_become_no_topic(tmp_path: Path) -> None:
+    """Their directories do not show how many partitions the topic was to have."""
+    with segmentlog.open_writer(tmp_path, "orders") as writer:
+        writer.append(pa.table({"value": [b"v"]}))
+    begun = tmp_path / "t-0"
+    begun.mkdir()
+    (begun / f"{LOG}.cleaned").write_bytes(b"copied")
+    segmentlog.recover(tmp_path)
+
+    assert not (begun / LOG).exists()
+    with segmentlog.open_writer(tmp_path, "t", num_partitions=3) as writer:
+        writer.append(pa.table({"value": [b"v"]}))
+    assert segmentlog.open_log_dir(tmp_path).topics()["t"] == [0, 1, 2]

@@ -10,6 +10,7 @@ from plain_writes import ONE, write
 
 import segmentlog
 from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
+from segmentlog.log.checkpoint import read_topic_id
 from segmentlog.model import TopicPartition
 from segmentlog.store.lock import DirectoryLock
 from segmentlog.txn.topics import create_partitions
@@ -99,6 +100,34 @@ def test_a_topic_without_its_highest_partition(tmp_path: Path) -> None:
     assert 2 == same.n_partitions("t")
     same.make(["t"])
     assert 3 == found(tmp_path, keeps_partitions=True, in_cluster={"t": 3}).n_partitions("t")
+
+
+@pytest.mark.parametrize("lost", [[1], [0, 1]])
+def test_a_log_that_was_made_without_an_id_gets_that_of_its_topic(
+    tmp_path: Path, lost: list[int]
+) -> None:
+    """An earlier recovery made it in the directory that a writer had begun."""
+    make(tmp_path, "t", 2)
+    ids = {path: read_topic_id(str(path)) for path in tmp_path.glob("t-*")}
+    for each in lost:
+        (tmp_path / f"t-{each}" / "partition.metadata").unlink()
+    write(tmp_path, ONE, num_partitions=2)
+
+    known = {read_topic_id(str(path)) for path in ids}
+    assert len(known) == 1
+    assert known != {None}
+    if len(lost) == 1:
+        assert known == {*ids.values()}
+
+
+def test_a_topic_of_a_time_without_ids_stays_without_one(tmp_path: Path) -> None:
+    """Kafka before 2.8 wrote none, and its directories have records."""
+    write(tmp_path, ONE, num_partitions=2)
+    for each in tmp_path.glob("t-*/partition.metadata"):
+        each.unlink()
+    write(tmp_path, ONE, num_partitions=2)
+
+    assert [*tmp_path.glob("t-*/partition.metadata")] == []
 
 
 def test_a_directory_with_zeros_before_its_number(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from random_operations.model import Model, PlainLog, Row
 from segmentlog.cluster.directory_settings import Source
 from segmentlog.errors import LogChangedError, LogDirectoryError, UnknownTopicOrPartitionError
 from segmentlog.format.names import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_CHECKPOINT
-from segmentlog.log.checkpoint import read_offsets
+from segmentlog.log.checkpoint import read_offsets, read_topic_id
 from segmentlog.maintain.verification.findings import Severity
 from segmentlog.maintain.verification.verify_log import LogCheck
 from segmentlog.model import TopicPartition
@@ -192,6 +192,21 @@ def assert_trusted(directory: Path) -> None:
         assert not bad, f"a broker trusts {log.topic_partition}, in which verify finds {bad}"
         point = points.get(log.topic_partition, log.log_end_offset)
         assert point <= log.log_end_offset, f"{log.topic_partition} is recovered from {point} on"
+
+
+def assert_identified(directory: Path, model: Model, topics: Mapping[str, int]) -> None:
+    """A topic with records has all of its partitions, and one topic id.
+
+    `topics`: with their numbers of partitions.
+    """
+    for topic, n_partitions in topics.items():
+        if not any(model.log(topic, each).rows for each in range(n_partitions)):
+            continue
+        paths = [directory / f"{topic}-{each}" for each in range(n_partitions)]
+        lacking = [each.name for each in paths if not [*each.glob("*.log*")]]
+        assert not lacking, f"{lacking} have no log"
+        ids = {each.name: read_topic_id(str(each)) for each in paths}
+        assert len({*ids.values()} - {None}) == len({*ids.values()}) == 1, f"topic ids: {ids}"
 
 
 def bases_of(log: Log) -> list[int]:

@@ -24,6 +24,7 @@ from random_operations.looking import (
     Seen,
     assert_equal,
     assert_found_by_time,
+    assert_identified,
     assert_sound,
     assert_trusted,
     look,
@@ -190,6 +191,7 @@ class _Play:
             held.check(after, are_files_kept=are_kept)
         if rng.random() < 0.4:
             assert_found_by_time(self.directory, after, rng)
+        assert_identified(self.directory, after, ALL_TOPICS)
         self._note(step, calls, is_taken_over=moved is not None)
         if not self._is_disturbed:
             assert_sound(self.directory)

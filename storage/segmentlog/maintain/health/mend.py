@@ -14,7 +14,7 @@ class RecoveryKind(StrEnum):
     CHECKPOINT_MENDED = "checkpoint-mended"  #: a damaged file of offsets was made readable again
     LOG_START_LOWERED = "log-start-lowered"  #: it lay beyond the log end and the high watermark
     LEADER_EPOCHS_BUILT = "leader-epochs-built"  #: the file was damaged or lost
-    TOPIC_ID_WRITTEN = "topic-id-written"  #: partition.metadata, from the cluster's metadata
+    TOPIC_ID_WRITTEN = "topic-id-written"  #: partition.metadata was missing or damaged
     SNAPSHOT_PUT_ASIDE = "snapshot-put-aside"  #: of the cluster's metadata; an older one is whole
     SEGMENT_SPLIT = "segment-split"  #: its indexes could not hold its offsets
     INDEXES_BUILT = "indexes-built"  #: those of times were missing, or ended in zeros

@@ -4,13 +4,13 @@ import base64
 import os
 import re
 from collections.abc import Callable
+from typing import NamedTuple
 
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.format.names import PARTITION_METADATA_FILE
 from segmentlog.maintain.health.faults import StartAction, legible, whole_file
 from segmentlog.maintain.health.java import java_int, java_lines
 from segmentlog.maintain.health.mend import Mend, RecoveryStep, Tense
-from segmentlog.model import METADATA_TOPIC
 from segmentlog.store.durable import sync_directory
 from segmentlog.txn.topics import write_topic_id
 
@@ -75,20 +75,27 @@ def _pair(line: str) -> list[str]:
     return words
 
 
+class KnownId(NamedTuple):
+    """The id that a log is to have."""
+
+    topic_id: str
+    words: str  # for the id, and its origin
+
+
 def topic_id_mend(
-    step: RecoveryStep, name: str, id_of: Callable[[str], str | None]
+    step: RecoveryStep, name: str, known_id: Callable[[], KnownId | None]
 ) -> Mend | None:
     """Write the topic id of a log whose file is damaged or missing; None if it need not be.
 
-    `step`: without message.  `name`: of its directory.  `id_of`: a topic's id in the cluster's
-    metadata.  Raises `CorruptCheckpointError` if a damaged file has no known id.
+    `step`: without message.  `name`: of its directory.  Raises `CorruptCheckpointError` if a
+    damaged file has no known id.
     """
     path = os.path.join(step.path, PARTITION_METADATA_FILE)
     found = topic_id_of(path)
     if isinstance(found, str):
         return None
-    topic_id = METADATA_TOPIC_ID if step.topic == METADATA_TOPIC else id_of(step.topic)
-    if topic_id is None:
+    known = known_id()
+    if known is None:
         if found is None:
             return None
         reason = f"{found[1]}, and there is no metadata of a cluster that has its topic id"
@@ -99,13 +106,13 @@ def topic_id_mend(
         raise CorruptCheckpointError(path, 1, reason, remedy)
 
     def write() -> None:
-        write_topic_id(step.path, topic_id)
+        write_topic_id(step.path, known.topic_id)
         sync_directory(step.path)
 
     why = "it was missing" if found is None else found[1]
     words = (
         f"{name}: ",
         Tense("wrote", "would write"),
-        f" partition.metadata with topic id {topic_id} of the cluster's metadata: {why}",
+        f" partition.metadata with {known.words}: {why}",
     )
     return Mend([(step, words)], write)

@@ -74,7 +74,7 @@ from segmentlog.store.paths import identity_of, local_path, refuse_overlap
 from segmentlog.store.system_errors import Failures, in_words, storage_errors
 from segmentlog.times import Time
 from segmentlog.txn.change import HeldDirectory, hold, take
-from segmentlog.txn.topics import create_replica
+from segmentlog.txn.topics import create_replicas
 
 if TYPE_CHECKING:
     from segmentlog.maintain.offset_map import OffsetMapWriter
@@ -435,6 +435,13 @@ class _Work:
         appends.  Followers that were never in touch with a leader have none, and their batches
         would differ.
         """
+        made: dict[str, dict[TopicPartition, str]] = {}
+        for each in partitions:
+            for directory, at in each.begins_at.items():
+                if not at:
+                    made.setdefault(directory, {})[each.topic_partition] = each.topic_id or ""
+        for directory, topic_ids in made.items():
+            create_replicas(directory, topic_ids)
         changed = set()
         for each in partitions:
             ends = dict(zip(each.directories, each.continued_at, strict=False))
@@ -447,7 +454,6 @@ class _Work:
             epoch = max((found[-1][0] for found in known.values() if found), default=current)
             for directory in each.begins_at:
                 if directory not in known:
-                    create_replica(directory, each.topic_partition, each.topic_id or "")
                     write_leader_epochs(_epochs_path(directory, each), [(epoch, 0)])
                 elif not known[directory] or known[directory][-1][0] < epoch:
                     after = [*known[directory], (epoch, ends[directory])]
