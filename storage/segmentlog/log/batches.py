@@ -38,7 +38,7 @@ from segmentlog.format.kernels.transactions import (
 from segmentlog.format.records.header import ScannedBatches, batch_error
 from segmentlog.log.damage import position_of
 from segmentlog.log.segment import Segment, file_of, from_offset
-from segmentlog.model import LARGEST_LONG
+from segmentlog.model import LARGEST_LONG, LEAST_LONG
 from segmentlog.native import address_of
 from segmentlog.store.readable import ReadableFile
 
@@ -104,13 +104,14 @@ def walk_file(
     file: ReadableFile,
     position: int,
     end: int,
-    start_offset: int = 0,
+    start_offset: int = LEAST_LONG,
     headers: Int64s | None = None,
 ) -> Iterator[WalkedBatches]:
     """The batches of one file between two bytes; see `walk_batches`.
 
     `end`: byte after the last batch.  `start_offset`: batches that lie wholly below it are left
-    out.  `headers`: table to use for all batches; read and written.
+    out; by default none, as no checksum covers offsets.  `headers`: table to use for all batches;
+    read and written.
     """
     if headers is None:
         headers = np.empty((_TABLE_ROWS, layout.N_HEADER_COLUMNS), np.int64)

@@ -32,10 +32,9 @@ from segmentlog.errors import (
 )
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import COPY_SLACK, Bytes, Int64s
-from segmentlog.format.kernels.scan import SMALLEST_RECORD_BYTES
 from segmentlog.format.names import CLEANER_OFFSET_CHECKPOINT
 from segmentlog.format.records.columns import CONSTANT_COLUMNS, TextColumns, record_schema
-from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
+from segmentlog.format.records.decoder import BatchScanner, RecordDecoder, tell_their_rows
 from segmentlog.format.records.header import ScannedBatches, is_too_high, parse_header
 from segmentlog.format.records.one_pass import OnePassDecoder, ReadMemory, Stop, Workspace
 from segmentlog.log.batches import WalkedBatches, walk_file
@@ -632,7 +631,8 @@ class _SliceReader:
             # Once it is open: a file of an earlier topic stays that topic's.
             if not file.was_open:
                 self._check_topic()
-            if self._counts_headers and file.descriptor is not None:
+            overlaps = self._reached > planned.first_offset
+            if self._counts_headers and file.descriptor is not None and not overlaps:
                 yield from self._by_headers(file)
             else:
                 yield from self._file(file)
@@ -654,7 +654,10 @@ class _SliceReader:
             cut: Int64s | None = None
             walk = walk_file(whole.path, file.opened, position, whole.end)
             while position < whole.end and (scanned := _next_sound(walk)) is not None:
-                is_told = _tell_their_rows(scanned, least_offset, self._damage.limit_of(file))
+                base, last = scanned.headers[:, [layout.BASE_OFFSET, layout.LAST_OFFSET]].T
+                is_told = tell_their_rows(scanned.headers, self._policy.max_inflated_batch_bytes)
+                is_told &= base >= np.concatenate([[least_offset], last[:-1] + 1])
+                is_told &= last < self._damage.limit_of(file)
                 is_told[-1] &= scanned.file_end <= whole.end
                 is_whole = is_told & ~self._are_cut(scanned.headers)
                 n_whole = len(is_whole) if is_whole.all() else int(is_whole.argmin())
@@ -846,23 +849,6 @@ def _next_sound(walk: Iterator[WalkedBatches]) -> ScannedBatches | None:
     except (CorruptLogError, UnsupportedFormatError):
         return None
     return None if walked is None else walked.scanned
-
-
-def _tell_their_rows(
-    batches: ScannedBatches, least_offset: int, offset_limit: int
-) -> NDArray[np.bool_]:
-    """Whether each header tells how many rows its batch has: the checks of `scan_batches`."""
-    headers = batches.headers
-    base, last = headers[:, layout.BASE_OFFSET], headers[:, layout.LAST_OFFSET]
-    count, attributes = headers[:, layout.RECORDS_COUNT], headers[:, layout.ATTRIBUTES]
-    n_bytes = headers[:, layout.SIZE] - layout.HEADER_BYTES
-    is_plain = attributes & layout.CODEC_MASK == 0
-    needed = np.where(is_plain, count * SMALLEST_RECORD_BYTES, np.minimum(count, 1))
-    told = (attributes & layout.LEGACY_MASK == 0) & (last < offset_limit)
-    told &= base >= np.concatenate([[least_offset], last[:-1] + 1])
-    told &= (count >= 0) & (count <= last - base + 1) & (needed <= n_bytes)
-    told &= (count > 0) | (n_bytes == 0)  # the bytes of an emptied batch
-    return np.asarray(told)
 
 
 def _of_times(batches: ScannedBatches, wanted: TimestampRange) -> ScannedBatches:

@@ -39,7 +39,6 @@ from segmentlog.store.readable import FileStatus, ReadableFile, is_url, open_fil
 
 _CHECKED_WINDOW_BYTES = 1 << 20
 _TRANSACTIONS = layout.TRANSACTIONAL_MASK | layout.CONTROL_MASK
-_ANY = -1 << 63  # no batch is left out by its offset, which may be damaged
 _SMALL_BYTES = 32 << 10  # that are read at once rather than sent from their file
 _LEAST_HELD_BYTES = 64 << 10
 _MOST_HELD_BYTES = 4 << 20  # of an answer from a disk whose files the system cannot send
@@ -354,7 +353,7 @@ class _SegmentWalk:
             stop = min(begin + self._left, size)
             if is_url(path):
                 stop = min(stop, begin + max(_MOST_HELD_BYTES, first_size))
-            batches = (each.scanned for each in walk_file(path, file, begin, stop, _ANY))
+            batches = (each.scanned for each in walk_file(path, file, begin, stop))
         found = self.found_in(begin, batches)
         for each in tuple.__iter__(found.records):
             if isinstance(each, Stored) and each.is_local:

@@ -17,7 +17,7 @@ from segmentlog.format.records.header import ScannedBatches
 from segmentlog.log import batches as walks
 from segmentlog.store.readable import open_file
 from segmentlog.testing.legacy import encode_message
-from segmentlog.testing.reference import Record, encode_batch
+from segmentlog.testing.reference import Record, crc32c, encode_batch
 
 NOW_MS = 1_700_000_000_000
 COLUMNS: list[list[str]] = [[], ["partition"], ["topic", "timestampType"]]
@@ -106,6 +106,59 @@ def test_a_header_that_cannot_be_true_is_read_with_its_batch(
     checked = result(tmp_path, [])
     assert isinstance(checked[0], type)
     assert checked == result(tmp_path, [], check_crcs=False)
+
+
+def test_a_batch_below_offset_0_is_not_left_out(tmp_path: Path) -> None:
+    """No checksum covers a base offset."""
+    every = [encode_batch([Record(i, i, None, b"v")]) for i in range(4)]
+    write_segments(tmp_path / "t-0", [every[:1], every[1:3], every[3:]], NOW_MS)
+    path = tmp_path / f"t-0/{1:020d}.log"
+    path.write_bytes(struct.pack(">q", -9) + path.read_bytes()[8:])
+
+    checked = result(tmp_path, [])
+    assert isinstance(checked[0], type)
+    assert checked == result(tmp_path, [], check_crcs=False)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "count", "error"),
+    [
+        (5, 3, segmentlog.UnsupportedFormatError),  # a codec that Kafka does not have
+        (1, 1 << 30, segmentlog.MalformedBatchError),  # of 7 GB at least
+    ],
+)
+def test_a_count_that_no_read_could_have_is_an_error_with_a_right_checksum(
+    tmp_path: Path, attributes: int, count: int, error: type[Exception]
+) -> None:
+    """Of a compressed batch: the header alone does not show how many bytes it inflates to."""
+    batch = bytearray(encode_batch([Record(i, i, None, b"v") for i in range(3)], codec=1))
+    struct.pack_into(">h", batch, layout.ATTRIBUTES_AT, attributes)
+    struct.pack_into(">i", batch, layout.LAST_OFFSET_DELTA_AT, count - 1)
+    struct.pack_into(">i", batch, layout.RECORDS_COUNT_AT, count)
+    found = crc32c(bytes(batch[layout.ATTRIBUTES_AT :]))
+    struct.pack_into(">I", batch, layout.CRC_AT, found)
+    after = encode_batch([Record(count, 0, None, b"v")])
+    write_segments(tmp_path / "t-0", [[bytes(batch)], [after]], NOW_MS)
+
+    checked = result(tmp_path, [])
+    assert error is checked[0]
+    assert checked == result(tmp_path, [], check_crcs=False)
+
+
+@pytest.mark.parametrize("bounds", [(0, 14), (4, 14), (7, 10), (5, 8), (8, 14)])
+def test_segments_that_were_merged_are_counted_once(
+    tmp_path: Path, bounds: tuple[int, int]
+) -> None:
+    """A copy that was taken during compaction has the merged segment and one of those in it."""
+    every = [encode_batch([Record(2 * i + j, i, None, b"v") for j in range(2)]) for i in range(7)]
+    write_segments(tmp_path / "t-0", [every[:5], every[3:5], every[5:]], NOW_MS)
+    options: Any = {
+        "starting_offsets": {("t", 0): bounds[0]},
+        "ending_offsets": {("t", 0): bounds[1]},
+    }
+
+    assert bounds[1] - bounds[0] == result(tmp_path, [], **options)[0]
+    assert bounds[1] - bounds[0] == result(tmp_path, [], check_crcs=False, **options)[0]
 
 
 def test_bodies_are_neither_checked_nor_read(

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from segmentlog.errors import (
     CorruptLogError,
@@ -28,7 +29,12 @@ from segmentlog.format.kernels import layout, output, status
 from segmentlog.format.kernels.decode import fill_records
 from segmentlog.format.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.format.kernels.record import resolve_wrappers
-from segmentlog.format.kernels.scan import measure_batches, scan_batches, select_batches
+from segmentlog.format.kernels.scan import (
+    SMALLEST_RECORD_BYTES,
+    measure_batches,
+    scan_batches,
+    select_batches,
+)
 from segmentlog.format.records.columns import (
     CONSTANT_COLUMNS,
     Constants,
@@ -237,6 +243,7 @@ class RecordDecoder:
         most_bytes: int = MOST_BYTES,
     ) -> None:
         self._most_bytes = min(most_bytes, MOST_BYTES)
+        self._max_inflated_batch_bytes = max_inflated_batch_bytes
         self._offsets = offsets
         self._schema = schema
         self._is_constant = CONSTANT_COLUMNS.issuperset(schema.names)
@@ -270,11 +277,10 @@ class RecordDecoder:
         headers = batches.headers
         start, end = self._offsets
         # The records are parsed where the range of offsets cuts a batch, and where a header lacks
-        # the number: of a wrapper.
-        is_counted = (headers[:, layout.BASE_OFFSET] >= start) & (
-            headers[:, layout.LAST_OFFSET] < end
-        )
-        is_counted &= headers[:, layout.RECORDS_COUNT] > 0
+        # the number, of a wrapper, or cannot be true.
+        is_counted = tell_their_rows(headers, self._max_inflated_batch_bytes)
+        is_counted &= headers[:, layout.BASE_OFFSET] >= start
+        is_counted &= headers[:, layout.LAST_OFFSET] < end
         types = headers[:, layout.ATTRIBUTES] & _TIMESTAMP_MASKS
         kinds: Int64s = np.where(is_counted, types, -1)
         begin = 0
@@ -340,6 +346,23 @@ class RecordDecoder:
         n_bytes = max(n_bytes, min(self._most_bytes, most))
         n_headers = max(n_headers, min(_MOST_HEADERS, most // 2))
         return Output(schema, n_rows, n_bytes, n_headers)
+
+
+def tell_their_rows(headers: Int64s, max_inflated_batch_bytes: int) -> NDArray[np.bool_]:
+    """Whether each header can be true, and tells how many rows its batch has.
+
+    `headers`: int64 array, shape (n_batches, `layout.N_HEADER_COLUMNS`); read only.  Wrappers do
+    not tell it.  Of control batches, which have no rows, only the number of offsets is checked.
+    """
+    base, last = headers[:, layout.BASE_OFFSET], headers[:, layout.LAST_OFFSET]
+    count, attributes = headers[:, layout.RECORDS_COUNT], headers[:, layout.ATTRIBUTES]
+    codec, n_bytes = attributes & layout.CODEC_MASK, headers[:, layout.SIZE] - layout.HEADER_BYTES
+    room = np.where(codec == Codec.NONE, n_bytes, max_inflated_batch_bytes)
+    told = (codec <= Codec.ZSTD) & (count * SMALLEST_RECORD_BYTES <= room)
+    told &= (count > 0) == (n_bytes > 0)  # a batch that compaction has emptied has no bytes
+    told |= attributes & layout.CONTROL_MASK != 0
+    told &= (count >= 0) & (count <= last - base + 1)
+    return np.where(attributes & layout.LEGACY_MASK == 0, told, count > 0)
 
 
 def _timestamp_type(attributes: int) -> TimestampType:
