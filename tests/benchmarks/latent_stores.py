@@ -26,6 +26,7 @@ from object_stores import location_of, new_process
 from racing import SMALL, Raced, delta_options, race
 
 import segmentlog
+from segmentlog.bucket.checkpoint_objects import interval
 from segmentlog.bucket.checkpoints import decode_checkpoint, encode_checkpoint
 from segmentlog.bucket.clients import objects_at
 from segmentlog.bucket.commits import Commit
@@ -33,7 +34,7 @@ from segmentlog.bucket.extents import PartitionLog, PlacedExtent, Topic
 from segmentlog.bucket.growing import Growing
 from segmentlog.bucket.log_state import LogState
 from segmentlog.bucket.objects import ObstoreObjects
-from segmentlog.bucket.sequence import interval, sequence_at
+from segmentlog.bucket.sequence import sequence_at
 from segmentlog.model import TopicPartition
 from segmentlog.store.remote.object_store import PIECE_BYTES
 from segmentlog.store.remote.requests import side_by_side

@@ -30,7 +30,7 @@ from nursery import Nursery, serve
 from spoiled_requests import location_of, new_process
 
 import segmentlog
-from segmentlog.bucket import sequence
+from segmentlog.bucket import checkpoint_objects
 from segmentlog.bucket.clients import objects_at
 from segmentlog.bucket.commits import Commit
 from segmentlog.bucket.proposals import INBOX
@@ -84,7 +84,7 @@ def _work(kind: str, skew: float, **given: Any) -> int:
     real, real_ns = time.time, time.time_ns
     time.time = lambda: real() + skew
     time.time_ns = lambda: real_ns() + int(skew * 1e9)
-    sequence._EVERY = 4
+    checkpoint_objects._EVERY = 4
     try:
         _WORKS[kind](**given)
     except (CorruptLogError, CorruptCheckpointError) as error:  # nobody has damaged anything

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from proxies import FAULTS, Fault, FaultyServer, Sent
 
 import segmentlog
-from segmentlog.bucket import clients, objects, places, sequence
+from segmentlog.bucket import checkpoint_objects, clients, objects, places, sequence
 from segmentlog.bucket.objects import MARKER
 from segmentlog.bucket.sequence import number_of, sequence_at
 from segmentlog.bucket.upkeep import move_starts, sweep_objects
@@ -64,7 +64,7 @@ def hasty_clients() -> Iterator[None]:
         mock.patch.object(clients, "_RETRIES", retries),
         mock.patch.object(clients, "_TIMEOUT", "250ms"),
         mock.patch.object(objects, "PART_BYTES", _PART_BYTES),
-        mock.patch.object(sequence, "_EVERY", 2),
+        mock.patch.object(checkpoint_objects, "_EVERY", 2),
         mock.patch.object(sequence, "time", clock),
     ):
         yield

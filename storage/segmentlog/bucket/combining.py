@@ -211,7 +211,7 @@ class Writes:
                 for each in mine:
                     if each.commit is not None or each.is_fenced:
                         each.finish(each.refusal)
-                sequence.write_checkpoint(made.commit.number)
+                sequence.checkpoints.write(sequence.known, made.commit.number)
                 state = sequence.known
                 continue
             n_lost += 1

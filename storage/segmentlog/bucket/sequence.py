@@ -21,8 +21,6 @@ with `LogChangedError`, and what is opened from then on finds the log that is th
 """
 
 import contextlib
-import errno
-import json
 import logging
 import secrets
 import threading
@@ -30,11 +28,10 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
-from hashlib import blake2b
 from itertools import chain
 from typing import NamedTuple
 
-from segmentlog.bucket.checkpoints import decode_checkpoint, encode_checkpoint, is_sealed
+from segmentlog.bucket.checkpoint_objects import HINT, CheckpointObjects, checkpoint_key
 from segmentlog.bucket.clients import objects_at
 from segmentlog.bucket.combining import HOT_SECONDS, Writes
 from segmentlog.bucket.commits import Commit
@@ -66,18 +63,7 @@ from segmentlog.store.remote.requests import side_by_side
 
 logger = logging.getLogger(__name__)
 
-HINT = "segmentlog/newest.json"
 COMMITS = "segmentlog/commits/"
-CHECKPOINTS = "segmentlog/checkpoints/"
-
-#: Commits between two checkpoints at the least: a new reader reads half as many, some at once.
-_EVERY = 32
-
-#: Rows of a state that one commit more may cost: the larger it is, the rarer are checkpoints.
-_ROWS_OF_COMMIT = 256
-
-#: Checkpoints that stay, the newest ones, and that are tried if there is no hint.
-N_KEPT_CHECKPOINTS = 3
 
 #: A writer that has lost a number waits up to so many times the time that the attempt took, of
 #: which no more than some seconds count: an attempt whose answers were lost may take a minute.
@@ -118,23 +104,6 @@ def number_of(key: str) -> int | None:
     """The number of the commit that a key is of, or None if it is of something else."""
     name = key.removeprefix(COMMITS).partition(".")[0]
     return int(name) if name.isdecimal() and commit_key(int(name)) == key else None
-
-
-def checkpoint_key(number: int) -> str:
-    """Key of the checkpoint after a commit."""
-    return f"{CHECKPOINTS}{number:020d}.arrow"
-
-
-def checkpoint_number(key: str) -> int | None:
-    """The number of the checkpoint that a key is of, or None if it is of something else."""
-    name = key.removeprefix(CHECKPOINTS).partition(".")[0]
-    return int(name) if name.isdecimal() and checkpoint_key(int(name)) == key else None
-
-
-def interval(state: LogState) -> int:
-    """Commits between two checkpoints of such a state: a power of two, as all writers have it."""
-    n_rows = sum(log.n_extents for log in state.logs.values()) + len(state.ended)
-    return 1 << (max(n_rows // _ROWS_OF_COMMIT, _EVERY).bit_length() - 1)
 
 
 def _may_be_late(key: str) -> bool:
@@ -195,6 +164,7 @@ class Sequence:
         # Threads that create the log at once may each test the store: that is done once too often.
         self._is_checked = False
         self._writes = Writes(self)
+        self.checkpoints = CheckpointObjects(objects, location)
 
     @property
     def known(self) -> LogState:
@@ -296,13 +266,12 @@ class Sequence:
 
     def _opened(self, *, lists: bool) -> LogState:
         """The state of a log of which nothing is known here."""
-        data, hint = side_by_side(self._get, [MARKER, HINT])
+        data, hint = side_by_side(self.checkpoints.get, [MARKER, HINT])
         if data is None:
             raise LogDirectoryError(str(self.location), "there is no log at this place")
         marker = Marker.decode(data, str(self.location))
         before = LogState(log_id=marker.log_id if marker.since == 1 else "")
-        state = None if hint is None else self._checkpoint_of(hint, marker)
-        state = state or self._newest_checkpoint(marker)
+        state = self.checkpoints.hinted(hint, marker) or self.checkpoints.newest(marker)
         if state is not None:
             try:
                 return self._followed(state, lists=lists, is_known=False)
@@ -310,16 +279,6 @@ class Sequence:
                 path = f"{self.location}/{checkpoint_key(state.number)}"
                 logger.warning("%s is not of these commits; all commits are read instead", path)
         return self._followed(before, lists=True)
-
-    def _get(self, key: str) -> bytes | None:
-        """An object; a hint or a checkpoint counts as missing if it is too large."""
-        try:
-            return self.objects.get(key)
-        except StorageError as error:
-            if not key.startswith((HINT, CHECKPOINTS)) or error.errno != errno.EFBIG:
-                raise
-            logger.warning("%s; all commits are read instead", error)
-            return None
 
     def _listed(self, number: int) -> dict[int, str] | None:
         """The commits from a number on, with what the store calls each; None if it took long."""
@@ -401,10 +360,10 @@ class Sequence:
         `ahead`: gets the commits from there on, which are asked for beside the checkpoint.
         """
         check = [] if is_checked else [commit_key(state.number) if state.number else MARKER]
-        hint, *found = side_by_side(self._get, [HINT, *check])
+        hint, *found = side_by_side(self.checkpoints.get, [HINT, *check])
         if check:
             self._checked(state, found[0], later, is_known=True)
-        number = self._hinted(hint)[0] if hint is not None else 0
+        number = self.checkpoints.hinted_number(hint)
         last = state.number + len(run_of(later, state.number + 1, len(later)))
         if not state.number < number <= last:
             return None
@@ -413,7 +372,7 @@ class Sequence:
         data, *commits = side_by_side(self.objects.get, keys, _AT_ONCE + 2)
         ahead.update(zip(keys[1:], commits, strict=True))
         marker = Marker(NEWEST_LAYOUT, state.log_id) if state.log_id else Marker(1)
-        nearer = self._checkpoint_of(hint, marker, data) if hint is not None else None
+        nearer = self.checkpoints.hinted(hint, marker, data)
         known = commits[0] and self._decoded(keys[1], commits[0])
         if nearer is None or not known or known.token != (nearer.token or known.token):
             return None
@@ -527,65 +486,6 @@ class Sequence:
             reason = f"has the number {commit.number}: the object was copied from another key"
             raise CorruptCheckpointError(path, 1, reason, "restore the object")
         return commit
-
-    def _newest_checkpoint(self, marker: Marker) -> LogState | None:
-        """The state of the newest checkpoint that proves itself, or None: there was no hint."""
-        if marker.layout < NEWEST_LAYOUT:
-            return None  # its checkpoints have no seal
-        found = (checkpoint_number(each.key) for each in self.objects.list(CHECKPOINTS))
-        numbers = sorted(each for each in found if each is not None)[-N_KEPT_CHECKPOINTS:]
-        for number in reversed(numbers):
-            key = checkpoint_key(number)
-            with contextlib.suppress(CorruptCheckpointError):
-                data = self._get(key)
-                state = decode_checkpoint(data, key) if data and is_sealed(data) else None
-                if state and (state.number, state.log_id) == (number, marker.log_id):
-                    return state
-        return None
-
-    def hinted_key(self) -> str:
-        """Key of the checkpoint that the hint names, or an empty text."""
-        hint = self._get(HINT)
-        number = self._hinted(hint)[0] if hint is not None else 0
-        return checkpoint_key(number) if number else ""
-
-    def _hinted(self, hint: bytes) -> tuple[int, str]:
-        """Number and digest of the checkpoint that the hint names; 0 if it names none."""
-        try:
-            found = json.loads(hint)
-            number, digest = found["checkpoint"], found["digest"]
-            if type(number) is not int or not 0 < number < 10**20:
-                raise ValueError(f"number {str(number)[:80]!r}")
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            logger.warning("%s/%s is no hint, and is passed over: %r", self.location, HINT, error)
-            return 0, ""
-        return number, digest
-
-    def _checkpoint_of(
-        self, hint: bytes, marker: Marker, data: bytes | None = None
-    ) -> LogState | None:
-        """The state of the checkpoint that the hint names, or None; `data`: its bytes."""
-        number, digest = self._hinted(hint)
-        if not number:
-            return None
-        try:
-            data = self.objects.get(checkpoint_key(number)) if data is None else data
-            if data is not None:
-                path = f"{self.location}/{checkpoint_key(number)}"
-                # Arrow has no checksums: it would return other numbers, or end the process.
-                state = decode_checkpoint(data, path) if _digest(data) == digest else None
-                is_of_log = state is not None and (
-                    state.log_id == (marker.log_id or state.log_id) or number < marker.since
-                )
-                if state is not None and state.number == number and is_of_log:
-                    return state
-                reason = "is not what was written" if is_of_log else "is of another log"
-                raise CorruptCheckpointError(path, 1, reason, "")
-        except (CorruptCheckpointError, StorageError) as error:
-            if isinstance(error, StorageError) and error.errno != errno.EFBIG:
-                raise
-            logger.warning("%s; all commits are read instead", error)
-        return None
 
     def create(self) -> None:
         """Make the log, unless it is there; refuse a store without conditional writes.
@@ -706,7 +606,7 @@ class Sequence:
             n_lost += 1
             self.pause(n_lost, time.monotonic() - begun)
             state = self.refresh()
-        self.write_checkpoint(commit.number)
+        self.checkpoints.write(self.known, commit.number)
         return self.known
 
     def looked_at(self) -> LogState:
@@ -874,35 +774,6 @@ class Sequence:
                 raise CommitInDoubtError(f"{self.location}/{key}", reason)
             time.sleep(pause * (0.5 + secrets.randbelow(100) / 100))
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-
-    def write_checkpoint(self, number: int) -> None:
-        """Write a checkpoint and the hint, if they are due after a commit.
-
-        A failure costs later readers time, nothing else.
-        """
-        if number % _EVERY:
-            return
-        state = self.known
-        if state.number != number or number % interval(state):
-            return  # another thread has gone on, or the next one is far
-        try:
-            data = encode_checkpoint(state)
-            if len(data) > MOST_WHOLE_BYTES:
-                reason = (
-                    f"it would have {len(data)} bytes, and readers take at the most "
-                    f"{MOST_WHOLE_BYTES}; new processes read all commits since the last one: "
-                    "segmentlog compact joins small extents"
-                )
-                raise ValueError(reason)
-            self.objects.put(checkpoint_key(number), [data])
-            hint = {"checkpoint": number, "digest": _digest(data), "log": state.log_id}
-            self.objects.put(HINT, [json.dumps(hint).encode()])
-        except Exception as error:  # noqa: BLE001 - the commit is done: a failure would be repeated
-            logger.warning("%s: no checkpoint was written: %s", self.location, error)
-
-
-def _digest(data: bytes) -> str:
-    return blake2b(data, digest_size=16).hexdigest()
 
 
 _sequences: dict[int, Sequence] = {}

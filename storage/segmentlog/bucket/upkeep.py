@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from segmentlog.arguments import path_text
+from segmentlog.bucket.checkpoint_objects import CHECKPOINTS, N_KEPT_CHECKPOINTS, checkpoint_number
 from segmentlog.bucket.commits import SETTINGS, Commit
 from segmentlog.bucket.extents import PartitionLog
 from segmentlog.bucket.log_state import LogState
@@ -33,14 +34,7 @@ from segmentlog.bucket.objects import (
 )
 from segmentlog.bucket.places import forget
 from segmentlog.bucket.proposals import INBOX, MOST_COMMITS, Proposal, parsed_key
-from segmentlog.bucket.sequence import (
-    CHECKPOINTS,
-    N_KEPT_CHECKPOINTS,
-    Sequence,
-    checkpoint_number,
-    opened_at,
-    sequence_at,
-)
+from segmentlog.bucket.sequence import Sequence, opened_at, sequence_at
 from segmentlog.errors import (
     CommitInDoubtError,
     LogChangedError,
@@ -341,7 +335,7 @@ def _old_checkpoints(sequence: Sequence, oldest_ms: float) -> dict[str, ListedOb
         for each in sequence.objects.list(CHECKPOINTS)
         if checkpoint_number(each.key) is not None
     ]
-    hinted = sequence.hinted_key()
+    hinted = sequence.checkpoints.hinted_key()
     return {
         each.key: each
         for each in sorted(found)[:-N_KEPT_CHECKPOINTS]

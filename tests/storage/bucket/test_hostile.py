@@ -14,8 +14,9 @@ import pyarrow as pa
 import pytest
 
 import segmentlog
-from segmentlog.bucket import checkpoints, sequence, upkeep
-from segmentlog.bucket.sequence import Sequence, checkpoint_key, commit_key, sequence_at
+from segmentlog.bucket import checkpoint_objects, checkpoints, sequence, upkeep
+from segmentlog.bucket.checkpoint_objects import checkpoint_key
+from segmentlog.bucket.sequence import Sequence, commit_key, sequence_at
 from segmentlog.errors import (
     CorruptCheckpointError,
     LogChangedError,
@@ -171,7 +172,7 @@ def test_a_hostile_checkpoint_is_passed_over(name: str, tmp_path: Path) -> None:
     with pytest.raises(CorruptCheckpointError):
         checkpoints.decode_checkpoint(hostile, "")
     objects.put(checkpoint_key(32), [hostile])
-    hint = {"checkpoint": 32, "digest": sequence._digest(hostile)}
+    hint = {"checkpoint": 32, "digest": checkpoint_objects._digest(hostile)}
     objects.put("segmentlog/newest.json", [json.dumps(hint).encode()])
     assert good == checkpoints.encode_checkpoint(Sequence(objects, location).refresh())
 

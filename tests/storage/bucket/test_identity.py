@@ -13,7 +13,7 @@ import pytest
 from faulty_store import FaultyClient, MemoryStore, client_at
 
 import segmentlog
-from segmentlog.bucket import commits, sequence
+from segmentlog.bucket import checkpoint_objects, commits, sequence
 from segmentlog.bucket.checkpoints import decode_checkpoint, encode_checkpoint
 from segmentlog.bucket.commits import Commit
 from segmentlog.bucket.log_state import LogState
@@ -112,7 +112,7 @@ def test_a_place_that_is_emptied_while_it_is_opened_has_no_damage(
     n_new: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After its checkpoint was read, the commits that follow it are gone."""
-    monkeypatch.setattr(sequence, "_EVERY", 2)
+    monkeypatch.setattr(checkpoint_objects, "_EVERY", 2)
     store = MemoryStore()
     writer = Process(store)
     for number in range(3):

@@ -14,12 +14,13 @@ from faulty_store import FaultyClient, MemoryStore, client_at
 
 import segmentlog
 from segmentlog.bucket import sequence
+from segmentlog.bucket.checkpoint_objects import HINT, checkpoint_key
 from segmentlog.bucket.checkpoints import decode_checkpoint, encode_checkpoint
 from segmentlog.bucket.data_objects import Upload
 from segmentlog.bucket.disk import bucket_disk
 from segmentlog.bucket.growing import Growing
 from segmentlog.bucket.objects import ObstoreObjects
-from segmentlog.bucket.sequence import HINT, checkpoint_key, commit_key, sequence_at
+from segmentlog.bucket.sequence import commit_key, sequence_at
 from segmentlog.bucket.upkeep import sweep_objects
 from segmentlog.errors import LogDirectoryError, OptionError
 from segmentlog.reads.scan import scan_slice

@@ -9,14 +9,15 @@ import pytest
 from faulty_store import FaultyClient, MemoryStore, client_at
 
 import segmentlog
-from segmentlog.bucket import sequence
+from segmentlog.bucket import checkpoint_objects
+from segmentlog.bucket.checkpoint_objects import checkpoint_key, checkpoint_number
 from segmentlog.bucket.checkpoints import encode_checkpoint
 from segmentlog.bucket.commits import Commit
 from segmentlog.bucket.disk import opened_extent
 from segmentlog.bucket.extents import PlacedExtent, Topic
 from segmentlog.bucket.log_state import LogState
 from segmentlog.bucket.objects import ListedObject
-from segmentlog.bucket.sequence import Sequence, checkpoint_key, commit_key, sequence_at
+from segmentlog.bucket.sequence import Sequence, commit_key, sequence_at
 from segmentlog.bucket.upkeep import sweep_objects
 from segmentlog.model import TopicPartition
 from segmentlog.store.paths import BucketLocation
@@ -242,17 +243,17 @@ def test_without_a_hint_the_newest_checkpoint_is_found_by_a_list() -> None:
 
 def test_checkpoints_are_the_rarer_the_larger_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each took a hundred bytes a commit: after 500,000 commits, all had taken 391 GB."""
-    monkeypatch.setattr(sequence, "_ROWS_OF_COMMIT", 4)
+    monkeypatch.setattr(checkpoint_objects, "_ROWS_OF_COMMIT", 4)
     store = MemoryStore()
     location = client_at(FaultyClient(store))
     _grown(location, 300)
-    numbers = sorted(filter(None, map(sequence.checkpoint_number, store.held)))
+    numbers = sorted(filter(None, map(checkpoint_number, store.held)))
     # Two rows for each commit: an extent, and a job that has ended.
     assert numbers == [32, 64, 96, 128, 192, 256]
     assert Sequence(FaultyClient(store), location).refresh().number == 300
     swept = sweep_objects(location, 1e12, 0, dry_run=False)
     assert [*swept.keys] == [checkpoint_key(number) for number in numbers[:-3]]
-    assert sorted(filter(None, map(sequence.checkpoint_number, store.held))) == numbers[-3:]
+    assert sorted(filter(None, map(checkpoint_number, store.held))) == numbers[-3:]
     store.put("segmentlog/newest.json", b"{}")
     assert Sequence(FaultyClient(store), location).refresh().number == 300
 
@@ -286,7 +287,7 @@ def test_who_is_far_behind_reads_all_commits_if_the_checkpoint_is_no_help(damage
 def test_a_checkpoint_that_nobody_could_read_is_not_written(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(sequence, "MOST_WHOLE_BYTES", 2000)
+    monkeypatch.setattr(checkpoint_objects, "MOST_WHOLE_BYTES", 2000)
     store = MemoryStore()
     location = client_at(FaultyClient(store))
     _grown(location, 40)

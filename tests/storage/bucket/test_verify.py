@@ -11,8 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 import segmentlog
+from segmentlog.bucket.checkpoint_objects import checkpoint_key
 from segmentlog.bucket.directory_objects import DirectoryObjects
-from segmentlog.bucket.sequence import checkpoint_key, commit_key
+from segmentlog.bucket.sequence import commit_key
 from segmentlog.errors import OptionError
 from segmentlog.maintain.verification import verify_log
 from segmentlog.maintain.verification.findings import FindingKind

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from segmentlog.bucket.checkpoint_objects import HINT, checkpoint_key
 from segmentlog.bucket.checkpoints import decode_checkpoint
 from segmentlog.bucket.commits import Commit
 from segmentlog.bucket.disk import bucket_disk
@@ -22,14 +23,7 @@ from segmentlog.bucket.extents import PartitionLog, PlacedExtent
 from segmentlog.bucket.log_state import LogState
 from segmentlog.bucket.marker import NEWEST_LAYOUT, Marker
 from segmentlog.bucket.objects import DATA, MARKER, Objects
-from segmentlog.bucket.sequence import (
-    COMMITS,
-    HINT,
-    checkpoint_key,
-    commit_key,
-    number_of,
-    sequence_at,
-)
+from segmentlog.bucket.sequence import COMMITS, commit_key, number_of, sequence_at
 from segmentlog.errors import CorruptCheckpointError, CorruptIndexError
 from segmentlog.format.kernels import layout
 from segmentlog.log.producer_snapshot import parse_snapshot
