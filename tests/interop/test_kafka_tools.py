@@ -1,8 +1,10 @@
 """The tables equal what Kafka's own tools print about a broker on the directory."""
 
 import functools
+import os
 import re
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -13,9 +15,10 @@ from typing import Any
 
 import pytest
 from kafka_here import Broker, JavaClient, kafka_jars
-from kafka_here.artifacts import java, logging_jars, shell_jars
-from kafka_here.gateway import gateway
+from kafka_here.artifacts import java, logging_jars, shell_jars, streams_jars
+from kafka_here.gateway import Gateway, gateway
 from kafka_here.internals import SETTINGS
+from kafka_here.java import Outgoing
 from quick_java import FLAGS
 
 import segmentlog
@@ -76,6 +79,29 @@ class Tools:
         """Rows about all groups of Kafka Streams: ``--state`` or ``--members``."""
         asked = ("--describe", "--all-groups", what, "--verbose")
         return [*_cells(self.run(f"{_TOOLS}.streams.StreamsGroupCommand", *asked))]
+
+    def streams_tasks(self, group: str) -> dict[str, set[tuple[str, str, str]]]:
+        """The tasks that each member of a group has now: kind, subtopology and partitions."""
+        asked = ("--describe", "--group", group, "--members", "--verbose")
+        tasks: dict[str, set[tuple[str, str, str]]] = {}
+        for line in self.run(f"{_TOOLS}.streams.StreamsGroupCommand", *asked).splitlines():
+            if not line.startswith(f"{group} "):
+                continue
+            cells, kind = line.split(maxsplit=8), ""
+            mine = tasks.setdefault(cells[3], set())
+            for each in cells[8].rstrip("; ").split("; ") if len(cells) > 8 else ():
+                named, _, task = each.rpartition(": ")
+                kind = named or kind
+                subtopology, _, partitions = task.partition(":")
+                if not kind.startswith("TARGET-"):
+                    mine.add((kind, subtopology, partitions))
+        return tasks
+
+    def streams_offsets(self, group: str) -> set[tuple[str, ...]]:
+        """Topic, partition, offset, leader epoch, log end and lag of a group's partitions."""
+        asked = ("--describe", "--group", group, "--offsets", "--verbose")
+        printed = _cells(self.run(f"{_TOOLS}.streams.StreamsGroupCommand", *asked))
+        return {tuple(row.values())[1:] for row in printed}
 
     def join_streams(self, group: str, member: str, source: str) -> None:
         """Join a group of Kafka Streams with a topology that reads one topic."""
@@ -306,7 +332,6 @@ pytestmark = [pytest.mark.interop, pytest.mark.thorough]
 SECRET = "listener.name.plaintext.ssl.keystore.password"
 SECOND = "BBBBBBBBBBBBBBBBBBBBBg"
 CLUSTER = Path(__file__).parents[2] / "examples" / "cluster"
-_SECONDS = 20
 
 
 def rows(directory: Any, table: str) -> list[dict[str, Any]]:
@@ -320,6 +345,8 @@ def broker(new_version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     settings = SETTINGS | {
         "offsets.retention.minutes": 2**31 - 1,
         "group.streams.initial.rebalance.delay.ms": 0,
+        "group.streams.min.heartbeat.interval.ms": 500,
+        "group.streams.heartbeat.interval.ms": 500,
     }
     made = Broker(tmp_path_factory.mktemp("kafka"), new_version, 2, settings)
     shutil.copytree(CLUSTER, made.log_dirs[0])
@@ -671,6 +698,145 @@ def test_a_streams_group_equals_that_of_the_tool(
     assert [printed[each] for each in ("MEMBER", "MEMBER-EPOCH", "CLIENT-ID")] == [
         str(ours[each]) for each in ("member_id", "member_epoch", "client_id")
     ]
+
+
+class StreamsApp:
+    """An instance of an application of Kafka Streams, in a JVM of its own.
+
+    It has a subtopology that counts ``words``, with a store, and one that copies ``lines``.
+
+    Parameters
+    ----------
+    broker : a running broker of 4.3.1.
+    group : the id of the application.
+    client : the name of the instance.
+    """
+
+    def __init__(self, broker: Broker, group: str, client: str) -> None:
+        self._java = Gateway(streams_jars(broker.version))
+        self._pid = int(self._java.jvm.java.lang.ProcessHandle.current().pid())
+        streams = self._java.jvm.org.apache.kafka.streams
+        builder = streams.StreamsBuilder()
+        store = streams.state.Stores.inMemoryKeyValueStore("counts")
+        counted = getattr(streams.kstream.Materialized, "as")(store)
+        builder.stream("words").groupByKey().count(counted)
+        builder.stream("lines").to("copied")
+        settings = self._java.jvm.java.util.Properties()
+        serde = "org.apache.kafka.common.serialization.Serdes$StringSerde"
+        for name, value in {
+            "application.id": group,
+            "client.id": client,
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.protocol": "streams",
+            "default.key.serde": serde,
+            "default.value.serde": serde,
+            "state.dir": str(broker.directory / client),
+            "commit.interval.ms": "200",
+        }.items():
+            settings.put(name, value)
+        self._app = streams.KafkaStreams(builder.build(), settings)
+        self._app.start()
+
+    def freeze(self) -> None:
+        """Stop the process, so that it answers nobody and gives no task away."""
+        os.kill(self._pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let the process continue."""
+        os.kill(self._pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._app.close()
+        self._java.java.shutdown()
+
+
+def test_a_real_application_of_streams_equals_that_of_the_tool(
+    broker: Broker, tools: Tools
+) -> None:
+    """Two instances with standby tasks; a third one waits for tasks of a frozen one."""
+    group, apps = "counted", list[StreamsApp]()
+
+    def ours(table: str) -> list[dict[str, Any]]:
+        directory = segmentlog.open_log_dir(*broker.log_dirs)  # as it is now
+        return [row for row in rows(directory, table) if row["group"] == group]
+
+    def check(state: str) -> None:
+        (found,) = ours("groups")
+        (printed,) = (row for row in tools.streams_groups("--state") if row["GROUP"] == group)
+        assert state == found["state"] == printed["STATE"]
+        columns = ("GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH", "#MEMBERS")
+        assert [printed[each] for each in columns] == [
+            str(found[each]) for each in ("epoch", "assignment_epoch", "members")
+        ]
+        assert found["members"] == len(apps)
+        members = ours("group_members")
+        assert {
+            row["MEMBER"]: (row["MEMBER-EPOCH"], row["CLIENT-ID"])
+            for row in tools.streams_groups("--members")
+            if row["GROUP"] == group
+        } == {
+            each["member_id"]: (str(each["member_epoch"]), each["client_id"]) for each in members
+        }
+        assert tools.streams_tasks(group) == {
+            each["member_id"]: {
+                (
+                    kind.upper(),
+                    task["subtopology_id"],
+                    f"[{','.join(map(str, task['partitions']))}]",
+                )
+                for kind in ("active", "standby", "warmup")
+                for task in each[f"{kind}_tasks"]
+            }
+            for each in members
+        }
+        lag = {(row["topic"], row["partition"]): row for row in ours("consumer_lag")}
+        offsets = {
+            (
+                row["topic"],
+                str(row["partition"]),
+                str(row["offset"]),
+                str(row["leader_epoch"]),
+                str(lag[row["topic"], row["partition"]]["log_end_offset"]),
+                str(lag[row["topic"], row["partition"]]["lag"]),
+            )
+            for row in ours("group_offsets")
+        }
+        # The tool lists partitions of active tasks alone.
+        assert tools.streams_offsets(group) <= offsets
+        assert len(offsets) == 6
+        assert {each["lag"] for each in lag.values()} == {0}
+
+    with JavaClient(broker) as client:
+        for topic in ("words", "lines", "copied"):
+            client.create_topic(topic, 3)
+        for topic in ("words", "lines"):
+            rows_of = [Outgoing(b"k%d" % (i % 7), b"v%d" % i, partition=i % 3) for i in range(90)]
+            client.produce(topic, rows_of)
+        client.alter("GROUP", group, {"streams.num.standby.replicas": 1})
+        try:
+            apps += [StreamsApp(broker, group, each) for each in ("one", "two")]
+            _eventually(lambda: check("Stable"))
+            standby = [each["standby_tasks"] for each in ours("group_members")]
+            assert all(standby)
+            apps[1].freeze()
+            try:
+                apps.append(StreamsApp(broker, group, "three"))
+                _wait(
+                    lambda: "UNRELEASED_TASKS" in {each["state"] for each in ours("group_members")}
+                )
+                _eventually(lambda: check("Reconciling"))
+            finally:
+                apps[1].go_on()
+            _eventually(lambda: check("Stable"))
+        finally:
+            for each in apps:
+                each.close()
+        (found,) = ours("groups")
+        assert (found["state"], found["members"]) == ("Empty", 0)
+        # The other tests compare all offsets with a tool that leaves out those of streams.
+        tools.run(f"{_TOOLS}.streams.StreamsGroupCommand", "--delete", "--group", group)
+        _wait(lambda: not ours("group_offsets"))
 
 
 def copied_metadata(broker: Broker, into: Path) -> Path:

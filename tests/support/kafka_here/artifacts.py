@@ -131,6 +131,12 @@ def connect_jars(version: str) -> Path:
     return _fetched(f"connect-{version}", *wanted)
 
 
+def streams_jars(version: str) -> Path:
+    """Directory with Kafka Streams and its clients."""
+    wanted = _Wanted("org.apache.kafka", "kafka-streams", version, is_alone=False)
+    return _fetched(f"kafka-streams-{version}", wanted)
+
+
 def schema_jars(version: str) -> Path:
     """Directory of the jars of `version` that have the schemas of Kafka's own records."""
     names = [
