@@ -30,6 +30,7 @@ from segmentlog.errors import (
     InvalidProducerEpochError,
     LogDirectoryError,
     OffsetsOutOfOrderError,
+    RecordTooLargeError,
     UnknownTopicOrPartitionError,
 )
 from segmentlog.format.names import CLEAN_SHUTDOWN_FILE
@@ -1062,6 +1063,10 @@ def undelete(scene: Scene) -> Plan:
         return Plan(act, [scene.model], refusal=LogDirectoryError)
     if has_records:
         return Plan(act, [scene.model])
+    settings = {**scene.model.settings.get(None, {}), **scene.model.settings.get(name, {})}
+    limit = int(settings.get("segment.bytes", 1 << 30))  # it may have been lowered since
+    if any(len(row.value or b"") > limit for log in logs for row in log.rows):
+        return Plan(act, [scene.model], refusal=RecordTooLargeError)
     return Plan(act, [scene.model, after], follow=follow_here)
 
 
