@@ -97,11 +97,13 @@ class RawClient:
         )
         return found.responses[0].partitions[0]
 
-    def list_offset(self, topic: str, partition: int, timestamp: int, level: int = 0) -> Any:
+    def list_offset(
+        self, topic: str, partition: int, timestamp: int, level: int = 0, *, version: int = 9
+    ) -> Any:
         """What a look-up by time answers for one partition."""
         asked = {"partition_index": partition, "timestamp": timestamp}
         topics = [{"name": topic, "partitions": [asked]}]
-        found = self.ask(2, 9, replica_id=-1, isolation_level=level, topics=topics)
+        found = self.ask(2, version, replica_id=-1, isolation_level=level, topics=topics)
         return found.topics[0].partitions[0]
 
 
