@@ -87,7 +87,7 @@ class Canned:
             opened, bases, places = segments[bisect.bisect_right(begins, asked.fetch_offset) - 1]
             begin = places[bisect.bisect_right(bases, asked.fetch_offset) - 1]
             last = bisect.bisect_right(places, begin + asked.partition_max_bytes) - 1
-            found["records"] = Records([Stored(opened, begin, places[last] - begin, True)])
+            found["records"] = Records([Stored(opened, begin, places[last] - begin, "")])
         return found
 
 

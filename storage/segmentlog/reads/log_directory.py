@@ -287,6 +287,11 @@ class LogDirectory:
         """Paths of the local log directories that were opened as a whole, without their tier."""
         return [each.path for each in self._whole if not is_url(each.path)]
 
+    def _directories_of(self, topic_partition: TopicPartition) -> list[str]:
+        """The log directories that hold a partition; several hold copies of it."""
+        places = self._copies.get(topic_partition) or [self._places[topic_partition]]
+        return [parent for parent, _ in places]
+
     def log(self, topic: str, partition: int) -> Log:
         """The log of one topic-partition; the same object each time.
 

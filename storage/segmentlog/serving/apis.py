@@ -1,12 +1,13 @@
 """The APIs of Kafka's protocol that are announced, and what answers each."""
 
+import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 from segmentlog.serving import asking, reading
 from segmentlog.serving.groups import Coordinator
 from segmentlog.serving.refusing import refused
-from segmentlog.serving.wire import API_VERSIONS, Request
+from segmentlog.serving.wire import API_VERSIONS, Body, Request
 
 
 class Caller(NamedTuple):
@@ -47,25 +48,25 @@ async def _join(caller: Caller, request: Request) -> Values:
     )
 
 
-async def _sync(caller: Caller, request: Request) -> Values:
-    return await caller.coordinator.sync(request.body)
+def _of_group(answer: Callable[[Coordinator, Body], Any]) -> _Run:
+    async def run(caller: Caller, request: Request) -> Values:
+        found = answer(caller.coordinator, request.body)
+        answered: Values = await found if inspect.isawaitable(found) else found
+        return answered
 
-
-async def _heartbeat(caller: Caller, request: Request) -> Values:
-    return caller.coordinator.heartbeat(request.body)
-
-
-async def _leave(caller: Caller, request: Request) -> Values:
-    return caller.coordinator.leave(request.body)
-
-
-async def _commit(caller: Caller, request: Request) -> Values:
-    return await caller.coordinator.commit(request.body)
+    return run
 
 
 async def _fetch_offsets(caller: Caller, request: Request) -> Values:
-    found: Values = await caller.broker.look_up(caller.coordinator.fetch_offsets, request.body)
+    found: Values = await caller.broker.look_up(
+        caller.coordinator.fetch_offsets, request.body, place=_threads_of(request)
+    )
     return found
+
+
+def _threads_of(request: Request) -> str:
+    """What reads all directories has threads for its API: if one hangs, others are answered."""
+    return f"API {request.key}"
 
 
 async def _versions(_: Caller, __: Request) -> Values:
@@ -80,7 +81,11 @@ async def _versions(_: Caller, __: Request) -> Values:
 def _asks(answer: Callable[[reading.Broker, Coordinator, Any], Values]) -> _Run:
     async def run(caller: Caller, request: Request) -> Values:
         found: Values = await caller.broker.look_up(
-            answer, caller.broker, caller.coordinator, request.body
+            answer,
+            caller.broker,
+            caller.coordinator,
+            request.body,
+            place=_threads_of(request),
         )
         return found
 
@@ -93,12 +98,12 @@ APIS: dict[int, Api] = {
     1: Api(4, 17, _reads(reading.fetch)),
     2: Api(1, 9, _reads(reading.list_offsets)),
     3: Api(0, 13, _reads(reading.metadata)),
-    8: Api(2, 9, _commit),
+    8: Api(2, 9, _of_group(Coordinator.commit)),
     9: Api(1, 9, _fetch_offsets),
     11: Api(0, 9, _join),
-    12: Api(0, 4, _heartbeat),
-    13: Api(0, 5, _leave),
-    14: Api(0, 5, _sync),
+    12: Api(0, 4, _of_group(Coordinator.heartbeat)),
+    13: Api(0, 5, _of_group(Coordinator.leave)),
+    14: Api(0, 5, _of_group(Coordinator.sync)),
     API_VERSIONS: Api(0, 4, _versions),
     23: Api(2, 4, _reads(reading.offset_for_leader_epoch)),
     60: Api(0, 2, _reads(reading.describe_cluster)),

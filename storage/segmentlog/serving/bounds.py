@@ -7,9 +7,8 @@ _MOST_REQUEST_BYTES = 2 << 20  # an entity takes many times the bytes of its req
 _MOST_ANSWER_BYTES = 8 << 20
 _SMALL_BYTES = 8 << 10  # requests and answers that need no room
 
-#: APIs whose answers name all topics, and all rows of tables; two of each kind are made at once.
-_OF_TOPICS = {3, 35, 75}
-_OF_TABLES = {9, 15, 16, 32, 61, 65, 66, 69}
+#: APIs whose answers name all topics, or all rows of tables; two of each are made at once.
+_LARGE = {3, 9, 15, 16, 32, 35, 61, 65, 66, 69, 75}
 _AT_ONCE = 2
 
 
@@ -62,8 +61,7 @@ class ServerBounds:
         self.requests = Room(_MOST_REQUEST_BYTES)
         self.answers = Room(_MOST_ANSWER_BYTES)
         self.n_by_memory = 0
-        topics, tables = asyncio.Semaphore(_AT_ONCE), asyncio.Semaphore(_AT_ONCE)
-        self._turns = {**dict.fromkeys(_OF_TOPICS, topics), **dict.fromkeys(_OF_TABLES, tables)}
+        self._turns = {each: asyncio.Semaphore(_AT_ONCE) for each in _LARGE}
 
     def turn(self, key: int) -> asyncio.Semaphore | None:
         """What an API waits for before its answer is made; None for nothing."""

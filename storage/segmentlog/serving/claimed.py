@@ -54,9 +54,7 @@ def _walk_of(kind: Any) -> _Walk:  # noqa: ANN401 - an entity of `kio`
 
 def _step(field: "dataclasses.Field[Any]", *, is_flexible: bool) -> int | _Walk:
     """The size of a field, or what gives the byte after it."""
-    types = [*types_within(field.type)]
-    entity: Any = next((each for each in types if dataclasses.is_dataclass(each)), None)
-    is_array = any(typing.get_origin(each) is tuple for each in types)
+    entity, is_array, is_nullable = parts_of(field.type)
     name = field.metadata.get("kafka_type", "")
     if entity is not None:
         element: int | _Walk = _walk_of(entity)
@@ -67,16 +65,23 @@ def _step(field: "dataclasses.Field[Any]", *, is_flexible: bool) -> int | _Walk:
         element = _after_compact if is_flexible else functools.partial(_after_sized, width)
     if is_array:
         return functools.partial(_after_array, element, is_flexible)
-    if entity is not None and type(None) in types:
+    if entity is not None and is_nullable:
         return functools.partial(_after_optional, _walk_of(entity))
     return element
 
 
-def types_within(annotation: object) -> Iterator[Any]:
-    """An annotation, and all that it is made of."""
+def parts_of(annotation: object) -> tuple[Any, bool, bool]:
+    """The entity of a field, or None; whether it is an array; whether it may be null."""
+    parts = [*_within(annotation)]
+    entity = next((each for each in parts if dataclasses.is_dataclass(each)), None)
+    is_array = any(typing.get_origin(each) is tuple for each in parts)
+    return entity, is_array, type(None) in typing.get_args(annotation)
+
+
+def _within(annotation: object) -> Iterator[Any]:
     yield annotation
     for each in typing.get_args(annotation):
-        yield from types_within(each)
+        yield from _within(each)
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -197,7 +197,7 @@ class Connection:
             return answer(key, version, correlation_id, found)
         # Thousands of partitions take a second, and nobody waits for it.
         parts = await self._broker.look_up(answer, key, version, correlation_id, found)
-        if not names_all:
+        if not names_all or any(each.get("error_code") for each in found["topics"]):
             return parts
         if len(kept) >= _MOST_KEPT:
             kept.clear()
@@ -234,7 +234,7 @@ class Connection:
                 else:
                     small.append(each)
                     n_small += len(each)
-            elif each.is_local and not self._copies:
+            elif not each.place and not self._copies:
                 await self._send_file(each)
             else:
                 await self._send_pieces(each)
@@ -257,12 +257,12 @@ class Connection:
         bounds, look_up = self._bounds, self._broker.look_up
         bounds.n_by_memory += 1
         try:
-            with await look_up(stored.opened) as file:
+            with await look_up(stored.opened, place=stored.place) as file:
                 at, end = stored.position, stored.position + stored.size
                 while at < end:
                     share = max(_PIECES_BYTES // bounds.n_by_memory, _LEAST_PIECE)
                     wanted = min(share, _PIECE_BYTES, end - at)
-                    data = await look_up(file.read, at, wanted)
+                    data = await look_up(file.read, at, wanted, place=stored.place)
                     if len(data) != wanted:
                         raise ConnectionAbortedError("a file was cut while it was sent")
                     self._writer.write(data)
@@ -282,7 +282,7 @@ class Connection:
             finally:
                 self._allow(math.inf)
         if at < end:
-            await self._send_pieces(Stored(stored.opened, at, end - at, is_local=False))
+            await self._send_pieces(Stored(stored.opened, at, end - at, stored.place))
 
     async def _sent_by_system(self, descriptor: int, at: int, end: int) -> int:
         """The byte up to which the system has sent a file; it may not send every kind of file.

@@ -332,29 +332,20 @@ class Coordinator:
     def leave(self, body: Body) -> dict[str, Any]:
         """LeaveGroup, of one or of several members."""
         group = self.groups.get(body.group_id)
-        leaving = getattr(body, "members", None)
-        if leaving is None:
-            known = group is not None and body.member_id in group.members
-            if group is not None:
-                group.remove(body.member_id)
-            return {"error_code": 0 if known else _UNKNOWN_MEMBER}
-        answers = []
-        for each in leaving:
-            member_id = each.member_id
-            if group is not None and not member_id and each.group_instance_id is not None:
-                same = group.of_instance(each.group_instance_id)
-                member_id = same.id if same is not None else ""
-            known = group is not None and member_id in group.members
+
+        def left(each: Body) -> dict[str, Any]:
+            member_id, instance_id = each.member_id, _instance(each)
+            if group is not None and not member_id:
+                same = group.of_instance(instance_id)
+                member_id = "" if same is None else same.id
+            is_known = group is not None and member_id in group.members
             if group is not None:
                 group.remove(member_id)
-            answers.append(
-                {
-                    "member_id": each.member_id,
-                    "group_instance_id": _instance(each),
-                    "error_code": 0 if known else _UNKNOWN_MEMBER,
-                }
-            )
-        return {"members": answers}
+            names = {"member_id": each.member_id, "group_instance_id": instance_id}
+            return {**names, "error_code": 0 if is_known else _UNKNOWN_MEMBER}
+
+        members = getattr(body, "members", None)
+        return left(body) if members is None else {"members": [*map(left, members)]}
 
     async def commit(self, body: Body) -> dict[str, Any]:
         """OffsetCommit, of a member, or of a client that assigns its partitions itself."""

@@ -77,23 +77,13 @@ class ServeOptions(TierOptions, total=False):
         one with an error, ``skip`` leaves it out.  By default, as with a broker, clients check.
     offsets : a file that keeps the offsets that groups commit; by default, they end with the
         server.
-    tls_certificate : a PEM file, which may have the key, too.
+    tls_certificate : a PEM file, which may have the key, too: clients use SSL or SASL_SSL.
     tls_key : a PEM file with the key, if it is in another file.
     users : a file of names and hashed passwords, for SASL PLAIN.
     """
 
-    bind: Annotated[
-        str,
-        Declared(
-            default="127.0.0.1:0",
-            metavar=_ADDRESS,
-            help="Where to listen; port 0 takes a free one.",
-        ),
-    ]
-    advertise: Annotated[
-        str | None,
-        Declared(metavar=_ADDRESS, help="What clients are told, if they cannot reach --bind."),
-    ]
+    bind: Annotated[str, Declared(default="127.0.0.1:0", metavar=_ADDRESS)]
+    advertise: Annotated[str | None, Declared(metavar=_ADDRESS)]
     topic: Annotated[
         str | Sequence[str],
         Declared(
@@ -118,24 +108,10 @@ class ServeOptions(TierOptions, total=False):
             "it out. By default clients check."
         ),
     ]
-    offsets: Annotated[
-        str | os.PathLike[str] | None,
-        Declared(
-            metavar=_FILE, help="Keep the offsets that groups commit; otherwise they are lost."
-        ),
-    ]
-    tls_certificate: Annotated[
-        str | os.PathLike[str] | None,
-        Declared(metavar=_FILE, help="A PEM file: clients use SSL or SASL_SSL."),
-    ]
-    tls_key: Annotated[
-        str | os.PathLike[str] | None,
-        Declared(metavar=_FILE, help="The key, if it is in another file."),
-    ]
-    users: Annotated[
-        str | os.PathLike[str] | None,
-        Declared(metavar=_FILE, help="Names and hashed passwords, for SASL PLAIN."),
-    ]
+    offsets: Annotated[str | os.PathLike[str] | None, Declared(metavar=_FILE)]
+    tls_certificate: Annotated[str | os.PathLike[str] | None, Declared(metavar=_FILE)]
+    tls_key: Annotated[str | os.PathLike[str] | None, Declared(metavar=_FILE)]
+    users: Annotated[str | os.PathLike[str] | None, Declared(metavar=_FILE)]
 
 
 @takes(ServeOptions)

@@ -1,9 +1,10 @@
 """Answers of the protocol that read: topics, offsets, epochs, and the batches themselves."""
 
+import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -25,6 +26,7 @@ _OPERATIONS = 1 << 3 | 1 << 8 | 1 << 10
 _MOST_BYTES = 55 << 20  # of an answer, as of a broker (fetch.max.bytes)
 _MOST_WAIT_SECONDS = 30.0
 _PAGE = 2_000  # partitions in an answer
+_MOST_ID_SECONDS = 10.0  # that an answer waits for a directory that may hang
 _MOST_NEAR = 8  # partitions of a fetch that is answered without a thread
 
 
@@ -43,8 +45,13 @@ class Broker(Protocol):
     def view(self) -> View:
         """What is served now."""
 
-    async def look_up(self, function: Callable[..., _R], *arguments: object) -> _R:
-        """Call a function that reads files, in a thread."""
+    async def look_up(
+        self, function: Callable[..., _R], *arguments: object, place: str = ""
+    ) -> _R:
+        """Call a function that reads files, in a thread.
+
+        `place`: the directory that may hang, if they are in one.  It has threads of its own.
+        """
 
     def soon(self, function: Callable[..., object], *arguments: object) -> None:
         """Call a function once what is ready has been sent."""
@@ -65,8 +72,29 @@ def _node(broker: Broker) -> dict[str, Any]:
     }
 
 
-def _topic(broker: Broker, view: View, topic: str, topic_id: str) -> dict[str, Any]:
+async def _slow_topics(broker: Broker, view: View, names: Iterable[str]) -> Container[str]:
+    """Those of some topics whose ids cannot be read in time; clients ask again."""
+    by_place: dict[str, list[str]] = {}
+    for each in names:
+        if place := view.place_of(each, next(iter(view.topics.get(each, ())), -1)):
+            by_place.setdefault(place, []).append(each)
+    found = set[str]()
+
+    async def read(place: str, topics: list[str]) -> None:
+        try:
+            reading = broker.look_up(view.read_ids, topics, place=place)
+            await asyncio.wait_for(reading, _MOST_ID_SECONDS)
+        except TimeoutError:
+            found.update(topics)
+
+    await asyncio.gather(*(read(*each) for each in by_place.items()))
+    return found
+
+
+def _topic(broker: Broker, view: View, topic: str, slow: Container[str]) -> dict[str, Any]:
     """A topic; partitions that are not here have no leader, as those of a dead broker."""
+    if topic in slow:
+        return {"error_code": _NO_LEADER, "name": topic}
     here, node = view.topics[topic], [broker.node_id]
     partitions = [
         {"partition_index": each, "leader_id": node[0], "replica_nodes": node, "isr_nodes": node}
@@ -76,15 +104,15 @@ def _topic(broker: Broker, view: View, topic: str, topic_id: str) -> dict[str, A
     ]
     return {
         "name": topic,
-        "topic_id": uuid_of(topic_id),
+        "topic_id": uuid_of(view.topic_id(topic)),
         "partitions": partitions,
         "is_internal": topic in INTERNAL_TOPICS,
         "topic_authorized_operations": _OPERATIONS,
     }
 
 
-def _asked(view: View, asked: Iterable[Any]) -> Iterable[dict[str, Any] | tuple[str, str]]:
-    """Names and ids of topics that are asked for, or the error in place of one."""
+def _asked(view: View, asked: Iterable[Any]) -> Iterable[dict[str, Any] | str]:
+    """Names of topics that are asked for, or the error in place of one."""
     for each in once(asked, lambda each: (each.name, getattr(each, "topic_id", None))):
         name, topic_id = each.name, getattr(each, "topic_id", None)
         if name is None:
@@ -95,21 +123,26 @@ def _asked(view: View, asked: Iterable[Any]) -> Iterable[dict[str, Any] | tuple[
         if name not in view.topics:
             yield {"error_code": _UNKNOWN_TOPIC, "name": name}
             continue
-        yield name, view.topic_id(name)
+        yield name
 
 
 async def metadata(broker: Broker, body: Body, version: int) -> Mapping[str, Any]:
     """Topics, their partitions, and this server as their only broker."""
-    return await broker.look_up(_metadata, broker, body, version)
-
-
-def _metadata(broker: Broker, body: Body, version: int) -> Mapping[str, Any]:
     view = broker.view
-    if body.topics is None or (version == 0 and not body.topics):
-        found: Iterable[Any] = [(topic, view.topic_id(topic)) for topic in sorted(view.topics)]
-    else:
-        found = _asked(view, body.topics)
-    topics = [_topic(broker, view, *each) if isinstance(each, tuple) else each for each in found]
+    names_all = body.topics is None or (version == 0 and not body.topics)
+    asked = None if names_all else body.topics
+    names = view.topics if asked is None else (each.name for each in asked)
+    slow = await _slow_topics(broker, view, names)
+    return await broker.look_up(_metadata, broker, view, body, asked, slow)
+
+
+def _metadata(
+    broker: Broker, view: View, body: Body, asked: Body, slow: Container[str]
+) -> Mapping[str, Any]:
+    found = sorted(view.topics) if asked is None else _asked(view, asked)
+    topics = [
+        _topic(broker, view, each, slow) if isinstance(each, str) else each for each in found
+    ]
     if not getattr(body, "include_topic_authorized_operations", False):
         for each in topics:
             each.pop("topic_authorized_operations", None)
@@ -136,13 +169,16 @@ async def describe_cluster(broker: Broker, body: Body, _: int) -> Mapping[str, A
 
 async def describe_topic_partitions(broker: Broker, body: Body, _: int) -> Mapping[str, Any]:
     """Topics in pages of partitions, as the newest tools ask for them."""
-    return await broker.look_up(_topic_partitions, broker, body)
-
-
-def _topic_partitions(broker: Broker, body: Body) -> Mapping[str, Any]:
     view = broker.view
-    left = max(1, min(body.response_partition_limit, _PAGE))
     names = sorted({each.name for each in body.topics} or view.topics)
+    slow = await _slow_topics(broker, view, names)
+    return await broker.look_up(_topic_partitions, broker, view, body, names, slow)
+
+
+def _topic_partitions(
+    broker: Broker, view: View, body: Body, names: Sequence[str], slow: Container[str]
+) -> Mapping[str, Any]:
+    left = max(1, min(body.response_partition_limit, _PAGE))
     first = 0
     if body.cursor is not None:
         names = [each for each in names if each >= body.cursor.topic_name]
@@ -156,9 +192,9 @@ def _topic_partitions(broker: Broker, body: Body) -> Mapping[str, Any]:
         if name not in view.topics:
             topics.append({"error_code": _UNKNOWN_TOPIC, "name": name})
             continue
-        found = _topic(broker, view, name, view.topic_id(name))
-        page = found["partitions"][first : first + left]
-        if first + len(page) < len(found["partitions"]):
+        found = _topic(broker, view, name, slow)
+        page = found.get("partitions", ())[first : first + left]
+        if first + len(page) < len(found.get("partitions", ())):
             cursor = {"topic_name": name, "partition_index": first + len(page)}
         # Kafka's tools fail at a null list.
         page = [{**each, "eligible_leader_replicas": [], "last_known_elr": []} for each in page]
@@ -189,18 +225,28 @@ def _of_partition(view: View, topic: str, partition: int, answer: _Answer) -> di
         return {"error_code": kafka_error(error)}
 
 
-def _by_partition(
-    view: View, body: Body, topic_field: str, partition_field: str, answer: Callable[..., Any]
+async def _by_partition(
+    broker: Broker, body: Body, topic_field: str, partition_field: str, answer: Callable[..., Any]
 ) -> Mapping[str, Any]:
     """What `answer` says of each partition that a request names, in fields of these names."""
-    topics = []
+    view = broker.view
+    topics: list[dict[str, Any]] = []
+    by_place: dict[str, list[tuple[str, Any, dict[str, Any]]]] = {}
     for topic in body.topics:
-        name, found = getattr(topic, topic_field), []
+        name = getattr(topic, topic_field)
+        topics.append({topic_field: name, "partitions": []})
         for each in topic.partitions:
-            n = getattr(each, partition_field)
-            said = _of_partition(view, name, n, partial(answer, asked=each))
-            found.append({partition_field: n, **said})
-        topics.append({topic_field: name, "partitions": found})
+            found = {partition_field: (n := getattr(each, partition_field))}
+            topics[-1]["partitions"].append(found)
+            by_place.setdefault(view.place_of(name, n), []).append((name, each, found))
+
+    def say(asked: Iterable[tuple[str, Any, dict[str, Any]]]) -> None:
+        for name, each, found in asked:
+            n = found[partition_field]
+            found.update(_of_partition(view, name, n, partial(answer, asked=each)))
+
+    for place, rows in by_place.items():
+        await broker.look_up(say, rows, place=place)
     return {"topics": topics}
 
 
@@ -229,9 +275,7 @@ async def list_offsets(broker: Broker, body: Body, version: int) -> Mapping[str,
         epoch = (log.batch_epoch_at if is_record else log.leader_epoch_at)(found[1])
         return {"timestamp": found[0], "offset": found[1], "leader_epoch": epoch}
 
-    return await broker.look_up(
-        _by_partition, broker.view, body, "name", "partition_index", offset
-    )
+    return await _by_partition(broker, body, "name", "partition_index", offset)
 
 
 async def offset_for_leader_epoch(broker: Broker, body: Body, _: int) -> Mapping[str, Any]:
@@ -246,7 +290,7 @@ async def offset_for_leader_epoch(broker: Broker, body: Body, _: int) -> Mapping
         of = max((each for each, _ in known if each <= epoch), default=epoch)
         return {"leader_epoch": of, "end_offset": later[0] if later else log.high_watermark}
 
-    return await broker.look_up(_by_partition, broker.view, body, "topic", "partition", end)
+    return await _by_partition(broker, body, "topic", "partition", end)
 
 
 async def fetch(broker: Broker, body: Body, _: int) -> Mapping[str, Any]:
@@ -257,9 +301,14 @@ async def fetch(broker: Broker, body: Body, _: int) -> Mapping[str, Any]:
     deadline = time.monotonic() + wait
     while True:
         view = broker.view
+        if body.topics and not hasattr(body.topics[0], "topic") and not view.knows_ids:
+            await broker.look_up(getattr, view, "ids", place="ids of all topics")
         responses = _fetched_from_memory(view, body)
         if responses is None:
-            responses = await broker.look_up(_fetched, view, body)
+            fetched = _Fetched(view, body)
+            for place, asked in itertools.groupby(fetched.asked, fetched.place_of):
+                await broker.look_up(fetched.add, [*asked], place=place)
+            responses = fetched.responses()
         partitions = [each for topic in responses for each in topic["partitions"]]
         n_bytes = sum(len(each["records"]) for each in partitions)
         left = deadline - time.monotonic()
@@ -282,54 +331,77 @@ def _fetched_from_memory(view: View, body: Body) -> Sequence[dict[str, Any]] | N
 
     It takes less time than it takes to wake a thread.
     """
-    names_ids = body.topics and not hasattr(body.topics[0], "topic")
-    n_partitions = sum(len(topic.partitions) for topic in body.topics)
-    if n_partitions > _MOST_NEAR or (names_ids and not view.knows_ids):
+    if sum(len(topic.partitions) for topic in body.topics) > _MOST_NEAR:
         return None
+    fetched = _Fetched(view, body)
     try:
-        return _fetched(view, body, from_memory=True)
+        fetched.add(fetched.asked, from_memory=True)
     except _FarError:
         return None
+    return fetched.responses()
 
 
-def _fetched(view: View, body: Body, *, from_memory: bool = False) -> Sequence[dict[str, Any]]:
-    left = min(max(body.max_bytes, 0), _MOST_BYTES)
-    read = _batches_in_memory if from_memory else _batches
-    responses, is_first = [], True
-    asked_for = [(topic, each) for topic in body.topics for each in topic.partitions]
-    named = once(asked_for, lambda both: (_named(both[0]), both[1].partition))
-    # Some clients name a topic again for each of its partitions.
-    for topic, partitions in itertools.groupby(named, lambda both: both[0]):
-        found, name = [], _name_of(view, topic)
-        for _, each in partitions:
+class _Fetched:
+    """What a fetch has found so far, and what is left of its bytes."""
+
+    def __init__(self, view: View, body: Body) -> None:
+        self._view, self._is_committed = view, bool(body.isolation_level)
+        self._left, self._is_first = min(max(body.max_bytes, 0), _MOST_BYTES), True
+        self._found: list[tuple[Any, dict[str, Any]]] = []
+        #: Topics and partitions that are asked for, each once.
+        self.asked = once(
+            ((topic, each) for topic in body.topics for each in topic.partitions),
+            lambda both: (_named(both[0]), both[1].partition),
+        )
+
+    def place_of(self, asked: tuple[Any, Any]) -> str:
+        """The directory that may hang, if a partition is in one."""
+        topic, each = asked
+        name = _name_of(self._view, topic)
+        return self._view.place_of(name, each.partition) if name else ""
+
+    def add(self, asked: Iterable[tuple[Any, Any]], *, from_memory: bool = False) -> None:
+        """Look for the batches of some partitions; raises `_FarError` if they may be on a disk."""
+        read = _batches_in_memory if from_memory else _batches
+        for topic, each in asked:
+            name = _name_of(self._view, topic)
             if from_memory:
-                log = view.opened(name, each.partition) if name else None
-                if log is None or log.batches.may_hang:
+                log = self._view.opened(name, each.partition) if name else None
+                if log is None or log.place:
                     raise _FarError
-            asked = Asked(
+            wanted = Asked(
                 each.fetch_offset,
-                min(max(each.partition_max_bytes, 0), left),
-                is_first,
-                bool(body.isolation_level),
+                min(max(each.partition_max_bytes, 0), self._left),
+                self._is_first,
+                self._is_committed,
             )
             said = (
-                _of_partition(view, name, each.partition, partial(read, asked=asked))
+                _of_partition(self._view, name, each.partition, partial(read, asked=wanted))
                 if name
                 else {"error_code": _UNKNOWN_ID}
             )
             answer = {
+                "partition_index": each.partition,
                 "high_watermark": -1,
                 "error_code": _OK,
                 "aborted_transactions": None,
                 "records": Records(),
                 **said,
             }
-            n_bytes = len(answer["records"])
-            left, is_first = left - n_bytes, is_first and not n_bytes
-            found.append({"partition_index": each.partition, **answer})
-        names = {"topic": name, "topic_id": getattr(topic, "topic_id", None)}
-        responses.append({**names, "partitions": found})
-    return responses
+            if n_bytes := len(answer["records"]):
+                self._left, self._is_first = self._left - n_bytes, False
+            self._found.append((topic, answer))
+
+    def responses(self) -> Sequence[dict[str, Any]]:
+        """The answer; some clients name a topic again for each of its partitions."""
+        return [
+            {
+                "topic": _name_of(self._view, topic),
+                "topic_id": getattr(topic, "topic_id", None),
+                "partitions": [each for _, each in found],
+            }
+            for topic, found in itertools.groupby(self._found, lambda both: both[0])
+        ]
 
 
 def _named(topic: Any) -> Any:  # noqa: ANN401 - of kio's classes
@@ -354,7 +426,7 @@ def _look_ahead(view: View, body: Body, responses: Sequence[Mapping[str, Any]]) 
         for each in topic["partitions"]:
             name, partition = topic["topic"], each["partition_index"]
             log = view.opened(name, partition)
-            if log is None or log.batches.may_hang or not each["records"]:
+            if log is None or log.place or not each["records"]:
                 continue
             if not log.held.acquire(blocking=False):
                 continue

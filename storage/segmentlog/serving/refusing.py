@@ -5,12 +5,12 @@ answers all of these APIs.
 """
 
 import dataclasses
-import typing
 from collections.abc import Mapping
 from typing import Any
 
 from kio.index import load_response_schema
 
+from segmentlog.serving.claimed import parts_of
 from segmentlog.serving.wire import Body
 
 _TOPIC_AUTHORIZATION_FAILED, _CLUSTER_AUTHORIZATION_FAILED, _NO_TRANSACTION = 29, 31, 53
@@ -54,7 +54,7 @@ def _mirrored(kind: type, asked: Body, code: int) -> dict[str, Any]:
         )
     found: dict[str, Any] = {}
     for each in dataclasses.fields(kind):
-        inner = _entity_in(each.type)
+        inner, _, _ = parts_of(each.type)
         if each.metadata.get("kafka_type") == "error_code":
             found[each.name] = code
         elif each.name.endswith("error_message"):
@@ -77,12 +77,3 @@ def _lists_of(asked: Body) -> tuple[Body, ...]:
             if isinstance(value, tuple) and each.name not in _OWN_LISTS:
                 return value
     return ()
-
-
-def _entity_in(annotation: object) -> type | None:
-    for each in (annotation, *typing.get_args(annotation)):
-        if dataclasses.is_dataclass(each):
-            return typing.cast("type", each)
-        if each is not annotation and (found := _entity_in(each)) is not None:
-            return found
-    return None

@@ -38,10 +38,12 @@ _RECEIVED_BYTES = 16 << 10  # by the system before it is read
 #: (socket.send.buffer.bytes).  The system takes 4 MB, which leave the processor's cache meanwhile.
 _SENT_BYTES = 100 << 10
 _HANDSHAKE_SECONDS = 10.0
-_THREADS = 8
+_THREADS = 8  # for each directory that may hang, and for all others together
 _EXPIRE_SECONDS = 0.2
+_END_SECONDS = 1.0
 _MOST_PORT = 65_535
 _REFRESH_SECONDS, _REMOTE_REFRESH_SECONDS = 0.2, 2.0
+_MOST_REFRESH_SECONDS = 3.0  # that the first client waits for it
 
 
 class Address(NamedTuple):
@@ -94,15 +96,18 @@ class Running:
         self._tasks: set[asyncio.Task[None]] = set()  # one for each connection
         self._connections: set[Connection] = set()  # of those that have shaken hands
         self._follows = follows
-        self._threads = concurrent.futures.ThreadPoolExecutor(_THREADS, "segmentlog-serve")
+        #: By the directory that may hang, and whose files they read; others by "".
+        self._threads: dict[str, concurrent.futures.ThreadPoolExecutor] = {}
         self._logins = concurrent.futures.ThreadPoolExecutor(1, "segmentlog-login")
         self._socket = _listening(bind)
         bound = Address(bind.host, self._socket.getsockname()[1])
         self.address = bound
         self.advertised = bound if advertise is None else advertise
         self.host, self.port = self.advertised
+        self._thread_name = f"segmentlog-serve-{bound.port}-"
         self._loop = asyncio.new_event_loop()
         self._changed = asyncio.Event()
+        self._refreshing: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         self._bounds = ServerBounds()
         try:
@@ -125,9 +130,19 @@ class Running:
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
 
+    def hangs(self) -> bool:
+        """Whether threads still wait for a file system after the end, and Python for them."""
+        until = time.monotonic() + _END_SECONDS
+        threads = [
+            each for each in threading.enumerate() if each.name.startswith(self._thread_name)
+        ]
+        for each in threads:
+            each.join(max(until - time.monotonic(), 0))
+        return any(each.is_alive() for each in threads)
+
     def _release(self) -> None:
         self._socket.close()
-        for threads in (self._threads, self._logins):
+        for threads in (*self._threads.values(), self._logins):
             threads.shutdown(wait=False, cancel_futures=True)
         self._loop.close()
 
@@ -142,7 +157,7 @@ class Running:
         if self._follows:
             running.append(asyncio.create_task(self._follow()))
         await self._stop.wait()
-        running += self._tasks
+        running += [*self._tasks, *filter(None, [self._refreshing])]
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
@@ -181,8 +196,14 @@ class Running:
             await asyncio.sleep(max(least, took))  # half of a core for a huge directory
             if self._connections:
                 began = time.monotonic()
-                await self._refresh()
+                await asyncio.wait([self._refreshed()])
                 took = time.monotonic() - began
+
+    def _refreshed(self) -> "asyncio.Task[None]":
+        """The look for changes that is under way, or a new one."""
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._refresh())
+        return self._refreshing
 
     async def _refresh(self) -> None:
         try:
@@ -195,11 +216,17 @@ class Running:
             self._changed.set()
             self._changed = asyncio.Event()
 
-    async def look_up(self, function: Callable[..., _R], *arguments: object) -> _R:
-        """Call a function that reads files, in a thread."""
+    async def look_up(
+        self, function: Callable[..., _R], *arguments: object, place: str = ""
+    ) -> _R:
+        """Call a function that reads files, in a thread; see `Broker`."""
+        threads = self._threads.get(place)
+        if threads is None:
+            threads = concurrent.futures.ThreadPoolExecutor(_THREADS, self._thread_name)
+            self._threads[place] = threads
         # The loop's own `run_in_executor` chains two futures, and takes three times as long.
         answer: asyncio.Future[_R] = self._loop.create_future()
-        self._threads.submit(self._call, answer, function, arguments)
+        threads.submit(self._call, answer, function, arguments)
         return await answer
 
     def _call(
@@ -235,7 +262,10 @@ class Running:
         try:
             reader, writer = await self._streams(sock, peer)
             if self._follows and not self._connections:
-                await self._refresh()
+                # One that is under way may have looked too early.
+                is_under_way = self._refreshing is not None and not self._refreshing.done()
+                for _ in range(1 + is_under_way):
+                    await asyncio.wait([self._refreshed()], timeout=_MOST_REFRESH_SECONDS)
             connection = Connection(
                 self,
                 self._coordinator,

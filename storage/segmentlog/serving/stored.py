@@ -8,7 +8,6 @@ check them.  A range ends before damage, and a fetch that begins there raises it
 
 import contextlib
 import errno
-import os
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -34,7 +33,6 @@ from segmentlog.reads.log import Log
 from segmentlog.reads.transactions import CommittedBatches
 from segmentlog.serving.near import batches_in_memory, bring_into_memory
 from segmentlog.serving.wire import Held, Records, Stored
-from segmentlog.store.medium import may_hang
 from segmentlog.store.readable import FileStatus, ReadableFile, is_url, open_file, status_of
 
 _CHECKED_WINDOW_BYTES = 1 << 20
@@ -96,19 +94,16 @@ class StoredBatches:
     """The batches of one log, for several consumers; calls must not overlap.
 
     `on_corrupt_batch`: whether each batch is checked first, and what becomes of a damaged one;
-    None leaves that to the clients.
+    None leaves that to the clients.  `place`: the directory whose files may hang (`ServedLog`).
     """
 
-    def __init__(self, log: Log, on_corrupt_batch: OnCorruptBatch | None = None) -> None:
-        self._log = log
+    def __init__(
+        self, log: Log, on_corrupt_batch: OnCorruptBatch | None = None, place: str = ""
+    ) -> None:
+        self._log, self._place = log, place
         self._checks = on_corrupt_batch is not None
         self._skips = on_corrupt_batch is OnCorruptBatch.SKIP
         self._places: OrderedDict[tuple[int, bool], _Place] = OrderedDict()
-
-    @property
-    def may_hang(self) -> bool:
-        """Whether calls for its files may wait for another machine, and belong into a thread."""
-        return may_hang(self._log.path)
 
     def fetch(self, asked: Asked, end_offset: int) -> FoundBatches:
         """The batches that are asked for, and begin below `end_offset`.
@@ -143,9 +138,7 @@ class StoredBatches:
                     committed = committed or CommittedBatches(
                         self._log.partition, skips=self._skips
                     )
-                walked = _SegmentWalk(
-                    opened, offset, end_offset, max_bytes, committed, self._limit(opened)
-                )
+                walked = self._walk(opened, committed, offset, end_offset, max_bytes)
                 size = first.header.size_in_bytes
                 found = walked.found(first.position, size, checks=self._checks, skips=self._skips)
                 if found.records or found.next_offset > offset:
@@ -183,7 +176,7 @@ class StoredBatches:
     def _place_of(self, asked: Asked) -> tuple[_Place | None, Segment | None]:
         """Where a fetch goes on, and its segment, if that is still the one of the place."""
         place = self._places.get((asked.offset, asked.is_committed))
-        if place is None or self._checks or self.may_hang:
+        if place is None or self._checks or self._place:
             return None, None
         segment = next(iter(from_offset(self._log.untorn_segments, asked.offset)), None)
         is_same = segment is not None and place[:2] == (segment.path, segment.inode)
@@ -207,7 +200,7 @@ class StoredBatches:
                 return None
             if takes_first:
                 max_bytes = max(max_bytes, int(batches.headers[0, layout.SIZE]))
-            walked = self._walk_on(opened, place, offset, end_offset, max_bytes)
+            walked = self._walk(opened, place.committed, offset, end_offset, max_bytes, offset)
             found = walked.found_in(place.position, [batches])
         return _Ready(asked.max_bytes, found, walked.end, stamp) if found.records else None
 
@@ -222,7 +215,7 @@ class StoredBatches:
         """The batches from the place of a consumer on; None if the first one needs a look."""
         if place is None or self._checks:
             return None
-        walked = self._walk_on(opened, place, offset, end_offset, max_bytes)
+        walked = self._walk(opened, place.committed, offset, end_offset, max_bytes, offset)
         with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
             found = walked.found(place.position)
             if found.records:
@@ -230,11 +223,18 @@ class StoredBatches:
                 return found
         return None
 
-    def _walk_on(
-        self, opened: OpenSegment, place: _Place, offset: int, end_offset: int, max_bytes: int
+    def _walk(
+        self,
+        opened: OpenSegment,
+        committed: CommittedBatches | None,
+        offset: int,
+        end_offset: int,
+        max_bytes: int,
+        least: int | None = None,
     ) -> "_SegmentWalk":
+        limit = self._limit(opened)
         return _SegmentWalk(
-            opened, offset, end_offset, max_bytes, place.committed, self._limit(opened), offset
+            opened, self._place, offset, end_offset, max_bytes, committed, limit, least
         )
 
     def _keep(self, place: _Place, found: FoundBatches, end: int) -> None:
@@ -325,6 +325,7 @@ class _SegmentWalk:
     def __init__(
         self,
         opened: OpenSegment,
+        place: str,
         offset: int,
         end_offset: int,
         max_bytes: int,
@@ -332,7 +333,7 @@ class _SegmentWalk:
         limit: int,
         least: int | None = None,
     ) -> None:
-        self.opened, self.committed = opened, committed
+        self.opened, self.committed, self._place = opened, committed, place
         self._offset, self._end_offset, self._limit = offset, end_offset, limit
         self._left, self._least = max_bytes, least
         self._ranges: list[tuple[int, int]] = []
@@ -356,7 +357,7 @@ class _SegmentWalk:
             batches = (each.scanned for each in walk_file(path, file, begin, stop))
         found = self.found_in(begin, batches)
         for each in tuple.__iter__(found.records):
-            if isinstance(each, Stored) and each.is_local:
+            if isinstance(each, Stored) and not each.place:
                 bring_into_memory(file, each.position, each.position + each.size)
         return found
 
@@ -443,13 +444,12 @@ class _SegmentWalk:
                 self._aborted.append((producer_id, int(headers[row, layout.BASE_OFFSET])))
 
     def _records(self, file: ReadableFile) -> Records:
-        is_local = not may_hang(os.path.dirname(self.opened.segment.path))
-        most = _SMALL_BYTES if is_local else _MOST_HELD_BYTES
+        most = _MOST_HELD_BYTES if self._place else _SMALL_BYTES
         opened = partial(_reopened, self.opened.segment.path, file.status().inode)
         found: list[Stored | Held] = []
         for begin, end in self._ranges:
             held = Held.read(file, begin, end - begin) if end - begin <= most else None
-            found.append(held or Stored(opened, begin, end - begin, is_local))
+            found.append(held or Stored(opened, begin, end - begin, self._place))
         return Records(found)
 
 

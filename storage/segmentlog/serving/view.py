@@ -1,11 +1,12 @@
 """What is served: topics, their partitions, and the bounds of their logs, at one moment."""
 
+import contextlib
 import fnmatch
 import logging
 import os
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -48,6 +49,7 @@ from segmentlog.reads.log import Log, find_offset
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.serving.stored import StoredBatches
 from segmentlog.serving.wire import uuid_of
+from segmentlog.store.medium import may_hang
 from segmentlog.store.paths import is_tiered, tiered_paths
 from segmentlog.store.readable import is_url
 
@@ -95,7 +97,9 @@ class ServedLog:
     def __init__(self, log: Log, scope: Scope) -> None:
         self.log = log
         self._scope = scope
-        self.batches = StoredBatches(log, scope.on_corrupt_batch)
+        #: The directory of its files if calls for them may hang; empty on a disk of this machine.
+        self.place = os.path.dirname(log.path) if may_hang(log.path) else ""
+        self.batches = StoredBatches(log, scope.on_corrupt_batch, self.place)
         # Whoever reads batches or looks up times holds it: `batches` and the log's own tables are
         # for one thread at a time.
         self.held = threading.RLock()
@@ -238,12 +242,12 @@ class View:
         self.directory, self.scope = directory, scope
         self.cluster_id: str | None = before.cluster_id if before else directory.cluster_id
         self._earlier = before._served if before else {}
-        # The threads that answer share a view.  A partition is opened, and a table read, by one of
-        # them at a time, under the lock beside it; who finds one takes it without the lock.
+        # The threads that answer share a view.  A table is read, and partitions of a directory are
+        # opened, by one of them at a time; who finds one takes it without the lock.
         self._served: dict[TopicPartition, ServedLog] = {}
-        self._opening = threading.Lock()
+        self._opening: dict[str, threading.Lock] = {}  # by `place_of`
         self._tables: dict[str, Sequence[Mapping[str, Any]]] = {}
-        self._reading_tables = threading.Lock()
+        self._reading_tables: dict[str, threading.Lock] = {}
         #: Answers that name all topics, by what was asked.
         self.answers: dict[Any, bytes] = {}
         #: Partitions of each topic that are here, by the name that clients see.
@@ -254,6 +258,8 @@ class View:
         }
         if scope.renamed:
             self._add_renamed()
+        for each in directory._snapshots:  # `place_of` relies on what is known of them then
+            may_hang(each)
 
     def _add_renamed(self) -> None:
         """Add renamed partitions as topics whose names say what became of them."""
@@ -301,7 +307,7 @@ class View:
             if place is None:
                 where = ", ".join(self.directory.paths)
                 raise UnknownTopicOrPartitionError(topic, partition, where, "it is not served")
-            with self._opening:
+            with self._opening.setdefault(self.place_of(topic, partition), threading.Lock()):
                 if isinstance(place, str):
                     renamed = open_log_dir(place)
                     log = renamed.log(*renamed.topic_partitions()[0])
@@ -317,9 +323,18 @@ class View:
         """A partition that was asked for before."""
         return self._served.get(TopicPartition(topic, partition))
 
+    def place_of(self, topic: str, partition: int) -> str:
+        """The directories that may hang and hold a partition; empty for none."""
+        if (log := self.opened(topic, partition)) is not None:
+            return log.place
+        place = self.topics.get(topic, {}).get(partition)
+        if not isinstance(place, TopicPartition):
+            return os.path.dirname(place or "")
+        return ", ".join(filter(may_hang, self.directory._directories_of(place)))
+
     def table(self, name: str) -> Sequence[Mapping[str, Any]]:
         """The rows of one of Kafka's own tables; none if its topic is not here."""
-        with self._reading_tables:
+        with self._reading_tables.setdefault(name, threading.Lock()):
             if name not in self._tables:
                 self._tables[name] = self._read_table(name)
             return self._tables[name]
@@ -354,13 +369,15 @@ class View:
         Renamed partitions have none: their topic may be there, too.
         """
         for partition, place in self.topics.get(topic, {}).items():
-            try:
-                return (
-                    "" if isinstance(place, str) else self.log(topic, partition).log.known_topic_id
-                )
-            except (SegmentLogError, OSError):
-                continue
+            with contextlib.suppress(SegmentLogError, OSError):
+                is_renamed = isinstance(place, str)
+                return "" if is_renamed else self.log(topic, partition).log.known_topic_id
         return ""
+
+    def read_ids(self, topics: Iterable[str]) -> None:
+        """Let the ids of topics be known."""
+        for each in topics:
+            self.topic_id(each)
 
     @cached_property
     def ids(self) -> Mapping[uuid.UUID | None, str]:

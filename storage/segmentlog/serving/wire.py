@@ -12,7 +12,6 @@ import functools
 import io
 import struct
 import threading
-import typing
 import uuid
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -21,7 +20,7 @@ from kio.index import KioIndexError, load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
-from segmentlog.serving.claimed import check_claims, types_within
+from segmentlog.serving.claimed import check_claims, parts_of
 from segmentlog.store.readable import ReadableFile
 
 _T = TypeVar("_T")
@@ -51,13 +50,14 @@ class Stored(NamedTuple):
     """Bytes ``[position, position + size)`` of a file, in place of the bytes themselves.
 
     `opened`: opens the file, which is not open while the answer waits: one has a range of each of
-    thousands of partitions.  `is_local`: whether the system may send from it.
+    thousands of partitions.  `place`: the directory whose files may hang; empty if the system may
+    send from it.
     """
 
     opened: Callable[[], ReadableFile]
     position: int
     size: int
-    is_local: bool
+    place: str
 
     def __len__(self) -> int:
         return self.size
@@ -238,21 +238,12 @@ _DEFAULTS: dict[str, Any] = {
 
 def _conversion(annotation: Any, name: str) -> tuple[Callable[[Any], Any], Any]:  # noqa: ANN401
     """How a plain value becomes that of a field, and what the field has without one."""
-    inner = next(
-        (each for each in types_within(annotation) if dataclasses.is_dataclass(each)), None
-    )
-    is_nullable = type(None) in typing.get_args(annotation)
-    is_array = any(typing.get_origin(each) is tuple for each in types_within(annotation))
-    if inner is not None and is_array:
-
-        def many(values: Any) -> Any:  # noqa: ANN401
-            return None if values is None else tuple(entity(inner, each) for each in values)
-
-        return many, None if is_nullable else ()
-    if inner is not None:
-        return (lambda each: None if each is None else entity(inner, each)), None
-    if is_array:
-        return (lambda each: None if each is None else tuple(each)), None if is_nullable else ()
+    inner, is_array, is_nullable = parts_of(annotation)
+    if inner is not None or is_array:
+        one = (lambda each: each) if inner is None else functools.partial(entity, inner)
+        many = (lambda values: tuple(map(one, values))) if is_array else one
+        empty = () if is_array and not is_nullable else None
+        return (lambda each: None if each is None else many(each)), empty
     default = None if is_nullable else _DEFAULTS.get(name, 0)
     if name.startswith("timedelta"):
         return (lambda each: dt.timedelta(milliseconds=each)), default

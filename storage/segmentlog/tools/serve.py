@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import resource
 import signal
 import sys
@@ -100,6 +101,9 @@ def serve(
                 complain("offsets that groups commit end with this command; --offsets keeps them")
             while not ended:
                 time.sleep(_SLEEP_SECONDS)
+        if server._running.hangs():
+            sys.stderr.flush()
+            os._exit(0)
     except KeyboardInterrupt:  # before it served
         pass
     finally:

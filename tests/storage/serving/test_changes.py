@@ -58,9 +58,9 @@ def test_a_consumer_that_goes_on_wakes_no_thread(log: KafkaLog) -> None:
         assert [0] == offsets(client, 0)
         running, woken = server._running, []
 
-        def look_up(function: Callable[..., Any], *arguments: object) -> Any:
+        def look_up(function: Callable[..., Any], *arguments: object, place: str = "") -> Any:
             woken.append(function)
-            return Running.look_up(running, function, *arguments)
+            return Running.look_up(running, function, *arguments, place=place)
 
         running.look_up = look_up  # type: ignore[method-assign]
         assert [[1], [2]] == [offsets(client, 1), offsets(client, 2)]

@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 import time
-import typing
 import uuid
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from kio.index import load_request_schema
 from kio.serial import entity_writer
 
 from segmentlog.serving.apis import APIS
-from segmentlog.serving.claimed import check_claims, types_within
+from segmentlog.serving.claimed import check_claims, parts_of
 from segmentlog.serving.wire import Parts, entity
 from segmentlog.testing.kafka_log import KafkaLog
 
@@ -77,10 +76,9 @@ def _values(rng: random.Random, kind: Any) -> dict[str, Any]:
     for each in dataclasses.fields(kind):
         if rng.random() < 0.15:
             continue
-        inner = next((a for a in types_within(each.type) if dataclasses.is_dataclass(a)), None)
-        is_array = any(typing.get_origin(a) is tuple for a in types_within(each.type))
+        inner, is_array, is_nullable = parts_of(each.type)
         name = each.metadata.get("kafka_type", "")
-        if type(None) in typing.get_args(each.type) and rng.random() < 0.2:
+        if is_nullable and rng.random() < 0.2:
             found[each.name] = None
         elif inner is not None and is_array:
             found[each.name] = [_values(rng, inner) for _ in range(rng.choice([0, 1, 1, 2, 5]))]

@@ -15,7 +15,7 @@ from tiers import copy_segment, remove_local, written
 from waiting import wait_for
 
 import segmentlog
-from segmentlog.serving import stored
+from segmentlog.serving import reading, view
 from segmentlog.serving.users import hashed_user
 from segmentlog.store.readable import LocalDisk
 from segmentlog.testing.kafka_log import KafkaLog
@@ -259,7 +259,7 @@ def test_a_file_system_that_hangs_holds_up_nobody_else(
 
     as_before = LocalDisk.open
     monkeypatch.setattr(LocalDisk, "open", opened)
-    monkeypatch.setattr(stored, "may_hang", lambda path: "/hanging-0" in path)
+    monkeypatch.setattr(view, "may_hang", lambda path: "/hanging-0" in path)
     with (
         segmentlog.serve(log.path, read_up_to="logEnd") as server,
         RawClient(server.bootstrap_servers, 0.5) as waiting,
@@ -275,3 +275,57 @@ def test_a_file_system_that_hangs_holds_up_nobody_else(
             assert other.fetch("well", 0, offset, max_bytes=1).records
         assert other.ask(3, 9, topics=None).topics
     goes_on.set()
+
+
+def test_a_file_system_that_hangs_keeps_no_thread_from_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More requests than threads wait for it, of each kind that reads files."""
+    n_threads, goes_on, hangs = 8, threading.Event(), threading.Event()
+    hanging, well = KafkaLog(tmp_path / "hanging"), KafkaLog(tmp_path / "well")
+    for i in range(2 * n_threads):
+        hanging.write("hanging", [bytes([i]) * 50_000], partition=i, num_partitions=2 * n_threads)
+    for i in range(3):
+        well.write("well", [bytes([i]) * 50_000], num_partitions=1)
+    waiting = list[str]()
+
+    def opened(self: LocalDisk, path: str, *, follow: bool = True) -> Any:
+        if hangs.is_set() and path.startswith(str(hanging.path)):
+            waiting.append(path)
+            goes_on.wait()
+        return as_before(self, path, follow=follow)
+
+    as_before = LocalDisk.open
+    monkeypatch.setattr(LocalDisk, "open", opened)
+    monkeypatch.setattr(view, "may_hang", lambda path: path.startswith(str(hanging.path)))
+    monkeypatch.setattr(reading, "_MOST_ID_SECONDS", 0.1)
+    with contextlib.ExitStack() as stack:
+        stack.callback(goes_on.set)
+        server = stack.enter_context(
+            segmentlog.serve(hanging.path, well.path, read_up_to="logEnd", follow=True)
+        )
+        clients = [
+            stack.enter_context(RawClient(server.bootstrap_servers))
+            for _ in range(4 * n_threads + 1)
+        ]
+        other = clients.pop()
+        assert other.ask(18, 3).api_keys
+        hangs.set()
+        for i, each in enumerate(clients):
+            n = {"partition_index": i // 2, "partition": i // 2, "timestamp": 0}
+            name = {"topic": "hanging", "name": "hanging", "partitions": [n]}
+            key, version = ((1, 12), (2, 9), (23, 4), (61, 0))[i % 4]
+            indexes = {"partition_indexes": [i // 2]}
+            each.sock.sendall(each.frame(key, version, topics=[name | indexes]))
+        wait_for(lambda: waiting, lambda: "nothing is asked of it")
+        hidden = other.ask(3, 9, topics=[{"name": "hanging"}]).topics
+        assert [5] == [each.error_code for each in hidden]  # LEADER_NOT_AVAILABLE
+        known = other.ask(3, 9, topics=[{"name": "well"}]).topics
+        assert [0] == [each.error_code for each in known]
+        for offset in range(3):
+            assert other.fetch("well", 0, offset, max_bytes=1).records
+        assert 3 == other.list_offset("well", 0, -1).offset
+        assert not other.ask(9, 5, group_id="g", topics=None).topics
+        with RawClient(server.bootstrap_servers) as late:
+            assert late.fetch("well", 0, 0).records
+        server.close()

@@ -187,7 +187,7 @@ def test_an_answer_that_waits_holds_no_file(tmp_path: Path) -> None:
     partitions = [{"records": Records([large]), "high_watermark": 1}]
     parts = answer(1, 12, 0, {"responses": [{"topic": "t", "partitions": partitions}]}).parts
     assert isinstance(large, Stored)
-    assert large.is_local
+    assert not large.place
     assert large in parts
     with large.opened() as file:
         assert file.descriptor is not None

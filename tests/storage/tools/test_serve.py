@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -83,6 +85,42 @@ def test_a_signal_that_comes_in_a_finalizer_ends_it(
     monkeypatch.setattr(time, "sleep", sleep)
 
     assert 0 == CliRunner().invoke(app, ["serve", str(made.path)]).exit_code
+
+
+def test_a_file_system_that_hangs_does_not_keep_it_from_its_end(tmp_path: Path) -> None:
+    """The process ends although its threads wait."""
+    made = KafkaLog(tmp_path / "kafka")
+    made.write("t", ["a"])
+    code = """
+import sys, threading
+from segmentlog.store.readable import LocalDisk
+
+def opened(self, path, *, follow=True):
+    if path.endswith(".log"):
+        print("waits", flush=True)
+        threading.Event().wait()
+    return as_before(self, path, follow=follow)
+
+as_before, LocalDisk.open = LocalDisk.open, opened
+import segmentlog_command
+sys.argv = ["segmentlog", "serve", sys.argv[1], "--bind", "127.0.0.1:0"]
+segmentlog_command.main()
+"""
+    command = [sys.executable, "-c", code, str(made.path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            with RawClient(process.stdout.readline().split()[0]) as client:
+                client.sock.sendall(client.frame(2, 9, topics=[_by_time("t")]))
+                assert "waits\n" == process.stdout.readline()
+            process.send_signal(signal.SIGTERM)
+            assert 0 == process.wait(30)
+        finally:
+            process.kill()
+
+
+def _by_time(topic: str) -> dict[str, Any]:
+    return {"name": topic, "partitions": [{"partition_index": 0, "timestamp": 0}]}
 
 
 def test_a_user_is_hashed(tmp_path: Path) -> None:
