@@ -141,16 +141,16 @@ class ServedGroup:
             if all(name in each.protocols for each in self.members.values())
         ]
         self.protocol = common[0] if common else ""
+        members = [
+            {
+                "member_id": each.id,
+                "group_instance_id": each.instance_id,
+                "metadata": each.protocols.get(self.protocol, b""),
+            }
+            for each in self.members.values()
+        ]
         for each in list(self.members.values()):
             each.assignment, each.seen = b"", time.monotonic()
-            of_leader = [
-                {
-                    "member_id": other.id,
-                    "group_instance_id": other.instance_id,
-                    "metadata": other.protocols.get(self.protocol, b""),
-                }
-                for other in self.members.values()
-            ]
             each.answer(
                 "joined",
                 {
@@ -159,7 +159,7 @@ class ServedGroup:
                     "protocol_name": self.protocol,
                     "leader": self.leader,
                     "member_id": each.id,
-                    "members": of_leader if each.id == self.leader else [],
+                    "members": members if each.id == self.leader else [],
                 },
             )
 

@@ -1,11 +1,13 @@
 """Groups of consumers: members, generations, and the offsets that they commit."""
 
+import asyncio
 import contextlib
 import json
 import random
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -292,3 +294,30 @@ def test_what_was_committed_survives_kills(log: KafkaLog, tmp_path: Path) -> Non
             finally:
                 process.kill()
     assert answered > 8
+
+
+def test_a_generation_looks_at_each_member_a_few_times() -> None:
+    """The loop of all clients waits meanwhile, also for the largest group."""
+    n_members, looks = 100, Counter[str]()
+
+    class Protocols(dict[str, bytes]):
+        def get(self, *name: Any) -> Any:
+            looks.update(["get"])
+            return super().get(*name)
+
+    group = groups.ServedGroup("g")
+    loop = asyncio.new_event_loop()
+    try:
+        for i in range(n_members):
+            protocols = Protocols(range=b"")
+            member = groups.Member(f"{i}", "c", "h", None, 1, 1, "consumer", protocols)
+            member.joined = loop.create_future()
+            group.members[member.id] = member
+        answers = [each.joined for each in group.members.values()]
+        group.end_rebalance()
+        found = [each.result()["members"] for each in answers if each is not None]
+    finally:
+        loop.close()
+
+    assert [n_members] + [0] * (n_members - 1) == [*map(len, found)]
+    assert n_members == looks["get"]
