@@ -21,6 +21,7 @@ from pyspark_segmentlog.reads.table import (
     table_columns,
     unknown_table_column,
 )
+from segmentlog.arguments import switch
 from segmentlog.errors import ColumnError
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def count(
         See `read`.
     """
     given: dict[str, Any] = {**options}
-    if not check_crcs:
+    if not switch("check_crcs", check_crcs):
         given["kafka.check.crcs"] = False
     # Sail takes a schema without columns for none, and reads all of them.
     return read(spark, path, "partition", **given).count()

@@ -47,6 +47,8 @@ def test_rows_are_counted_without_a_column(
     log.write_bytes(log.read_bytes()[:-1] + b"?")
     (log.parent.parent / ".kafka_cleanshutdown").touch()
     assert 1 == pyspark_segmentlog.count(spark, tmp_path, check_crcs=False)
+    with pytest.raises(OptionError, match="give True or False"):
+        pyspark_segmentlog.count(spark, tmp_path, check_crcs="false")  # type: ignore[arg-type]
 
 
 def test_keys_and_values_are_strings_if_asked_for(spark: SparkSession, example_data: str) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from segmentlog.arguments import instance_of
 from segmentlog.errors import OptionError
 from segmentlog.format.kernels import layout
+from segmentlog.format.records.decoder import tell_their_rows
 from segmentlog.log.batches import walk_batches
 from segmentlog.model import IsolationLevel, OffsetRange, ScanPolicy, TopicPartition
 from segmentlog.reads.listed import retry_if_relisted
@@ -83,16 +84,21 @@ def _count_headers(
         headers = walked.scanned.headers
         if reached >= wanted.end_offset:  # a wrapper's base offset may be that of its last record
             break
-        # A copy may hold a merged segment, and the segments that were merged into it.
-        headers = headers[headers[:, layout.LAST_OFFSET] >= reached]
         # A wrapper does not contain its first offset: it is after the batch before.
         begins = np.concatenate([[reached], headers[:-1, layout.LAST_OFFSET] + 1])
-        reached = max(reached, walked.next_offset)
+        if (headers[1:, layout.BASE_OFFSET] < begins[1:]).any() or (
+            reached > start and headers[0, layout.BASE_OFFSET] < reached
+        ):
+            # A segment may have been merged with those that a copy still has, or an offset is
+            # wrong, which no checksum covers: a read tells which.
+            return {}, [wanted]
+        reached = walked.next_offset
         has_records = headers[:, layout.ATTRIBUTES] & layout.CONTROL_MASK == 0
         is_legacy = headers[:, layout.ATTRIBUTES] & layout.LEGACY_MASK != 0
         has_records &= (headers[:, layout.RECORDS_COUNT] != 0) | is_legacy
         headers, begins = headers[has_records], begins[has_records]
         is_decided = _is_decided(headers, wanted, interval_ms)
+        is_decided &= tell_their_rows(headers, policy.max_inflated_batch_bytes)
         is_decided &= reads_all | (headers[:, layout.ATTRIBUTES] & layout.TRANSACTIONAL_MASK == 0)
         if np.count_nonzero(~is_decided) > _MOST_SINGLE * len(headers):
             is_decided[:] = False

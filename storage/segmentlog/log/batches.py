@@ -81,14 +81,15 @@ def walk_batches(
     """
     headers: Int64s = np.empty((_TABLE_ROWS, layout.N_HEADER_COLUMNS), np.int64)
     for segment in from_offset(segments, start_offset):
-        position = 0
+        position, least_offset = 0, LEAST_LONG
         if segment.base_offset < start_offset:
+            least_offset = start_offset
             with segment.opened() as opened:
                 position = position_of(opened, start_offset, passes_damage=passes_damage)
         with file_of(segment) as file:
             at = position
             for walked in walk_file(
-                segment.path, file, position, segment.size, start_offset, headers
+                segment.path, file, position, segment.size, least_offset, headers
             ):
                 yield walked
                 at = walked.scanned.position_of(-1)

@@ -1,6 +1,7 @@
 """Records are counted per interval of time, from batch headers and from records."""
 
 import random
+import struct
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -10,9 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pytest
+from dirty_logs import write_segments
 
 import segmentlog
 from segmentlog.arrow_dataset import aggregates
+from segmentlog.format.kernels import layout
 from segmentlog.testing.legacy import encode_message, encode_wrapper
 from segmentlog.testing.reference import Record, encode_batch
 
@@ -112,6 +115,34 @@ def test_an_end_inside_of_a_wrapper(tmp_path: Path) -> None:
         for end in range(16):
             dataset = segmentlog.dataset(path, ending_offsets={("t", 0): end})
             assert end == sum(counted(dataset.count_by_time(MINUTE)).values())
+
+
+@pytest.mark.parametrize(
+    ("number", "at", "data"),
+    [
+        (1, layout.RECORDS_COUNT_AT, struct.pack(">i", -5)),
+        (1, layout.RECORDS_COUNT_AT, struct.pack(">i", 2**31 - 1)),
+        (1, layout.ATTRIBUTES_AT, struct.pack(">h", 7)),  # no codec of Kafka
+        (0, layout.BASE_OFFSET_AT, struct.pack(">q", 2**40)),
+        (2, layout.BASE_OFFSET_AT, struct.pack(">q", -9)),
+        (2, layout.BASE_OFFSET_AT, struct.pack(">q", 1)),
+    ],
+)
+def test_a_header_that_cannot_be_true_is_an_error(
+    tmp_path: Path, number: int, at: int, data: bytes
+) -> None:
+    """Of two segments, and another one that follows them."""
+    every = [encode_batch([Record(2 * i + j, i, None, b"v") for j in (0, 1)]) for i in range(5)]
+    write_segments(tmp_path / "t-0", [every[:2], every[2:4], every[4:]], 0)
+    path = tmp_path / f"t-0/{number // 2 * 4:020d}.log"
+    log = bytearray(path.read_bytes())
+    at += number % 2 * len(every[0])
+    log[at : at + len(data)] = data
+    path.write_bytes(log)
+
+    dataset = segmentlog.dataset(tmp_path / "t-0")
+    with pytest.raises(segmentlog.SegmentLogError):
+        dataset.count_by_time(MINUTE)
 
 
 def test_a_batch_within_an_interval_is_not_decoded(tmp_path: Path) -> None:
