@@ -15,6 +15,8 @@ ROWS = {
     "narrow-engine": 1,
     "parquet": 4,
     "threads": 4,
+    "counting": 4,
+    "search": 3,
     "timeline": 1,
     "offset-commits": 1,
     "consumer-lag": 1,

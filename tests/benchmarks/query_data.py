@@ -62,10 +62,14 @@ def tables(n_records: int) -> Iterator[pa.Table]:
 
 
 def write(
-    directory: Path, n_records: int, num_partitions: int | None = None, codec: Codec = Codec.NONE
+    directory: Path,
+    n_records: int,
+    num_partitions: int | None = None,
+    codec: Codec = Codec.NONE,
+    batch_size: int = _BATCH_BYTES,
 ) -> None:
     """Write the records to a topic of a log directory, which no broker has open."""
-    config = ProducerConfig(use_timestamps=True, batch_size=_BATCH_BYTES, codec=codec)
+    config = ProducerConfig(use_timestamps=True, batch_size=batch_size, codec=codec)
     with segmentlog.open_writer(
         directory, TOPIC, num_partitions=num_partitions, config=config
     ) as writer:
@@ -112,6 +116,12 @@ class QueryData:
         """A log directory of four times the records of `small`, of any codec."""
         directory = self._scratch / f"longer-{codec.name.lower()}"
         write(directory, 4 * self.n_small, num_partitions=N_PARTITIONS, codec=codec)
+        return directory
+
+    def of_batches(self, batch_size: int) -> Path:
+        """A log directory of the records of `small`, in batches of `batch_size` bytes."""
+        directory = self._scratch / f"batches-{batch_size}"
+        write(directory, self.n_small, num_partitions=N_PARTITIONS, batch_size=batch_size)
         return directory
 
     @cached_property

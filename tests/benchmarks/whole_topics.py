@@ -67,7 +67,8 @@ def _analyze(directory: Path, codec: Codec, rounds: int) -> list[Row]:
     detail = (
         f"{n_records / ours.median / 1e6:.1f} against {n_records / theirs.median / 1e6:.1f} M "
         f"records/s, {n_bytes / ours.median / 1e6:.0f} MB/s of log; ±{ours.spread:.0%}, "
-        f"±{theirs.spread:.0%}; bound by reading, by checksums, and by the sketches of keys"
+        f"±{theirs.spread:.0%}; bound by the copy out of the page cache, by checksums, and by the "
+        "sketches of keys"
     )
     against = "a scan of all columns without headers"
     work = f"`segmentlog.analyze`, {codec.name.lower()}"
