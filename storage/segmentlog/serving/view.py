@@ -258,8 +258,11 @@ class View:
         }
         if scope.renamed:
             self._add_renamed()
-        for each in directory._snapshots:  # `place_of` relies on what is known of them then
+        # What each answer needs is known before a directory hangs.
+        for each in directory._snapshots:
             may_hang(each)
+        if before is None:
+            _ = self.counts
 
     def _add_renamed(self) -> None:
         """Add renamed partitions as topics whose names say what became of them."""

@@ -329,3 +329,22 @@ def test_a_file_system_that_hangs_keeps_no_thread_from_others(
         with RawClient(server.bootstrap_servers) as late:
             assert late.fetch("well", 0, 0).records
         server.close()
+
+
+def test_the_metadata_is_read_before_clients_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each answer about a topic needs it: its directory may hang later."""
+    log = KafkaLog(tmp_path / "kafka")
+    log.write("t", ["a"], num_partitions=1)
+    reads = list[object]()
+
+    def read(metadata: object) -> dict[str, int]:
+        reads.append(metadata)
+        return {}
+
+    monkeypatch.setattr(view, "read_partition_counts", read)
+    with segmentlog.serve(log.path) as server, RawClient(server.bootstrap_servers) as client:
+        assert 1 == len(reads)
+        assert 1 == len(client.ask(3, 9, topics=[{"name": "t"}]).topics[0].partitions)
+        assert 1 == len(reads)
