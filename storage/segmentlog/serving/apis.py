@@ -57,18 +57,6 @@ def _of_group(answer: Callable[[Coordinator, Body], Any]) -> _Run:
     return run
 
 
-async def _fetch_offsets(caller: Caller, request: Request) -> Values:
-    found: Values = await caller.broker.look_up(
-        caller.coordinator.fetch_offsets, request.body, place=_threads_of(request)
-    )
-    return found
-
-
-def _threads_of(request: Request) -> str:
-    """What reads all directories has threads for its API: if one hangs, others are answered."""
-    return f"API {request.key}"
-
-
 async def _versions(_: Caller, __: Request) -> Values:
     return {
         "api_keys": [
@@ -80,12 +68,10 @@ async def _versions(_: Caller, __: Request) -> Values:
 
 def _asks(answer: Callable[[reading.Broker, Coordinator, Any], Values]) -> _Run:
     async def run(caller: Caller, request: Request) -> Values:
+        # It may read all directories: if one hangs, other APIs are still answered.
+        place = f"API {request.key}"
         found: Values = await caller.broker.look_up(
-            answer,
-            caller.broker,
-            caller.coordinator,
-            request.body,
-            place=_threads_of(request),
+            answer, caller.broker, caller.coordinator, request.body, place=place
         )
         return found
 
@@ -99,7 +85,6 @@ APIS: dict[int, Api] = {
     2: Api(1, 9, _reads(reading.list_offsets)),
     3: Api(0, 13, _reads(reading.metadata)),
     8: Api(2, 9, _of_group(Coordinator.commit)),
-    9: Api(1, 9, _fetch_offsets),
     11: Api(0, 9, _join),
     12: Api(0, 4, _of_group(Coordinator.heartbeat)),
     13: Api(0, 5, _of_group(Coordinator.leave)),

@@ -352,6 +352,11 @@ def _transaction(name: str, known: Mapping[str, Mapping[str, Any]]) -> dict[str,
     }
 
 
+def fetch_offsets(_: Broker, coordinator: Coordinator, body: Body) -> Mapping[str, Any]:
+    """Offsets that groups have committed."""
+    return coordinator.fetch_offsets(body)
+
+
 def nothing(_: Broker, __: Coordinator, ___: Body) -> Mapping[str, Any]:
     """No ACLs, no quotas, no users of SCRAM, and no partitions that are moved."""
     return {"entries": []}
@@ -359,6 +364,7 @@ def nothing(_: Broker, __: Coordinator, ___: Body) -> Mapping[str, Any]:
 
 #: Least and largest version, and the answer, by key.
 ANSWERS: dict[int, tuple[int, int, Answer]] = {
+    9: (1, 9, fetch_offsets),
     10: (0, 6, find_coordinator),
     15: (0, 6, describe_groups),
     16: (0, 5, list_groups),

@@ -299,24 +299,20 @@ async def fetch(broker: Broker, body: Body, _: int) -> Mapping[str, Any]:
         return {"error_code": _NO_SESSION}
     wait = min(max(body.max_wait.total_seconds(), 0.0), _MOST_WAIT_SECONDS)
     deadline = time.monotonic() + wait
+    is_near = sum(len(topic.partitions) for topic in body.topics) <= _MOST_NEAR
     while True:
         view = broker.view
         if body.topics and not hasattr(body.topics[0], "topic") and not view.knows_ids:
             await broker.look_up(getattr, view, "ids", place="ids of all topics")
-        responses = _fetched_from_memory(view, body)
-        if responses is None:
-            fetched = _Fetched(view, body)
+        fetched = _Fetched(view, body)
+        if not is_near or not fetched.add_from_memory():
             for place, asked in itertools.groupby(fetched.asked, fetched.place_of):
                 await broker.look_up(fetched.add, [*asked], place=place)
-            responses = fetched.responses()
-        partitions = [each for topic in responses for each in topic["partitions"]]
-        n_bytes = sum(len(each["records"]) for each in partitions)
         left = deadline - time.monotonic()
-        is_enough = n_bytes >= body.min_bytes or any(each["error_code"] for each in partitions)
-        if is_enough or left <= 0 or not partitions:
-            if n_bytes and sum(len(topic.partitions) for topic in body.topics) <= _MOST_NEAR:
-                broker.soon(_look_ahead, view, body, responses)
-            return {"responses": responses}
+        if fetched.n_bytes >= body.min_bytes or fetched.must_be_told or left <= 0:
+            if fetched.n_bytes and is_near:
+                broker.soon(fetched.look_ahead)
+            return {"responses": fetched.responses()}
         await broker.wait_for_change(view, left)
         if broker.view is view:  # nothing came: the same answer, at the end of the time
             deadline = 0.0
@@ -326,27 +322,13 @@ class _FarError(Exception):
     """Bytes that are asked for may have to be read from a disk."""
 
 
-def _fetched_from_memory(view: View, body: Body) -> Sequence[dict[str, Any]] | None:
-    """The answer to a fetch for which nothing waits for a disk; None if something may have to.
-
-    It takes less time than it takes to wake a thread.
-    """
-    if sum(len(topic.partitions) for topic in body.topics) > _MOST_NEAR:
-        return None
-    fetched = _Fetched(view, body)
-    try:
-        fetched.add(fetched.asked, from_memory=True)
-    except _FarError:
-        return None
-    return fetched.responses()
-
-
 class _Fetched:
     """What a fetch has found so far, and what is left of its bytes."""
 
     def __init__(self, view: View, body: Body) -> None:
         self._view, self._is_committed = view, bool(body.isolation_level)
-        self._left, self._is_first = min(max(body.max_bytes, 0), _MOST_BYTES), True
+        self._most = min(max(body.max_bytes, 0), _MOST_BYTES)
+        self.n_bytes = 0  # that were found
         self._found: list[tuple[Any, dict[str, Any]]] = []
         #: Topics and partitions that are asked for, each once.
         self.asked = once(
@@ -371,8 +353,8 @@ class _Fetched:
                     raise _FarError
             wanted = Asked(
                 each.fetch_offset,
-                min(max(each.partition_max_bytes, 0), self._left),
-                self._is_first,
+                min(max(each.partition_max_bytes, 0), self._most - self.n_bytes),
+                not self.n_bytes,
                 self._is_committed,
             )
             said = (
@@ -388,9 +370,22 @@ class _Fetched:
                 "records": Records(),
                 **said,
             }
-            if n_bytes := len(answer["records"]):
-                self._left, self._is_first = self._left - n_bytes, False
+            self.n_bytes += len(answer["records"])
             self._found.append((topic, answer))
+
+    def add_from_memory(self) -> bool:
+        """Whether all is found without a disk, in less time than it takes to wake a thread."""
+        try:
+            self.add(self.asked, from_memory=True)
+        except _FarError:
+            self.n_bytes, self._found = 0, []
+            return False
+        return True
+
+    @property
+    def must_be_told(self) -> bool:
+        """Whether it is answered at once, also without bytes."""
+        return not self._found or any(each["error_code"] for _, each in self._found)
 
     def responses(self) -> Sequence[dict[str, Any]]:
         """The answer; some clients name a topic again for each of its partitions."""
@@ -403,6 +398,22 @@ class _Fetched:
             for topic, found in itertools.groupby(self._found, lambda both: both[0])
         ]
 
+    def look_ahead(self) -> None:
+        """Look for what a consumer will ask for next, while it handles the answer."""
+        for (topic, each), (_, answer) in zip(self.asked, self._found, strict=True):
+            name = _name_of(self._view, topic) if answer["records"] else None
+            log = self._view.opened(name, each.partition) if name else None
+            if log is None or log.place or not log.held.acquire(blocking=False):
+                continue
+            try:
+                next_offset, most = answer["next_offset"], each.partition_max_bytes
+                wanted = Asked(next_offset, most, False, self._is_committed)
+                log.batches.make_ready(wanted, log.end_offset(int(self._is_committed)))
+            except (SegmentLogError, OSError):
+                pass  # the fetch itself meets it
+            finally:
+                log.held.release()
+
 
 def _named(topic: Any) -> Any:  # noqa: ANN401 - of kio's classes
     """How a fetch names a topic: by its id from version 13 on."""
@@ -413,35 +424,6 @@ def _name_of(view: View, topic: Any) -> str | None:  # noqa: ANN401 - of kio's c
     """The name of a topic of a fetch; None if no topic has its id."""
     name: str | None = getattr(topic, "topic", None)
     return view.ids.get(topic.topic_id) if name is None else name
-
-
-def _look_ahead(view: View, body: Body, responses: Sequence[Mapping[str, Any]]) -> None:
-    """Look for what a consumer will ask for next, while it handles an answer."""
-    sizes = {
-        (_name_of(view, topic), each.partition): each.partition_max_bytes
-        for topic in body.topics
-        for each in topic.partitions
-    }
-    for topic in responses:
-        for each in topic["partitions"]:
-            name, partition = topic["topic"], each["partition_index"]
-            log = view.opened(name, partition)
-            if log is None or log.place or not each["records"]:
-                continue
-            if not log.held.acquire(blocking=False):
-                continue
-            try:
-                asked = Asked(
-                    each["next_offset"],
-                    sizes[name, partition],
-                    takes_first=False,
-                    is_committed=bool(body.isolation_level),
-                )
-                log.batches.make_ready(asked, log.end_offset(body.isolation_level))
-            except (SegmentLogError, OSError):
-                pass  # the fetch itself meets it
-            finally:
-                log.held.release()
 
 
 def _batches(log: ServedLog, asked: Asked) -> dict[str, Any]:
