@@ -4,6 +4,7 @@ import os
 import select
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -37,6 +38,7 @@ from segmentlog.tools.decoded import FLAGS, decoding_of, n_undecodable, with_jso
 from segmentlog.tools.failures import Failed, log_of
 from segmentlog.tools.message_format import JsonFormat, MessageFormat, Pack, TextFormat, unescaped
 from segmentlog.tools.output import counted, escape, printable
+from segmentlog.tools.progress import Bar, progress, shows_bar_beside_output
 from segmentlog.tools.records import cut, note_damage, scan
 from segmentlog.tools.usage import write_not_in_use
 
@@ -264,7 +266,11 @@ def cat(
         decoding,
         by_record=unbuffered,
     )
-    read.all(opened, chosen, bounds)
+    with ExitStack() as stack:
+        if shows_bar_beside_output():
+            read.bar = stack.enter_context(progress("cat", None, is_bytes=False))
+        read.all(opened, chosen, bounds)
+    read.bar = None
     write_not_in_use(opened, chosen[:1])
     if follow and not read.is_done:
         read.follow(opened, chosen)
@@ -329,6 +335,7 @@ class _TopicRead:
         self.isolation_level, self.read_up_to = isolation_level, read_up_to
         self.failed = Failed()
         self.n_written = self.n_aborted = self.n_undecodable = 0
+        self.bar: Bar | None = None  # counts the records
         self._format = written
         self._count = count
         self._write = _writer()
@@ -505,6 +512,8 @@ class _TopicRead:
             self._write(self._format.render(piece, topic_partition))
             if self._by_record:
                 sys.stdout.flush()
+            if self.bar:
+                self.bar.advance(piece.num_rows)
         self.n_written += rows.num_rows
 
 

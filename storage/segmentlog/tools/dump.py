@@ -68,7 +68,7 @@ from segmentlog.tools.aborted import AbortedRecords
 from segmentlog.tools.decoded import FLAGS, decoding_of
 from segmentlog.tools.failures import Failed
 from segmentlog.tools.output import Encoding, as_given, counted, escape
-from segmentlog.tools.progress import progress
+from segmentlog.tools.progress import progress, shows_bar_beside_output
 from segmentlog.tools.records import Place, RecordText
 from segmentlog.tools.sinks import CountingSink, EnoughError, Format, Sink, open_sink
 from segmentlog.tools.usage import write_not_in_use
@@ -278,9 +278,10 @@ def dump(
     failed = Failed()
     with ExitStack() as stack:
         bar = total = None
-        if output is not None and sys.stderr.isatty():
+        shows_bar = output is not None or shows_bar_beside_output()
+        if shows_bar and sys.stderr.isatty():
             total = _size_of(paths, selection, topics, partitions)
-        if output is not None:
+        if shows_bar:
             bar = stack.enter_context(progress("dump", total))
         decoding = None
         if any(given[name] is not None for name in DECODES):

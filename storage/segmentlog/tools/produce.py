@@ -19,6 +19,7 @@ from segmentlog.tools import arguments
 from segmentlog.tools.arguments import Directory, command
 from segmentlog.tools.message_format import unescaped
 from segmentlog.tools.output import counted, escape, write_json
+from segmentlog.tools.progress import progress
 from segmentlog.writes.config import ProducerConfig
 from segmentlog.writes.writer import open_writer
 
@@ -126,10 +127,15 @@ def produce(
         ExitStack() as stack,
         open_writer(directory, topic, config=config, **given) as writer,
     ):
+        bar = None
+        if files or not sys.stdin.isatty():  # a person who types lines sees them
+            bar = stack.enter_context(progress("produce", None, is_bytes=False))
         for values in _values(files or (), split, stack, by_line=by_line):
             left = values if count is None else values.slice(0, count - n_records)
             n_records += len(left)
             writer.append(made.of(left, has_keys=by_line or not files))
+            if bar:
+                bar.advance(len(left))
             if n_records == count:
                 break
     if as_json:

@@ -1,5 +1,7 @@
 """The progress of a command that works long: a bar on a terminal, and lines elsewhere."""
 
+import os
+import stat
 import sys
 import threading
 import time
@@ -59,6 +61,20 @@ def progress(
     finally:
         timer.cancel()
         shown.end()
+
+
+def shows_bar_beside_output() -> bool:
+    """Whether a bar does not disturb output that goes to standard output.
+
+    The output must go to a file: the reader of a pipe may write to the same terminal.
+    """
+    if not sys.stderr.isatty():
+        return False
+    try:
+        mode = os.fstat(sys.stdout.fileno()).st_mode
+    except (OSError, ValueError):  # standard output is closed, or none of the system
+        return False
+    return stat.S_ISREG(mode) or (stat.S_ISCHR(mode) and not sys.stdout.isatty())
 
 
 def _with_phase(what: str, phase: str) -> str:

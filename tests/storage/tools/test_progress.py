@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -29,12 +30,13 @@ def log_dir(tmp_path: Path) -> Path:
     return copied
 
 
-def run_on_a_terminal(*arguments: object) -> tuple[bytes, bytes]:
+def run_on_a_terminal(*arguments: object, **streams: Any) -> tuple[bytes, bytes]:
     """The output of a command to a pipe, and on a terminal that is its standard error."""
     leader, follower = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-c", AT_ONCE, *map(str, arguments)],
-        stdout=subprocess.PIPE,
+        stdin=streams.get("stdin"),
+        stdout=streams.get("stdout", subprocess.PIPE),
         stderr=follower,
         env=os.environ | {"TERM": "xterm"},
     ) as process:
@@ -42,7 +44,7 @@ def run_on_a_terminal(*arguments: object) -> tuple[bytes, bytes]:
         shown = b""
         while piece := _read(leader):
             shown += piece
-        written = process.stdout.read()
+        written = process.stdout.read() if process.stdout else b""
     os.close(leader)
     assert 0 == process.returncode, shown
     return written, shown
@@ -83,6 +85,33 @@ def test_a_terminal_gets_a_bar_and_a_pipe_a_closing_line(
     assert "\u2501".encode() in shown
     assert closing in written.splitlines()[-1]
     assert b"\x1b" not in written
+
+
+@pytest.mark.parametrize("command", [["cat", "{}", "segments"], ["dump", "{}"]])
+def test_records_that_go_to_a_file_leave_the_terminal_to_a_bar(
+    log_dir: Path, tmp_path: Path, command: list[str]
+) -> None:
+    """The reader of a pipe may write to the same terminal, so there is no bar beside it."""
+    words = [each.format(log_dir) for each in command]
+    piped, disturbed = run_on_a_terminal(*words)
+    with (tmp_path / "out").open("wb") as out:
+        _, shown = run_on_a_terminal(*words, stdout=out)
+
+    assert b"" == disturbed
+    assert command[0].encode() in shown
+    assert "\u2501".encode() in shown
+    assert piped == (tmp_path / "out").read_bytes()
+
+
+def test_lines_of_a_file_are_counted(tmp_path: Path) -> None:
+    """The bar stays until the records are committed."""
+    (tmp_path / "lines").write_text("a\nb\n")
+    with (tmp_path / "lines").open("rb") as lines:
+        written, shown = run_on_a_terminal("produce", tmp_path / "log", "t", stdin=lines)
+
+    assert b"t: 2 records" == written.strip()
+    assert b"produce" in shown
+    assert "\u2501".encode() in shown
 
 
 def test_a_short_work_shows_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
