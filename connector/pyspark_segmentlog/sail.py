@@ -5,7 +5,9 @@ never by what is loaded: a process that has Sail may also be a worker of Spark.
 """
 
 import os
+import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+_TASKS_OF_CORE = 2
+
 _servers: list[Any] = []  # a server stops when it is collected, and its clients wait for ever
 
 
@@ -23,14 +27,29 @@ def new_session() -> "SparkSession":
     from pysail.spark import SparkConnectServer
     from pyspark.sql.connect.session import SparkSession as Session
 
-    if not _servers:
+    is_first = not _servers
+    if is_first:
         os.environ.setdefault("RUST_LOG", "error")  # Sail notes each step on the console
         server = SparkConnectServer()
         server.start(background=True)
         _servers.append(server)
     _, port = _servers[0].listening_address
     session: Any = Session.builder.remote(f"sc://127.0.0.1:{port}").create()
+    if is_first:
+        session.conf.get("spark.sql.session.timeZone")  # once it answers, it waits for signals
+        _keep_interrupts()
     return cast("SparkSession", session)
+
+
+def _keep_interrupts() -> None:
+    """Take SIGINT away from the server, which would end at it.
+
+    PySpark's client then asks it to cancel the query, and tries this again for ten minutes.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is not None:  # by whom Python does not know
+        with suppress(ValueError):  # not the main thread
+            signal.signal(signal.SIGINT, handler)
 
 
 class ArrowStructType(StructType):
@@ -73,6 +92,17 @@ def refuse_stream(given: Mapping[str, str], names: Iterable[str]) -> None:
                 "as one batch, again at each start; use read and write, or Spark for streams"
             )
             raise OptionError(name, asked[name.lower()], accepted)
+
+
+def with_few_tasks(given: dict[str, str]) -> dict[str, str]:
+    """The options of a read with ``maxPartitions``, unless they set a number of tasks.
+
+    Sail runs all tasks of a query at once, whatever their number, and each holds some 20 MB.
+    """
+    names = {name.lower() for name in given}
+    if names & {"minpartitions", "maxpartitions"}:
+        return given
+    return {**given, "maxPartitions": str(_TASKS_OF_CORE * (os.cpu_count() or 1))}
 
 
 class ArrowReader(DataSourceReader):
