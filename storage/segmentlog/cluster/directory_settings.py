@@ -52,7 +52,7 @@ from segmentlog.model import INTERNAL_TOPICS, TopicPartition
 from segmentlog.operation_options import ClusterOptions, WaitOptions
 from segmentlog.reads.choose import partitions_of
 from segmentlog.reads.cluster_image import BROKER, TOPIC, ClusterMetadata, Row
-from segmentlog.reads.log_directory import open_log_dir
+from segmentlog.reads.log_directory import open_log_dir, open_without_listing
 from segmentlog.reads.metadata_log import is_of_a_broker, metadata_path
 from segmentlog.store.durable import make_directory, sync_ancestors
 from segmentlog.store.partitions import refuse_partition
@@ -217,7 +217,8 @@ def log_directory(path: str | os.PathLike[str]) -> str:
     """
     directory = local_path(path)
     refuse_partition(directory)
-    open_log_dir(directory).topic_partitions()  # otherwise the lock would leave a file anywhere
+    # Otherwise the lock would leave a file anywhere.
+    open_without_listing(directory).topic_partitions()
     return directory
 
 

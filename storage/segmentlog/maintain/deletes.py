@@ -47,7 +47,7 @@ from segmentlog.maintain.retain import removed_below
 from segmentlog.model import LEAST_LONG, TopicPartition
 from segmentlog.operation_options import PurgeOptions, WaitOptions, dry_run_of
 from segmentlog.reads.log import Log, find_offset
-from segmentlog.reads.log_directory import open_log_dir
+from segmentlog.reads.log_directory import open_log_dir, open_without_listing
 from segmentlog.store.paths import readable_path
 from segmentlog.store.remote.location import without_options
 from segmentlog.store.system_errors import storage_errors
@@ -164,7 +164,7 @@ def delete_records(
 
     def planned() -> int:
         start = _new_start(
-            open_log_dir(directory).log(topic, partition), options["offset"], before_ms
+            open_without_listing(directory).log(topic, partition), options["offset"], before_ms
         )
         return first_kept(directory, TopicPartition(topic, partition), start)
 
@@ -176,12 +176,12 @@ def delete_records(
         make_room=lambda held: held.remove_due([topic]),
         effects=lambda: [PutAside([(topic, partition, planned())])],
     ) as held:
-        log = open_log_dir(directory).log(topic, partition)
+        log = open_without_listing(directory).log(topic, partition)
         if not held.may_write:
             check_ready(held, log.topic_partition)
         else:
             move = LogStartMove(held, [log.topic_partition])
-            log = open_log_dir(directory).log(topic, partition)
+            log = open_without_listing(directory).log(topic, partition)
         new_start = _new_start(log, options["offset"], before_ms)
         found = _deleted(log, new_start)
         if held.may_write and (found.segments or new_start > found.old_start):

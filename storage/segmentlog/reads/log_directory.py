@@ -761,3 +761,16 @@ def open_log_dir(
     for each in paths:
         survey(each)
     return LogDirectory(paths)
+
+
+def open_without_listing(path: str) -> LogDirectory:
+    """Open a log directory of which few logs are wanted, or none.
+
+    `open_log_dir` also lists each log whose end only its files show; here, a log is listed when it
+    is asked for.  So what is done partition by partition does not list all of them each time.
+    """
+    path = opened_path(path)
+    survey(path)
+    parent, _ = _resolve(path)
+    snapshot = DirectorySnapshot(parent, lists_unbounded=False)
+    return LogDirectory([path], snapshots={parent: snapshot})

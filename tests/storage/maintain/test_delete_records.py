@@ -10,6 +10,7 @@ import segmentlog
 from segmentlog.errors import OffsetOutOfRangeError, OptionError, UnknownTopicOrPartitionError
 from segmentlog.log.checkpoint import read_offsets, write_offsets
 from segmentlog.model import TopicPartition
+from segmentlog.reads import snapshot
 from segmentlog.times import Time
 
 PARTITION = TopicPartition("t", 0)
@@ -146,3 +147,25 @@ def test_hidden_records_go_with_their_segment(directory: Path) -> None:
 
     assert (6, 9, "start") == (removed.base_offset, removed.end_offset, removed.reason)
     assert [9] == segments(directory) == left(directory)
+
+
+def test_one_partition_after_the_other_lists_each_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where only files show the ends of logs; many partitions took their square."""
+    with segmentlog.open_writer(tmp_path, "t", num_partitions=8) as writer:
+        writer.append(pa.table({"value": ["a"] * 8, "partition": pa.array(range(8), pa.int32())}))
+    (tmp_path / "replication-offset-checkpoint").unlink()
+    listed = []
+    list_now = snapshot.list_now
+
+    def noted(path: str, **given: Any) -> Any:
+        listed.append(Path(path).name)
+        return list_now(path, **given)
+
+    monkeypatch.setattr(snapshot, "list_now", noted)
+    for number in range(8):
+        segmentlog.delete_records(tmp_path, "t", number, offset=0, dry_run=True)
+
+    assert [f"t-{number}" for number in range(8)] == sorted(set(listed))
+    assert len(listed) <= 2 * 8
