@@ -94,7 +94,8 @@ def delete_topic(
     ask = None if dry_run else arguments.asking(yes=yes)
     if ask:
         ask(f"delete topic {escape(topic)}: {_topic_size(deleting(dry_run=True))}?")
-    done = deleting(dry_run=dry_run)
+    with progress("delete-topic", None, is_bytes=False):
+        done = deleting(dry_run=dry_run)
     write, size = sys.stdout.write, _topic_size(done)
     if as_json:
         write_json({**json_fields(done), "dryRun": dry_run})
@@ -398,9 +399,11 @@ def delete_records(
     ask = None if dry_run else arguments.asking(yes=yes)
     if dry_run or ask:
         planned = []
-        for number in numbers:
-            with failed.of(TopicPartition(topic, number)):
-                planned.append(deleting(number, dry_run=True))
+        with progress("delete-records", len(numbers), is_bytes=False) as bar:
+            for number in numbers:
+                bar.begin(f"{topic}-{number}")
+                with failed.of(TopicPartition(topic, number)):
+                    planned.append(deleting(number, dry_run=True))
         if dry_run or not as_json:
             _deleted(dry_run=True, as_json=as_json).show_all(planned)
         if dry_run:
