@@ -61,6 +61,7 @@ def test_rows_are_measured_alone() -> None:
         "installs",
         "stores",
         "serving",
+        "scale",
     ],
 )
 def test_each_part_is_measured_on_small_data(part: str) -> None:

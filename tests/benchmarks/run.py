@@ -2,8 +2,8 @@
 
 ``python tests/benchmarks/run.py [--only PART] [--row NAME] [--quick] [--write]``, where a part is
 ``reads``, ``queries``, ``decoding``, ``audits``, ``writes``, ``streams``, ``polls``,
-``compaction``, ``topics``, ``starts``, ``installs``, ``stores``, ``latency``, ``serving`` or
-``databases``.
+``compaction``, ``topics``, ``starts``, ``installs``, ``stores``, ``latency``, ``serving``,
+``databases`` or ``scale``, which is measured only if it is named: see scale.py.
 ``--row``, once or several times, measures rows of the queries and streams alone.  ``--write`` puts
 the tables into storage/docs/speed.md, each part into its own, and a few rows of that document into
 README.md; the databases have their own page.
@@ -42,6 +42,7 @@ import object_stores  # noqa: E402
 import planning  # noqa: E402
 import pyarrow  # noqa: E402
 import pyspark  # noqa: E402
+import scale  # noqa: E402
 import searching  # noqa: E402
 import serving  # noqa: E402
 import spark_queries  # noqa: E402
@@ -99,6 +100,9 @@ STREAMS = {
 COMMITS = "commits"
 #: Rows about a scan beside a broker.
 PRODUCERS = "producers"
+
+#: The part that takes minutes, and 40 GB of disk.
+_SCALE = "scale"
 
 #: The row about topics of tests, which needs no log, either.
 DOUBLES = "doubles"
@@ -282,7 +286,7 @@ def main() -> None:
         "latency",
         "databases",
     )
-    parser.add_argument("--only", choices=parts, help="part of the table")
+    parser.add_argument("--only", choices=[*parts, _SCALE], help="part of the table")
     alone = [*QUERIES, *STREAMS, COMMITS, PRODUCERS, DOUBLES]
     parser.add_argument("--row", choices=alone, action="append", help="of one part, alone")
     parser.add_argument("--quick", action="store_true", help="small data, to see that it works")
@@ -338,16 +342,21 @@ def main() -> None:
             made_here = scratch / "latency"
             made_here.mkdir()
             rows["latency"] = latent_stores.rows(made_here, quick=quick)
-        compared = ""
+        compared = at_scale = ""
+        if _SCALE in parts:
+            size = os.environ.get("SCALE_BYTES", "1e8" if quick else "12e9")
+            at_scale = scale.measure(scratch, int(float(size)), machine(), RATIOS)
         if "databases" in parts:
             sizes = [1_000, 5_000] if quick else [10_000, 100_000, 1_000_000]
             compared = f"{machine()}.\n\n{databases.measure(scratch, sizes)}"
     if rows:
         print(table([row for part in rows.values() for row in part], machine() + RATIOS))
-    print(compared)
+    print(compared, at_scale)
     if arguments.write:
         if compared:
             put(TOP / "storage" / "docs" / "databases.md", "databases", compared)
+        if at_scale:
+            put(SPEED, _SCALE, at_scale)
         for part, found in rows.items():
             put(SPEED, part, table(found, machine() + RATIOS))
         measured = SPEED.read_text()
