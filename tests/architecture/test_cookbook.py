@@ -161,7 +161,6 @@ def test_avro_values_with_the_schemas_of_a_registry(
 ) -> None:
     """Each value is decoded with its schema. Causes are counted."""
     pytest.importorskip("fastavro")
-    pytest.importorskip("pyruhvro")
     run("avro_values.py", str(tmp_path), function="example")
     printed = run("avro_values.py", str(tmp_path))
 

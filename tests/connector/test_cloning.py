@@ -108,7 +108,6 @@ def test_keys_in_several_partitions_and_errors_of_tasks(
 def test_fields_are_masked_in_the_workers(spark: SparkSession, tmp_path: Path) -> None:
     """As in one process; what cannot be masked is named by its place."""
     pytest.importorskip("fastavro")
-    pytest.importorskip("pyruhvro")
     readings(tmp_path / "s")
     mask = {"value.city": None, "value.degrees": 7}
     asked: dict[str, Any] = {"to": tmp_path / "a", "mask": mask}

@@ -12,7 +12,6 @@ from kafka_here.artifacts import java
 import segmentlog
 
 pytest.importorskip("fastavro")
-pytest.importorskip("pyruhvro")
 pytestmark = [pytest.mark.slow, pytest.mark.interop]
 
 ORDER = {

@@ -13,7 +13,6 @@ from kafka_here.artifacts import java
 import segmentlog
 
 pytest.importorskip("fastavro")
-pytest.importorskip("pyruhvro")
 pytestmark = [pytest.mark.slow, pytest.mark.interop]  # more than a hundred jars are fetched
 
 AVRO, JSON = uuid.UUID(int=7), uuid.UUID(int=9)

@@ -1,12 +1,14 @@
 """Logs of a registry and of values that its serializers have written."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 import segmentlog
+from segmentlog.decoding.payloads import Payloads
 
 #: Two versions of a record: the second one has one more field.
 CITY: dict[str, Any] = {"name": "city", "type": "string"}
@@ -34,6 +36,10 @@ def framed(number: int, rest: bytes) -> bytes:
 
 
 OSLO, ROME, BERN = framed(1, b"\x08Oslo"), framed(2, b"\x08Rome\2\x3c"), framed(2, b"\x08Bern\0")
+
+
+def payloads(values: Sequence[bytes]) -> Payloads:
+    return Payloads.of(pa.array(values, pa.binary()))
 
 
 def write(path: Path, topic: str, values: list[bytes | None], **columns: Any) -> None:

@@ -9,19 +9,21 @@ Logical types are those of Arrow over the same numbers, so that a time beyond th
 error.  A uuid is its text.
 
 Flat records are decoded as columns where that is certain.  `fastavro` decodes all other values,
-and finds the value that the other way has refused.
+and those that the other way has left out.
 """
 
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from segmentlog.decoding.avro_columns import FlatRecord
 from segmentlog.decoding.avro_unions import Convert, Unions, indistinct, merged, not_null
+from segmentlog.decoding.payloads import Payloads
 from segmentlog.decoding.schema import (
     FAILS,
     MOST_FIELDS,
@@ -30,6 +32,7 @@ from segmentlog.decoding.schema import (
     checked,
     needed,
 )
+from segmentlog.format.kernels.memory import Int64s
 
 _PLAIN = {
     "null": pa.null(),
@@ -89,22 +92,33 @@ class AvroSchema:
             reason = f"it is not a schema of Avro ({type(error).__name__}: {error})"
             raise UnusableSchemaError(reason[:400]) from None
 
-    def decode(
-        self, values: Sequence[bytes], reader: "AvroSchema", causes: dict[int, str]
-    ) -> pa.Array:
+    def decode(self, values: Payloads, reader: "AvroSchema", causes: dict[int, str]) -> pa.Array:
         """Values of this schema as a column of the type of `reader`; null where there is a cause.
 
         `causes`: gets why a value cannot be decoded, by its number in `values`.
         """
         quick = self._quick(values, reader)
-        if quick is not None:
-            return quick
+        if quick is None:
+            return self._one_by_one(values, reader, causes)
+        found, left_out = quick
+        if not len(left_out):
+            return found
+        of_rest: dict[int, str] = {}
+        rest = self._one_by_one(values.only(left_out), reader, of_rest)
+        causes.update({int(left_out[number]): cause for number, cause in of_rest.items()})
+        index = np.arange(len(values))
+        index[left_out] = len(values) + np.arange(len(left_out))
+        return pa.concat_arrays([found, rest]).take(pa.array(index))
+
+    def _one_by_one(
+        self, values: Payloads, reader: "AvroSchema", causes: dict[int, str]
+    ) -> pa.Array:
         read, parsed = needed("fastavro").schemaless_reader, reader.parsed
         later = None if reader is self else parsed
         of_unions: dict[str, Any] = {"return_named_type": True} if reader._has_unions else {}
         convert = reader._convert(resolves=later is not None)
         decoded: list[Any] = []
-        for number, value in enumerate(values):
+        for number, value in enumerate(values.to_list()):
             try:
                 found = read(io.BytesIO(value), self.parsed, later, **of_unions)
                 decoded.append(found if convert is None else convert(found))
@@ -126,14 +140,17 @@ class AvroSchema:
             return None
         return Unions(self.parsed, self._referred, resolves=resolves).convert
 
-    def _quick(self, values: Sequence[bytes], reader: "AvroSchema") -> pa.Array | None:
-        """The values, decoded as columns; None if each has to be looked at."""
-        needed("pyruhvro")
+    def _quick(self, values: Payloads, reader: "AvroSchema") -> tuple[pa.Array, Int64s] | None:
+        """The values, decoded as columns, and the numbers of those that have to be looked at.
+
+        None if each has to be.
+        """
         try:
             sources = None if self._flat is None else self._flat.sources(reader.parsed)
             if self._flat is None or sources is None:
                 return None
-            return checked(self._flat.decode(values, sources, reader.type))
+            found, left_out = self._flat.decode(values, sources, reader.type)
+            return checked(found), left_out
         except FAILS:
             return None  # which value it is follows from decoding each
 

@@ -18,6 +18,7 @@ from segmentlog.arguments import refused
 from segmentlog.decoding.avro import AvroSchema
 from segmentlog.decoding.frames import Frames
 from segmentlog.decoding.json_schema import JsonSchema
+from segmentlog.decoding.payloads import Payloads
 from segmentlog.decoding.protobuf import ProtobufSchema
 from segmentlog.decoding.schema import UnusableSchemaError, ValueSchema
 from segmentlog.errors import LogDirectoryError, OptionError
@@ -294,22 +295,20 @@ class ColumnDecoder:
         values = batch.column(self.column)
         frames = Frames(values, headers, is_key=self.column == "key", frame=self._frame)
         causes: dict[int, str] = {}
-        index = np.full(len(values), -1, np.int64)
-        parts: list[pa.Array] = [pa.nulls(0, self.type)]
-        n_parts = 0
-        names = frames.names()
-        self._look_again({name for each in names for name in each.unique().to_pylist()})
-        for name, rows in frames.rows_by_name(names):
+        groups = [*frames.rows_by_name()]
+        self._look_again({name for name, _ in groups if name is not None})
+        parts: list[tuple[Int64s, pa.Array]] = []
+        for name, rows in groups:
             if name is None:
                 causes.update(dict.fromkeys(rows.tolist(), NO_SCHEMA))
-                continue
-            for decoded, part in self._group(name, frames, rows, causes):
-                index[decoded] = n_parts + np.arange(len(decoded))
-                parts.append(part)
-                n_parts += len(decoded)
-        found = parts[1] if len(parts) == 2 else pa.concat_arrays(parts)
-        if n_parts == len(values) and (index == np.arange(n_parts)).all():
-            return found, causes
+            else:
+                parts += self._group(name, frames, rows, causes)
+        if len(parts) == 1 and len(parts[0][1]) == len(values):
+            return parts[0][1], causes
+        index = np.full(len(values), -1, np.int64)
+        decoded = np.concatenate([np.empty(0, np.int64), *(rows for rows, _ in parts)])
+        index[decoded] = np.arange(len(decoded))
+        found = pa.concat_arrays([pa.nulls(0, self.type), *(part for _, part in parts)])
         return found.take(pa.array(index, mask=index < 0)), causes
 
     def _look_again(self, names: Collection[int | str]) -> None:
@@ -362,20 +361,19 @@ class ColumnDecoder:
     def _column_of(
         self,
         writer: ValueSchema,
-        values: list[bytes | None],
+        values: Payloads,
         name: int | str,
         rows: Int64s,
         causes: dict[int, str],
     ) -> tuple[Int64s, pa.Array]:
         """The rows that have bytes, and their values."""
-        whole = [each for each in values if each is not None]
-        if len(whole) < len(values):
-            is_lost = np.array([each is None for each in values])
+        if values.begins.min(initial=0) < 0:
+            is_lost = values.begins < 0
             lost = rows[is_lost].tolist()
             causes.update(dict.fromkeys(lost, "its bytes cannot be inflated"))
-            rows = rows[~is_lost]
+            rows, values = rows[~is_lost], values.only(~is_lost)
         found: dict[int, str] = {}
-        column = _cast(writer.decode(whole, self._reader, found), self.type, found)
+        column = _cast(writer.decode(values, self._reader, found), self.type, found)
         for number, cause in found.items():
             causes[int(rows[number])] = f"{cause}, with the schema {name}"
         return rows, column

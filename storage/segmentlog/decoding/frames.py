@@ -13,15 +13,17 @@ Rules: ``DefaultIdHandler`` and ``DefaultHeadersHandler`` of Apicurio's serializ
 """
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from segmentlog.decoding.payloads import Payloads
 from segmentlog.decoding.schema import UnusableSchemaError
 from segmentlog.format.kernels.memory import Int64s
+from segmentlog.format.kernels.serialized import FRAME_BYTES
 from segmentlog.kafka_tables.columns import Cells
 from segmentlog.kafka_tables.registry import (
     as_binary,
@@ -30,6 +32,7 @@ from segmentlog.kafka_tables.registry import (
     payload,
     printed_guids,
     schema_guid,
+    schema_headers,
     schema_id,
 )
 from segmentlog.model import ValueFrame
@@ -51,12 +54,14 @@ class Frames:
         is_key: bool,
         frame: ValueFrame = ValueFrame.CONFLUENT,
     ) -> None:
-        self._values = values if frame is ValueFrame.CONFLUENT else as_binary(values)
-        self._headers = headers
+        self._values = as_binary(values)
+        # Mostly no record has headers: then nothing is looked for in them.
+        has_headers = headers is not None and headers.null_count < len(headers)
+        self._headers = headers if has_headers else None
         self._is_key = is_key
         self._frame = frame
 
-    def names(self) -> list[pa.Array]:
+    def _names(self) -> list[pa.Array]:
         """Ids, and GUIDs, of the schemas of values: columns with null where there is none."""
         if self._frame is ValueFrame.NONE:
             zeros = pa.array(np.zeros(len(self._values), np.int64))
@@ -70,11 +75,17 @@ class Frames:
             return [ids]
         return [ids, schema_guid(self._headers, is_key=self._is_key)]
 
-    def rows_by_name(self, names: Sequence[pa.Array]) -> Iterator[tuple[int | str | None, Int64s]]:
-        """The rows of each schema, by the name that they have for it, from `names`.
+    def rows_by_name(self) -> Iterator[tuple[int | str | None, Int64s]]:
+        """The rows of each schema, by the name that their values have for it.
 
         The rows of the values that name none come last, with None.
         """
+        names = self._names()
+        if not names[0].null_count and not self._values.null_count and len(self._values):
+            least, most = pc.min_max(names[0]).as_py().values()
+            if least == most:
+                yield least, np.arange(len(self._values))
+                return
         is_left = self._values.is_valid().to_numpy(zero_copy_only=False).copy()
         for groups in names:
             found = groups.dictionary_encode()
@@ -86,21 +97,21 @@ class Frames:
                     yield name, rows
         yield None, np.flatnonzero(is_left)
 
-    def payloads(self, rows: Int64s) -> list[bytes | None]:
-        """The bytes of values without their frames; None for those that cannot be inflated."""
-        taken: list[bytes | None] = _taken(self._payloads, rows).to_pylist()
+    def payloads(self, rows: Int64s) -> Payloads:
+        """The values of rows, which rise, without frames; lost if they cannot be inflated."""
         if self._frame is ValueFrame.GLUE:
-            frames = self._values.take(pa.array(rows))
+            frames = _taken(self._values, rows)
             kinds = pc.binary_slice(frames, 1, 2).to_pylist()
-            return [
+            rest = pc.binary_replace_slice(frames, 0, _GLUE_BYTES, b"").to_pylist()
+            inflated = [
                 _inflated(each) if kind == b"\5" else each
-                for kind, each in zip(kinds, taken, strict=True)
+                for kind, each in zip(kinds, rest, strict=True)
             ]
-        return taken
+            return Payloads.of(pa.array(inflated, pa.binary()))
+        every = self._payloads
+        return every if len(rows) == len(every) else every.only(rows)
 
-    def messages(
-        self, rows: Int64s
-    ) -> dict[tuple[int, ...] | None, tuple[Int64s, list[bytes | None]]]:
+    def messages(self, rows: Int64s) -> dict[tuple[int, ...] | None, tuple[Int64s, Payloads]]:
         """Messages of protobuf by the paths to their types, with their rows; None: no path.
 
         Raises `UnusableSchemaError`.
@@ -111,27 +122,29 @@ class Frames:
             raise UnusableSchemaError(f"messages of protobuf in frames of {self._frame}")
         texts, paths = _taken(self._messages, rows), _taken(self._paths, rows)
         flat = pc.list_flatten(paths)
+        payloads = Payloads.of(texts)
         if not paths.null_count and len(flat) == len(rows) and pc.max(flat).as_py() == 0:
-            return {(0,): (rows, texts.to_pylist())}
+            return {(0,): (rows, payloads)}
         by_path: dict[tuple[int, ...] | None, list[int]] = {}
         for number, path in enumerate(paths.to_pylist()):
             by_path.setdefault(None if path is None else tuple(path), []).append(number)
-        return {
-            path: (rows[np.asarray(numbers)], texts.take(pa.array(numbers)).to_pylist())
-            for path, numbers in by_path.items()
-        }
+        numbers_of = {path: np.asarray(numbers) for path, numbers in by_path.items()}
+        return {path: (rows[each], payloads.only(each)) for path, each in numbers_of.items()}
 
     @cached_property
-    def _payloads(self) -> pa.Array:
+    def _payloads(self) -> Payloads:
         if self._frame is ValueFrame.NONE:
-            return self._values
-        if self._frame is ValueFrame.GLUE:
-            return pc.binary_replace_slice(self._values, 0, _GLUE_BYTES, b"")
+            return Payloads.of(self._values)
         if self._frame is ValueFrame.APICURIO:
-            rest = pc.binary_replace_slice(self._values, 0, _ID_BYTES, b"")
-            found = self._headers_of_apicurio
-            return rest if found is None else pc.if_else(found.is_valid(), self._values, rest)
-        return payload(self._values, self._headers, is_key=self._is_key)
+            n_bytes, found = _ID_BYTES, self._headers_of_apicurio
+        else:
+            n_bytes, found = FRAME_BYTES, None
+            if self._headers is not None:
+                found = schema_headers(self._headers, is_key=self._is_key)
+        if found is None:
+            return Payloads.of(self._values, n_bytes)
+        is_named = found.is_valid().to_numpy(zero_copy_only=False)
+        return Payloads.of(self._values, np.where(is_named, 0, n_bytes).astype(np.int32))
 
     @cached_property
     def _messages(self) -> pa.Array:

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
+from segmentlog.decoding.payloads import Payloads
 from segmentlog.decoding.schema import (
     FAILS,
     MOST_FIELDS,
@@ -92,20 +93,19 @@ class JsonSchema:
             raise UnusableSchemaError(reason[:400]) from None
         self._is_quick = _is_quick(self.type)
 
-    def decode(
-        self, values: Sequence[bytes], reader: "JsonSchema", causes: dict[int, str]
-    ) -> pa.Array:
+    def decode(self, values: Payloads, reader: "JsonSchema", causes: dict[int, str]) -> pa.Array:
         """Values of this schema as a column of the type of `reader`; null where there is a cause.
 
         `causes`: gets why a value cannot be decoded, by its number in `values`.
         """
-        if reader._is_quick and values:
+        texts = values.to_list()
+        if reader._is_quick and texts:
             try:
-                return _as_columns(values, reader.type)
+                return _as_columns(texts, reader.type)
             except FAILS:
                 pass  # which value it is follows from decoding each
         decoded: list[Any] = []
-        for number, value in enumerate(values):
+        for number, value in enumerate(texts):
             try:
                 parsed = json.loads(value.decode(errors="surrogateescape"))
                 decoded.append(None if parsed is None else reader._type.value(parsed, ""))

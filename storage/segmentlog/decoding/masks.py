@@ -19,6 +19,7 @@ import pyarrow as pa
 from segmentlog.decoding.avro import AvroSchema
 from segmentlog.decoding.decode import NO_SCHEMA, Registered
 from segmentlog.decoding.frames import Frames
+from segmentlog.decoding.payloads import Payloads
 from segmentlog.decoding.protobuf import ProtobufSchema
 from segmentlog.decoding.schema import FAILS, UnusableSchemaError, ValueSchema, needed
 from segmentlog.errors import OptionError, UndecodableValueError
@@ -96,7 +97,7 @@ class FieldMasks:
         frames = Frames(values, batch.column("headers"), is_key=is_key, frame=self._frame)
         made: list[bytes | None] = values.to_pylist()
         causes: dict[int, str] = {}
-        for name, rows in frames.rows_by_name(frames.names()):
+        for name, rows in frames.rows_by_name():
             if name is None:
                 causes.update(dict.fromkeys(rows.tolist(), NO_SCHEMA))
                 continue
@@ -136,7 +137,7 @@ class FieldMasks:
         self,
         schema: ValueSchema,
         rows: Int64s,
-        payloads: Sequence[bytes | None],
+        payloads: Payloads,
         values: Sequence[bytes | None],
     ) -> Iterator[tuple[int, bytes]]:
         changes = self._changes(schema)
@@ -149,10 +150,11 @@ class FieldMasks:
             if isinstance(schema, AvroSchema)
             else _json
         )
-        for row, data in zip(rows.tolist(), payloads, strict=True):
+        is_lost = payloads.begins < 0
+        n_whole = int(is_lost.argmax()) if is_lost.any() else len(rows)
+        whole = payloads.only(slice(n_whole)).to_list()
+        for row, data in zip(rows[:n_whole].tolist(), whole, strict=True):
             old = values[row] or b""
-            if data is None:
-                raise _NotWrittenError(row, "its bytes cannot be inflated")
             try:
                 new = write(data, changes)
             except OptionError:
@@ -164,6 +166,8 @@ class FieldMasks:
                 yield row, old[:_GLUE_BYTES] + zlib.compress(new)
             else:
                 yield row, old[: len(old) - len(data)] + new
+        if n_whole < len(rows):
+            raise _NotWrittenError(int(rows[n_whole]), "its bytes cannot be inflated")
 
 
 class _NotWrittenError(Exception):

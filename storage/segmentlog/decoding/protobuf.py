@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from segmentlog.decoding.payloads import Payloads
 from segmentlog.decoding.proto_files import descriptors
 from segmentlog.decoding.schema import (
     FAILS,
@@ -114,7 +115,7 @@ class ProtobufSchema:
         return self._message.FromString(data)
 
     def decode(
-        self, values: Sequence[bytes], reader: "ProtobufSchema", causes: dict[int, str]
+        self, values: Payloads, reader: "ProtobufSchema", causes: dict[int, str]
     ) -> pa.Array:
         """Values of this schema as a column of the type of `reader`; null where there is a cause.
 
@@ -124,7 +125,8 @@ class ProtobufSchema:
             cause = f"it is a message {self.name}, and not {reader.name}"
             causes.update(dict.fromkeys(range(len(values)), cause))
             return pa.nulls(len(values), reader.type)
-        parts = [reader._columns(values, begin, end, causes) for begin, end in _cuts(values)]
+        each = values.to_list()
+        parts = [reader._columns(each, begin, end, causes) for begin, end in _cuts(each)]
         return pa.concat_arrays([pa.nulls(0, reader.type), *parts])
 
     def _columns(

@@ -5,12 +5,12 @@ hold for all formats.
 """
 
 import sys
-from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Protocol
 
 import pyarrow as pa
 
+from segmentlog.decoding.payloads import Payloads
 from segmentlog.errors import OptionError
 
 #: The option of an error that `needed` raises.
@@ -46,7 +46,7 @@ class ValueSchema(Protocol):
 
     type: pa.DataType
 
-    def decode(self, values: Sequence[bytes], reader: Any, causes: dict[int, str]) -> pa.Array:  # noqa: ANN401
+    def decode(self, values: Payloads, reader: Any, causes: dict[int, str]) -> pa.Array:  # noqa: ANN401
         """Values of this schema as a column of the type of `reader`; null where there is a cause.
 
         `reader`: a schema of the same format.  `causes`: gets why a value cannot be decoded, by

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import Bytes, Int64s
 from segmentlog.format.messages.reader import Field, parse_schemas, uuid_text
+from segmentlog.format.records.columns import binary_views
 from segmentlog.kafka_tables.source import TableSource
 from segmentlog.reads.log import Log
 
@@ -36,13 +37,11 @@ class Cells:
     """
 
     def __init__(self, array: pa.Array) -> None:
-        offsets, data = array.buffers()[1:3]
-        places = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
-        ends: Int64s = places.astype(np.int64)
-        n_bytes = int(ends[-1]) if len(ends) else 0
+        data, bounds = binary_views(array)
+        ends: Int64s = bounds.astype(np.int64)
+        n_bytes = int(ends[-1])
         self._data: Bytes = np.zeros(n_bytes + _SLACK, np.uint8)
-        if data is not None:
-            self._data[:n_bytes] = np.frombuffer(data, np.uint8, n_bytes)
+        self._data[:n_bytes] = data[:n_bytes]
         self._begins, self._at, self._ends = ends[:-1], ends[:-1].copy(), ends[1:]
         self.is_right = array.is_valid().to_numpy(zero_copy_only=False)
 

@@ -41,14 +41,15 @@ import pyarrow.compute as pc
 
 from segmentlog.arguments import LARGEST_INT, instance_of, one_dialect, refused
 from segmentlog.format.kernels.memory import Bytes, Int64s
-from segmentlog.format.records.columns import where
+from segmentlog.format.kernels.serialized import FRAME_BYTES, read_frame_ids
+from segmentlog.format.records.columns import binary_views, where
 from segmentlog.kafka_tables.columns import BOOL, INT, ORIGIN, TEXT, Cells, Column, Row, Table
 from segmentlog.kafka_tables.source import TableSource
 from segmentlog.reads.log import Log
 
 Values: TypeAlias = pa.Array | pa.ChunkedArray
 
-_ID_BYTES, _GUID_BYTES = 5, 17
+_GUID_BYTES = 17
 
 #: A longer path is not one: messages of protobuf are not nested so deeply.
 _MOST_INDEXES = 63
@@ -82,11 +83,11 @@ def schema_id(values: Values, headers: Values | None = None, *, is_key: bool = F
     """
 
     def ids(values: pa.Array, headers: pa.Array | None) -> pa.Array:
-        frames = pc.binary_slice(as_binary(values), 0, _ID_BYTES)
-        if headers is not None:
-            found = _last_headers(headers, is_key=is_key)
-            frames = pc.if_else(found.is_valid(), pc.binary_slice(found, 0, _ID_BYTES), frames)
-        return _ids(frames)
+        framed = _ids(as_binary(values))
+        if headers is None:
+            return framed
+        found = schema_headers(headers, is_key=is_key)
+        return pc.if_else(found.is_valid(), _ids(found), framed)
 
     return _by_chunk(ids, pa.int32(), values, headers)
 
@@ -108,7 +109,7 @@ def schema_guid(headers: Values, *, is_key: bool = False) -> Values:
     """
 
     def guids(headers: pa.Array, _: None) -> pa.Array:
-        return _guids(_last_headers(headers, is_key=is_key))
+        return _guids(schema_headers(headers, is_key=is_key))
 
     return _by_chunk(guids, pa.string(), headers, None, "headers")
 
@@ -146,8 +147,8 @@ def payload(
             rest = _after_paths(rest)
         if headers is None:
             return rest
-        found = _last_headers(headers, is_key=is_key)
-        is_named = pc.or_(_begins(found, 0, _ID_BYTES), _begins(found, 1, _GUID_BYTES))
+        found = schema_headers(headers, is_key=is_key)
+        is_named = pc.or_(_begins(found, 0, FRAME_BYTES), _begins(found, 1, _GUID_BYTES))
         whole = where(is_named, values, pa.scalar(None, pa.binary()))
         return pc.if_else(found.is_valid(), whole, rest)
 
@@ -181,7 +182,7 @@ def message_indexes(
     def indexes(values: pa.Array, headers: pa.Array | None) -> pa.Array:
         rest = _after_id(as_binary(values))
         if headers is not None:
-            found = _last_headers(headers, is_key=is_key)
+            found = schema_headers(headers, is_key=is_key)
             after_guid = where(
                 _begins(found, 1, _GUID_BYTES),
                 pc.binary_replace_slice(found, 0, _GUID_BYTES, b""),
@@ -223,7 +224,8 @@ def as_binary(values: pa.Array) -> pa.Array:
         raise refused("values", str(values.type), accepted) from None
 
 
-def _last_headers(headers: pa.Array, *, is_key: bool) -> pa.Array:
+def schema_headers(headers: pa.Array, *, is_key: bool) -> pa.Array:
+    """The last header of each record that names the schema; null without one."""
     return last_headers(headers, b"__key_schema_id" if is_key else b"__value_schema_id")
 
 
@@ -246,12 +248,14 @@ def _begins(values: pa.Array, byte: int, n_bytes: int) -> pa.Array:
     return pc.fill_null(pc.and_(begins, is_long), False)
 
 
-def _ids(frames: pa.Array) -> pa.Array:
-    """The ids that frames of five bytes have; a negative id is not one of a registry."""
-    cells = Cells(frames)
-    found = cells.bytes(_ID_BYTES)
-    ids = np.ascontiguousarray(found[:, 1:]).view(">i4")[:, 0].astype(np.int32)
-    return pa.array(ids, mask=~(cells.is_right & (found[:, 0] == 0) & (ids >= 0)))
+def _ids(values: pa.Array) -> pa.Array:
+    """The ids that values begin with; a negative id is not one of a registry."""
+    data, bounds = binary_views(values)
+    ids = np.empty(len(values), np.int32)
+    read_frame_ids(data, bounds[:-1], bounds[1:], ids)
+    if not values.null_count and ids.min(initial=0) >= 0:
+        return pa.array(ids)
+    return pa.array(ids, mask=(ids < 0) | values.is_null().to_numpy(zero_copy_only=False))
 
 
 def _guids(found: pa.Array) -> pa.Array:
@@ -284,8 +288,8 @@ def printed_guids(raw: Bytes, has_guid: Bytes) -> pa.Array:
 
 def _after_id(values: pa.Array) -> pa.Array:
     """The bytes after the id; null for a value that is not framed."""
-    rest = pc.binary_replace_slice(values, 0, _ID_BYTES, b"")
-    return where(_begins(values, 0, _ID_BYTES), rest, pa.scalar(None, pa.binary()))
+    rest = pc.binary_replace_slice(values, 0, FRAME_BYTES, b"")
+    return where(_begins(values, 0, FRAME_BYTES), rest, pa.scalar(None, pa.binary()))
 
 
 def _after_paths(values: pa.Array) -> pa.Array:

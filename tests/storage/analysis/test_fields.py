@@ -16,7 +16,6 @@ from segmentlog.analysis.fields import as_bytes, leaves
 from segmentlog.analysis.report import DecodedFigures, FieldFigures
 
 pytest.importorskip("fastavro")
-pytest.importorskip("pyruhvro")
 
 
 def decoded(path: Path, topic: str = "readings", **options: Any) -> DecodedFigures:

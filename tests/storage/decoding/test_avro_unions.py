@@ -6,12 +6,12 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from registered import payloads
 
 from segmentlog.decoding.avro import AvroSchema
 from segmentlog.decoding.schema import UnusableSchemaError
 
 fastavro = pytest.importorskip("fastavro")
-pytest.importorskip("pyruhvro")
 
 
 def record(name: str, **fields: Any) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def written(schema: Any, *values: Any) -> list[bytes]:
 def decoded(writer: Any, reader: Any, *values: Any) -> tuple[list[Any], dict[int, str]]:
     of_writer, causes = AvroSchema(json.dumps(writer)), dict[int, str]()
     of_reader = of_writer if reader is writer else AvroSchema(json.dumps(reader))
-    found = of_writer.decode(written(writer, *values), of_reader, causes).to_pylist()
+    found = of_writer.decode(payloads(written(writer, *values)), of_reader, causes).to_pylist()
     return found, causes
 
 
@@ -89,7 +89,7 @@ def test_a_union_of_records_that_a_topic_has() -> None:
     )
     causes: dict[int, str] = {}
     data = written([LINE, box], ("shop.Box", {"n": "x"}))
-    found = named.decode(data, named, causes).to_pylist()
+    found = named.decode(payloads(data), named, causes).to_pylist()
     assert ([as_members(1, {"n": as_members(1, "x", 2)}, 2)], {}) == (found, causes)
 
 

@@ -11,13 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from registered import payloads
 
 import segmentlog
+from segmentlog.decoding import avro_columns
 from segmentlog.decoding.avro import AvroSchema
 
 registry = pytest.importorskip("confluent_kafka.schema_registry")
 pytest.importorskip("fastavro")
-pytest.importorskip("pyruhvro")
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 SCHEMAS = pa.schema(
@@ -269,6 +270,38 @@ def test_a_wrong_value_among_columns_is_found() -> None:
         assert expected in cause
 
 
+def test_values_that_are_decoded_one_by_one_stand_between_those_in_columns() -> None:
+    of_one = field("name", ["string"])  # a union of one type, whose number is written
+    schema = record(
+        of_one, field("n", "int"), field("on", "boolean"), field("x", ["null", "long"])
+    )
+    known = schemas((SUBJECT, 1, 1, schema))
+    good = b"\0\6abc\x03\1\2\x09"
+    bad = {
+        1: (b"\2" + good[1:], "Error"),  # a type that the union does not have
+        2: (good[:-1], "its bytes end too early"),
+        4: (b"\0\6abc\x80\x80\x80\x80\x10\1\0", "fit"),  # 2**31 as an int
+        6: (b"\0\5abc\x03\1\0", ""),  # a negative length
+    }
+    values = [framed(1, bad[n][0] if n in bad else good) for n in range(9)]
+    found = segmentlog.decode(rows_of(*values), known, SUBJECT, on_undecodable="null")
+    row = {"name": "abc", "n": -2, "on": True, "x": -5}
+    causes = found["undecodable"].to_pylist()
+    assert [None if n in bad else row for n in range(9)] == found["value"].to_pylist()
+    assert [*bad] == [n for n, cause in enumerate(causes) if cause is not None]
+    for n, (_, expected) in bad.items():
+        assert expected in causes[n]
+
+
+def test_a_wide_record_is_decoded_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(avro_columns, "_MOST_CELLS", 4)
+    schema = record(field("a", "long"), field("b", ["null", "string"]))
+    values = [framed(1, b"\x02\2\2x"), framed(1, b"\x04\0"), framed(1, b"")] * 3
+    known = schemas((SUBJECT, 1, 1, schema))
+    found = segmentlog.decode(rows_of(*values), known, SUBJECT, on_undecodable="null")
+    assert 3 * [{"a": 1, "b": "x"}, {"a": 2, "b": None}, None] == found["value"].to_pylist()
+
+
 def evolved(random: Random, schema: dict[str, Any], kinds: list[Any]) -> dict[str, Any]:
     """A later schema: fields are moved, renamed, promoted, taken out and added."""
     fields = []
@@ -314,6 +347,7 @@ def test_columns_of_flat_records_are_those_of_records_one_by_one() -> None:
         ["null", "long"],
         ["string", "null"],
         ["null", "boolean"],
+        ["string"],
         {"type": "int", "logicalType": "date"},
         {"type": "int", "logicalType": "time-millis"},
         ["null", {"type": "long", "logicalType": "timestamp-micros"}],
@@ -322,7 +356,7 @@ def test_columns_of_flat_records_are_those_of_records_one_by_one() -> None:
     values: dict[str, Callable[[], Any]] = {
         "null": lambda: None,
         "int": lambda: random.randrange(-(2**31), 2**31),
-        "long": lambda: random.randrange(-(2**63), 2**63),
+        "long": lambda: random.choice([random.randrange(-(2**63), 2**63), -1, 2**31, -(2**63)]),
         "float": random.random,
         "string": lambda: random.choice(["", "é", "abc" * 9]),
         "double": random.random,
@@ -352,12 +386,11 @@ def test_columns_of_flat_records_are_those_of_records_one_by_one() -> None:
         for each in [written, *([value] for value in written)]:
             for of_quick, of_slow in [(quick, slow), (reader, reader)]:
                 causes: list[dict[int, str]] = [{}, {}]
-                found = quick.decode(each, of_quick, causes[0])
-                assert str(slow.decode(each, of_slow, causes[1])) == str(
-                    found
-                )  # NaN is not itself
+                found = quick.decode(payloads(each), of_quick, causes[0])
+                one_by_one = slow.decode(payloads(each), of_slow, causes[1])
+                assert str(one_by_one) == str(found)  # NaN is not itself
                 assert causes[0] == causes[1]
-                n_quick += quick._quick(each, reader) is not None
+                n_quick += quick._quick(payloads(each), reader) is not None
     assert n_quick > 2_000
 
 

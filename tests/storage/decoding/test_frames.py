@@ -12,7 +12,6 @@ import segmentlog
 from segmentlog.decoding import frames
 
 pytest.importorskip("fastavro")
-pytest.importorskip("pyruhvro")
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 AVRO = json.dumps({"type": "record", "name": "A", "fields": [{"name": "a", "type": "long"}]})

@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from registered import payloads
 
 from segmentlog.decoding.avro import AvroSchema
 from segmentlog.decoding.json_schema import JsonSchema
@@ -17,7 +18,6 @@ from segmentlog.decoding.protobuf import ProtobufSchema
 from segmentlog.decoding.schema import UnusableSchemaError
 
 pytest.importorskip("fastavro")
-pytest.importorskip("pyruhvro")
 pytest.importorskip("ptars")
 pytest.importorskip("grpc_tools")
 
@@ -183,7 +183,7 @@ def test_any_schema_and_any_value(name: str, seconds: float) -> None:
         values = [a_value(random) for _ in range(random.choice([0, 1, 5, 50]))]
         for reader in {random.choice(readers), schema}:
             causes: dict[int, str] = {}
-            found = schema.decode(values, reader, causes)
+            found = schema.decode(payloads(values), reader, causes)
             found.validate(full=True)
             assert (reader.type, len(values)) == (found.type, len(found)), text
             assert all(not found[number].is_valid for number in causes), text

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from registered import payloads
 
 import segmentlog
 from segmentlog.decoding.json_schema import JsonSchema
@@ -186,7 +187,7 @@ def test_a_value_cannot_be_several() -> None:
         b'{"a":6}',
     ]
     causes: dict[int, str] = {}
-    found = schema.decode(values, schema, causes)
+    found = schema.decode(payloads(values), schema, causes)
     assert {0, 1, 3} == causes.keys() - {4}
     assert [3, 6] == [each["a"] for each in (found[2].as_py(), found[5].as_py())]
 
@@ -287,8 +288,8 @@ def test_columns_are_those_of_values_one_by_one(seconds: float) -> None:
                 data[random.randrange(len(data))] ^= 1 << random.randrange(8)
             values.append(bytes(data))
         causes: list[dict[int, str]] = [{}, {}]
-        found = quick.decode(values, quick, causes[0])
-        one_by_one = slow.decode(values, slow, causes[1])
+        found = quick.decode(payloads(values), quick, causes[0])
+        one_by_one = slow.decode(payloads(values), slow, causes[1])
         n_quick += not causes[0]
         assert one_by_one.equals(found), values
         assert causes[0] == causes[1], values

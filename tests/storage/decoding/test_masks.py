@@ -22,7 +22,6 @@ from segmentlog.decoding.masks import FieldMasks
 from segmentlog.model import ValueFrame
 
 fastavro = pytest.importorskip("fastavro")
-pytest.importorskip("pyruhvro")
 
 GUID = "89791762-2336-186f-9674-299b90a8e15b"
 ORDER: dict[str, Any] = {

@@ -15,7 +15,6 @@ import segmentlog
 from segmentlog.testing.kafka_log import KafkaLog
 
 pytest.importorskip("fastavro")
-pytest.importorskip("pyruhvro")
 
 FOUND = [
     {"city": "Oslo", "degrees": None},
@@ -86,7 +85,7 @@ def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     readings(tmp_path)
     logs = segmentlog.dataset(tmp_path, topics="readings", decode="value")
     moved = pickle.loads(pickle.dumps(logs))
-    for name in [each for each in sys.modules if each.startswith(("fastavro", "pyruhvro"))]:
+    for name in [each for each in sys.modules if each.startswith("fastavro")]:
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(segmentlog.OptionError, match=r"pip install 'pyspark-segmentlog\[schemas"):
         moved.to_table()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from registered import payloads
 
 import segmentlog
 from segmentlog.decoding.proto_files import descriptors
@@ -239,7 +240,7 @@ def test_times_that_protobuf_does_not_have() -> None:
         message.at.seconds = seconds
         values.append(message.SerializeToString())
     causes: dict[int, str] = {}
-    found = made.decode(values, made, causes)
+    found = made.decode(payloads(values), made, causes)
     assert [True, False, True, False, False] == found.is_valid().to_pylist()
     assert all("a time is not one of protobuf" in each for each in causes.values())
 
@@ -340,7 +341,7 @@ def test_any_bytes_are_columns_as_protobuf_reads_them_or_a_cause(seconds: float)
             break
         values = [hostile(random, by_number) for _ in range(random.choice([1, 3, 20]))]
         causes: dict[int, str] = {}
-        found = schema.decode(values, schema, causes).to_pylist()
+        found = schema.decode(payloads(values), schema, causes).to_pylist()
         for number, value in enumerate(values):
             try:
                 expected = as_columns(schema._message.FromString(value))

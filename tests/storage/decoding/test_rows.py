@@ -16,7 +16,6 @@ import segmentlog
 from segmentlog.polars import scan_log
 
 pytest.importorskip("fastavro")
-pytest.importorskip("pyruhvro")
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 FOUND = [

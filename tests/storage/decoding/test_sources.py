@@ -21,7 +21,6 @@ import segmentlog
 from segmentlog.decoding import sources
 
 pytest.importorskip("fastavro")
-pytest.importorskip("pyruhvro")
 
 SUBJECT = "orders/é-value"
 

@@ -227,7 +227,6 @@ def test_other_numbers_for_people() -> None:
 def test_fields_of_decoded_values(run: Run, tmp_path: Path) -> None:
     """Their ranges are shown, and those of texts only if they are asked for."""
     pytest.importorskip("fastavro")
-    pytest.importorskip("pyruhvro")
     readings(tmp_path / "logs", b"no schema")
     file = tmp_path / "report.html"
     found = run("analyze", tmp_path / "logs", "--decode", "-o", file).stdout

@@ -148,7 +148,6 @@ def test_ids_that_stay_are_named(run: Run, tmp_path: Path) -> None:
 def test_fields_are_hidden_or_get_another_value(run: Run, tmp_path: Path) -> None:
     """The output counts what was changed; a field that is not there is a wrong argument."""
     pytest.importorskip("fastavro")
-    pytest.importorskip("pyruhvro")
     readings(tmp_path / "s")
     given = ("clone", tmp_path / "s", "readings", "u", "--to", tmp_path / "to")
     done = run(*given, "--mask", "value.city", "--mask", "value.degrees=7")

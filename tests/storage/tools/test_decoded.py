@@ -16,7 +16,6 @@ from typer.testing import Result
 from segmentlog.tools.decoded import json_of
 
 pytest.importorskip("fastavro")
-pytest.importorskip("pyruhvro")
 
 Run = Callable[..., Result]
 LINES = [

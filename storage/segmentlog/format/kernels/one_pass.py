@@ -43,6 +43,7 @@ from segmentlog.format.kernels.output import (
     DETAIL_2,
     KEY_BYTES,
     KEY_NULLS,
+    LEAVES_HEADERS_OUT,
     N_ROWS,
     ROW_LIMIT,
     TIMESTAMP_TYPE,
@@ -103,9 +104,11 @@ def _has_headers(buf: Bytes, at: int, value_end: int, record_end: int) -> bool:
 
 @inlined
 def usual_record(
-    buf: Bytes, at: int, end: int, previous: int
+    buf: Bytes, at: int, end: int, previous: int, takes_headers: bool
 ) -> tuple[bool, int, int, int, int, int, int, int]:
     """The fields of the record at byte `at`; `previous` is the offset delta of the one before.
+
+    `takes_headers`: whether it may have headers, which are left out.
 
     Returns whether it is sound, the position after it, its timestamp delta and its offset delta,
     length and position of its key, and of its value.  Deltas and lengths are groups of
@@ -121,7 +124,7 @@ def usual_record(
     value, value_at = read_groups_quick(buf, after, INT_STOPS)
     after = value_at if value & 1 else value_at + (value >> 1)
     adds_up = after + 1 == record_end and load_u8(buf, after) == 0
-    is_usual = adds_up or _has_headers(buf, at, after, record_end)
+    is_usual = adds_up or (takes_headers and _has_headers(buf, at, after, record_end))
     return is_usual, record_end, delta_ms, delta, key, key_at, value, value_at
 
 
@@ -170,11 +173,12 @@ def _fill(
     row, to_key, to_value = int(state[N_ROWS]), int(state[KEY_BYTES]), int(state[VALUE_BYTES])
     key_nulls, value_nulls = int(state[KEY_NULLS]), int(state[VALUE_NULLS])
     previous, stop, ahead = -1, row + count, distance(end - at)
+    takes_headers = state[LEAVES_HEADERS_OUT] != 0
     while row < stop:
         prefetch(buf, at + ahead)
         prefetch(buf, at + ahead + LINE_BYTES)
         is_usual, record_end, delta_ms, delta, key, key_at, value, value_at = usual_record(
-            buf, at, end, previous
+            buf, at, end, previous, takes_headers
         )
         if not is_usual:
             return -1, 0, 0, 0, 0

@@ -35,7 +35,9 @@ DETAIL = 18
 DETAIL_2 = 19
 #: The type of the rows written so far, as the bit `layout.TIMESTAMP_TYPE_MASK`; only for one pass.
 TIMESTAMP_TYPE = 20
-N_STATE = 21
+#: Whether records with headers are usual, because no column has them; only for one pass.
+LEAVES_HEADERS_OUT = 21
+N_STATE = 22
 
 
 class ColumnArrays(NamedTuple):

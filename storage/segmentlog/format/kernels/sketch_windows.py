@@ -68,7 +68,7 @@ def _place(
         prefetch(buf, at + ahead)
         prefetch(buf, at + ahead + LINE_BYTES)
         is_usual, record_end, delta_ms, delta, key, key_at, value, value_at = usual_record(
-            buf, at, end, previous
+            buf, at, end, previous, True
         )
         if not is_usual:
             return False

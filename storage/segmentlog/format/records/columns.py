@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from segmentlog.arguments import texts
 from segmentlog.errors import InvalidUtf8Error, OptionError
 from segmentlog.format.kernels import output
-from segmentlog.format.kernels.memory import COPY_SLACK, Bytes, Int64s
+from segmentlog.format.kernels.memory import COPY_SLACK, Bytes, Int32s, Int64s
 from segmentlog.model import OnInvalidUtf8, TimestampType, TopicPartition
 
 
@@ -41,6 +41,22 @@ def where(condition: pa.Array, values: pa.Array, other: pa.Scalar) -> pa.Array:
     """`values` where the condition is true, and `other` where it is false."""
     # Before pyarrow 24, `if_else` of a scalar and a slice of bytes gives wrong bytes.
     return pc.if_else(condition, values, pa.repeat(other, len(values)))
+
+
+def binary_views(values: pa.Array) -> tuple[Bytes, Int32s]:
+    """The bytes of a column of plain binary, and the bounds of its values in them, read-only.
+
+    The bounds have shape (n_values + 1,).  Raises `pa.ArrowInvalid` if they do not rise.
+    """
+    _, bounds, data = values.buffers()
+    # Not every library makes the buffers of a column without bytes.
+    found = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    if not len(values):
+        return found, np.zeros(1, np.int32)
+    taken: Int32s = np.frombuffer(bounds, np.int32, len(values) + 1, 4 * values.offset)
+    if taken[0] < 0 or taken[-1] > len(found) or (taken[1:] < taken[:-1]).any():
+        raise pa.ArrowInvalid("the bounds of its values are not in order")
+    return found, taken
 
 
 def _headers_type(names: pa.DataType) -> pa.ListType:
@@ -436,6 +452,8 @@ class Output:
         pair = kind.value_type
         n_headers = int(state[output.N_HEADERS])
         n_bytes, n_nulls = int(state[output.HEADER_KEY_BYTES]), int(state[output.LIST_NULLS])
+        if n_nulls == n_rows:
+            return pa.nulls(n_rows, kind)
         keys = self._header_keys.to_arrow(pa.binary(), n_headers, n_bytes, 0)
         if pa.types.is_string(pair.field("key").type):
             keys = _as_utf8(keys)

@@ -190,6 +190,7 @@ class OnePassDecoder:
         self._scale = _MILLISECONDS if is_in_milliseconds(schema) else _MICROSECONDS
         self._constants = Constants.of(topic_partition)
         self._state: Int64s = np.zeros(output.N_STATE, np.int64)
+        self._state[output.LEAVES_HEADERS_OUT] = "headers" not in schema.names
         self._room: Output | None = None
         self._max_inflated_bytes = max_inflated_batch_bytes
         is_awaited = self._memory.are_first and not self._memory.are_ahead
@@ -202,8 +203,11 @@ class OnePassDecoder:
     @staticmethod
     def suits(schema: pa.Schema) -> bool:
         """Whether these columns can be decoded in one pass."""
-        # The careful decoder takes headers, and columns that need no records at all.
-        return "headers" not in schema.names and not CONSTANT_COLUMNS.issuperset(schema.names)
+        # The careful decoder takes headers that are not null, headers without keys and values, and
+        # columns that need no records at all.
+        names = {*schema.names}
+        reads_records = "headers" not in names or bool(names & {"key", "value"})
+        return reads_records and not CONSTANT_COLUMNS.issuperset(names)
 
     def decode(
         self,
@@ -269,6 +273,7 @@ class OnePassDecoder:
         self._n_rows = MOST_ROWS
         self._memory.are_first = False
         timestamp_type = TimestampType(int(self._state[output.TIMESTAMP_TYPE] != 0))
+        self._state[output.LIST_NULLS] = self._state[output.N_ROWS]  # else they are unusual
         rows = room.to_arrow(self._state, self._constants, timestamp_type)
         offsets = self._arrays.offsets[: rows.num_rows]
         if offsets[0] < self._offsets.start_offset:  # the range begins inside a batch

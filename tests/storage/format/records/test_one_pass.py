@@ -91,7 +91,14 @@ USUAL = {
     "zstd": batch(0) + batch(5, 3_000, codec=Codec.ZSTD) + batch(3_005, codec=Codec.ZSTD),
     "headers that nobody wants": batch(0, headers=((b"h", b"v"), (b"g", None))) + batch(5),
 }
-COLUMNS = [None, ["offset", "timestamp"], ["offset"], ["timestamp", "topic"], ["value", "offset"]]
+COLUMNS = [
+    None,
+    ["offset", "timestamp"],
+    ["offset"],
+    ["timestamp", "topic"],
+    ["value", "offset"],
+    ["headers", "value"],
+]
 
 
 @pytest.mark.parametrize("columns", COLUMNS)
@@ -104,7 +111,8 @@ def test_one_pass_takes_usual_batches_whole(name: str, columns: list[str] | None
         each.validate(full=True)
     expected = decode(data, columns, in_one_pass=False)
 
-    assert [] == stops(data, columns)
+    has_headers = name == "headers that nobody wants" and "headers" in (columns or ())
+    assert ([0] if has_headers else []) == stops(data, columns)
     assert pa.Table.from_batches(expected) == pa.Table.from_batches(found)
 
 
