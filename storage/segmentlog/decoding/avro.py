@@ -14,7 +14,7 @@ and those that the other way has left out.
 
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -28,6 +28,7 @@ from segmentlog.decoding.schema import (
     FAILS,
     MOST_FIELDS,
     MOST_LEVELS,
+    Steps,
     UnusableSchemaError,
     checked,
     needed,
@@ -74,6 +75,7 @@ class AvroSchema:
             ]
             self._plain = json.loads(text)
             self.parsed = fastavro.parse_schema(_without_logical(self._plain), names)
+            self._named = names
             if isinstance(self.parsed, list):  # fastavro forgets what its names stand for
                 known = {each["name"]: each for each in self._referred if "name" in each}
                 self.parsed = [
@@ -135,6 +137,10 @@ class AvroSchema:
                 [_fitting(each, reader.type, n, causes) for n, each in enumerate(decoded)]
             )
 
+    def names_of(self, steps: Steps) -> list[Steps]:
+        """The steps by which older versions may reach a field: by its name, and by aliases."""
+        return [*_names_of(self.parsed, self._named, steps)]
+
     def _convert(self, *, resolves: bool) -> Convert | None:
         if not self._has_unions:
             return None
@@ -157,6 +163,32 @@ class AvroSchema:
     @cached_property
     def _flat(self) -> FlatRecord | None:
         return FlatRecord.of(self.parsed)
+
+
+def _names_of(schema: Any, named: Mapping[str, Any], steps: Steps) -> Iterator[Steps]:  # noqa: ANN401
+    if isinstance(schema, str):
+        schema = named.get(schema, schema)
+    if isinstance(schema, list):
+        own = not_null(schema)
+        yield from _names_of(own[0], named, steps) if len(own) == 1 else ()
+    elif not steps:
+        yield ()
+    elif isinstance(schema, dict):
+        kind, (step, *rest) = schema["type"], steps
+        if kind == "array":
+            yield from ((None, *more) for more in _names_of(schema["items"], named, tuple(rest)))
+        elif kind == "map":
+            of_values = _names_of(schema["values"], named, tuple(rest[1:]))
+            yield from ((None, "value", *more) for more in of_values)
+        elif kind not in ("record", "error"):
+            yield from _names_of(kind, named, steps)
+        else:
+            fields = {each["name"]: each for each in schema["fields"]}
+            # A field that has the name goes before one that had it.
+            former = {*fields[step].get("aliases", ())} - {*fields}
+            for name in (step, *sorted(former)):
+                for more in _names_of(fields[step]["type"], named, tuple(rest)):
+                    yield (name, *more)
 
 
 def _fitting(value: object, kind: pa.DataType, number: int, causes: dict[int, str]) -> pa.Array:

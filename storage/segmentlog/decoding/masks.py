@@ -21,7 +21,7 @@ from segmentlog.decoding.decode import NO_SCHEMA, Registered
 from segmentlog.decoding.frames import Frames
 from segmentlog.decoding.payloads import Payloads
 from segmentlog.decoding.protobuf import ProtobufSchema
-from segmentlog.decoding.schema import FAILS, UnusableSchemaError, ValueSchema, needed
+from segmentlog.decoding.schema import FAILS, Steps, UnusableSchemaError, ValueSchema, needed
 from segmentlog.errors import OptionError, UndecodableValueError
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.masking import MASK
@@ -32,8 +32,6 @@ Replacement: TypeAlias = "str | int | float | bool | bytes | Callable[[Any], Any
 
 Change: TypeAlias = Callable[[Any], Any]
 
-#: To a field: names, and None for the items of a list or the entries of a map.
-_Steps: TypeAlias = tuple[str | None, ...]
 
 _UUID = "(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _NO_UUID = "00000000-0000-0000-0000-000000000000"
@@ -59,6 +57,7 @@ class FieldMasks:
     ) -> None:
         self._registered, self.column, self._masks = registered, column, masks
         self._subject, self._frame = subject, frame
+        self._known: dict[ValueSchema, _Changes] = {}
         known: set[str] = set()
         for schema in self._parsed():
             known.update(path for path, _, _ in _fields(self.column, schema.type))
@@ -73,11 +72,39 @@ class FieldMasks:
 
     def _changes(self, schema: ValueSchema) -> "_Changes":
         """The changes of values of a schema: a field that a version lacks is in none of them."""
-        return [
-            (steps, _change(path, self._masks[path], kind))
-            for path, steps, kind in _fields(self.column, schema.type)
+        if schema not in self._known:
+            masks = self._renamed(schema) | {**self._masks}
+            self._known[schema] = [
+                (steps, _change(path, masks[path], kind))
+                for path, steps, kind in _fields(self.column, schema.type)
+                if path in masks
+            ]
+        return self._known[schema]
+
+    def _renamed(self, schema: ValueSchema) -> dict[str, Replacement]:
+        """The masks of fields that other versions call otherwise, by their paths in a schema.
+
+        Who masks a field means what is decoded as this field, also of older values.
+        """
+        found = {
+            _path(self.column, names): self._masks[path]
+            for other in self._parsed()
+            if other is not schema
+            for path, steps, _ in _fields(self.column, other.type)
             if path in self._masks
-        ]
+            for names in _names_in(schema, other, steps)
+        }
+        if isinstance(schema, AvroSchema):  # and the masks of their former names
+            for path, steps, _ in _fields(self.column, schema.type):
+                for names in schema.names_of(steps):
+                    former = _path(self.column, names)
+                    if former in self._masks:
+                        found[path] = self._masks[former]
+        return found
+
+    def __getstate__(self) -> dict[str, object]:
+        """A schema is parsed again where it is needed."""
+        return self.__dict__ | {"_known": {}}
 
     def _parsed(self) -> Iterator[ValueSchema]:
         """The schemas of the subject, or all if values are named after their records."""
@@ -192,8 +219,8 @@ def _of_packages() -> tuple[type[Exception], ...]:
 
 
 def _fields(
-    path: str, kind: pa.DataType, steps: _Steps = ()
-) -> Iterator[tuple[str, _Steps, pa.DataType]]:
+    path: str, kind: pa.DataType, steps: Steps = ()
+) -> Iterator[tuple[str, Steps, pa.DataType]]:
     """All fields of a type, at all levels, with their paths, and the steps of these.
 
     A name may have a dot: then two fields can have one path.
@@ -206,6 +233,24 @@ def _fields(
         yield from _fields(f"{path}[]", kind.value_type, (*steps, None))
     elif pa.types.is_map(kind):
         yield from _fields(f"{path}[].value", kind.item_type, (*steps, None, "value"))
+
+
+def _path(column: str, steps: Steps) -> str:
+    """The path of steps, as `_fields` has it."""
+    return "".join([column, *("[]" if step is None else f".{step}" for step in steps)])
+
+
+def _names_in(schema: ValueSchema, other: ValueSchema, steps: Steps) -> Iterator[Steps]:
+    """The steps in a schema to what is a field of another version, of the same format.
+
+    Avro knows former names of a field by its aliases, and protobuf has numbers.
+    """
+    if isinstance(schema, AvroSchema) and isinstance(other, AvroSchema):
+        yield from other.names_of(steps)
+    if isinstance(schema, ProtobufSchema) and isinstance(other, ProtobufSchema):
+        names = schema.names_of(other, steps)
+        if names is not None:
+            yield names
 
 
 def _change(path: str, replacement: Replacement, kind: pa.DataType) -> Change:
@@ -260,7 +305,7 @@ def _changed(value: Any, steps: Sequence[str | None], change: Change) -> Any:  #
     return {**value, step: _changed(value[step], rest, change)}
 
 
-_Changes: TypeAlias = Sequence[tuple[_Steps, Change]]
+_Changes: TypeAlias = Sequence[tuple[Steps, Change]]
 
 
 def _avro(schema: AvroSchema, data: bytes, changes: _Changes) -> bytes:

@@ -23,6 +23,7 @@ from segmentlog.decoding.schema import (
     FAILS,
     MOST_FIELDS,
     MOST_LEVELS,
+    Steps,
     UnusableSchemaError,
     checked,
     needed,
@@ -54,6 +55,8 @@ class ProtobufSchema:
         if any(each.syntax == "editions" for each in self._files):
             raise UnusableSchemaError("it has an edition, and not the syntax of proto2 or proto3")
         self._path: tuple[int, ...] = (0,)
+        # A message is built once, and not for each batch.
+        self._by_path: dict[tuple[int, ...], ProtobufSchema] = {self._path: self}
         self._begin()
 
     def _begin(self) -> None:
@@ -103,12 +106,30 @@ class ProtobufSchema:
 
     def at(self, path: tuple[int, ...]) -> "ProtobufSchema":
         """The message with a path of indexes; raises `UnusableSchemaError`."""
-        if path == self._path:
-            return self
-        made = object.__new__(ProtobufSchema)
-        made._files, made._path = self._files, path
-        made._begin()
-        return made
+        if path not in self._by_path:
+            made = object.__new__(ProtobufSchema)
+            made._files, made._path, made._by_path = self._files, path, self._by_path
+            made._begin()
+            self._by_path[path] = made
+        return self._by_path[path]
+
+    def names_of(self, other: "ProtobufSchema", steps: Steps) -> Steps | None:
+        """The steps to what has the numbers of a field of another version; None without it."""
+        if self.name != other.name:
+            return None
+        here, there = self._message.DESCRIPTOR, other._message.DESCRIPTOR
+        names = list[str | None]()
+        for step in steps:
+            if step is None:
+                names.append(None)
+                continue
+            found = there.fields_by_name[step]
+            own = None if here is None else here.fields_by_number.get(found.number)
+            if own is None:
+                return None
+            names.append(own.name)
+            here, there = own.message_type, found.message_type
+        return tuple(names)
 
     def message_of(self, data: bytes) -> Any:  # noqa: ANN401 - a class of its own for each schema
         """The message that has these bytes; raises protobuf's ``DecodeError``."""

@@ -6,7 +6,7 @@ hold for all formats.
 
 import sys
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -35,6 +35,10 @@ FAILS = (
     MemoryError,
     pa.ArrowException,
 )
+
+
+#: To a field: names, and None for the items of a list or the entries of a map.
+Steps: TypeAlias = tuple[str | None, ...]
 
 
 class UnusableSchemaError(ValueError):

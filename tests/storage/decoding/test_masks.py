@@ -19,6 +19,7 @@ from registered import CITY, DEGREES, framed, readings, record, register, write
 import segmentlog
 from segmentlog.decoding.decode import Registered
 from segmentlog.decoding.masks import FieldMasks
+from segmentlog.decoding.protobuf import ProtobufSchema
 from segmentlog.model import ValueFrame
 
 fastavro = pytest.importorskip("fastavro")
@@ -400,3 +401,63 @@ def test_schemas_from_elsewhere_and_words_that_mean_nothing(tmp_path: Path) -> N
     ):
         with pytest.raises(segmentlog.OptionError, match=said):
             segmentlog.clone(tmp_path / "logs", "t", "v", to=tmp_path / "to2", **given)
+
+
+def test_a_field_is_masked_under_each_name_that_a_version_has_for_it() -> None:
+    """Reads show all of them as one field, by the aliases of the newest version."""
+    lines = {"type": "array", "items": {"type": "record", "name": "Line", "fields": []}}
+    old, new = ({**ORDER, "fields": [dict(each) for each in ORDER["fields"][:1]]} for _ in "ab")
+    old["fields"].append({"name": "lines", "type": json.loads(json.dumps(lines))})
+    new["fields"].append({"name": "rows", "type": json.loads(json.dumps(lines))})
+    old["fields"][1]["type"]["items"]["fields"] = [{"name": "sku", "type": "string"}]
+    new["fields"][1] |= {"aliases": ["lines"]}
+    new["fields"][1]["type"]["items"]["fields"] = [
+        {"name": "code", "type": "string", "aliases": ["sku"]}
+    ]
+    new["fields"][0] |= {"name": "address", "aliases": ["email", "rows"]}
+    known = schemas(("AVRO", old), ("AVRO", new))
+    values = [
+        framed(1, written({"email": "ada@example.com", "lines": [{"sku": "A1"}]}, old)),
+        framed(2, written({"address": "ada@example.com", "rows": [{"code": "A1"}]}, new)),
+    ]
+    hidden = [
+        framed(1, written({"email": "[hidden]", "lines": [{"sku": "[hidden]"}]}, old)),
+        framed(2, written({"address": "[hidden]", "rows": [{"code": "[hidden]"}]}, new)),
+    ]
+    for paths in (
+        ("value.address", "value.rows[].code"),
+        ("value.email", "value.lines[].sku"),
+    ):
+        masks = pickle.loads(pickle.dumps(masks_of(known, *paths)))
+        assert hidden == masks.masked(batch_of(*values), "t").to_pylist(), paths
+
+
+def test_a_field_of_protobuf_is_masked_by_its_number() -> None:
+    pytest.importorskip("ptars")
+    head = 'syntax = "proto3"; package shop; '
+    old = head + "message Order { string mail = 2; map<string, Line> tags = 3; } "
+    new = head + "message Order { map<string, Row> rows = 3; string email = 2; string mail = 4; } "
+    old, new = (
+        f"{old} message Line {{ string sku = 1; }}",
+        f"{new} message Row {{ string code = 1; }}",
+    )
+    known = schemas(("PROTOBUF", old), ("PROTOBUF", new))
+    one, two = (ProtobufSchema(each)._message for each in (old, new))
+    order = two(email="ada", mail="letters")
+    order.rows["a"].code = "A1"
+    before = one(mail="ada")
+    before.tags["a"].sku = "A1"
+    values = [
+        b"\0\0\0\0\1\0" + before.SerializeToString(),
+        b"\0\0\0\0\2\0" + order.SerializeToString(),
+    ]
+    masked = masks_of(known, "value.email", "value.rows[].value.code").masked(
+        batch_of(*values), "t"
+    )
+    found = [
+        kind.FromString(each[6:])
+        for kind, each in zip((one, two), masked.to_pylist(), strict=True)
+    ]
+    assert ("[hidden]", "[hidden]") == (found[0].mail, found[0].tags["a"].sku)
+    assert ("[hidden]", "letters") == (found[1].email, found[1].mail)
+    assert "[hidden]" == found[1].rows["a"].code
