@@ -119,8 +119,10 @@ def upgrade_layout(location: BucketLocation) -> Upgraded:
     try:
         return _mark_as_newest(sequence, state, location)
     except StorageError as error:  # also one that is definite: the commit is there
-        reason = f"the log has its id, and its marker is to follow: run it again: {error}"
-        raise CommitInDoubtError(f"{location}/{MARKER}", reason) from error
+        raise CommitInDoubtError(f"{location}/{MARKER}", f"{_HALF_UPGRADED}: {error}") from error
+
+
+_HALF_UPGRADED = "the log has its id, and its marker is to follow: run it again"
 
 
 def _mark_as_newest(sequence: Sequence, state: LogState, location: BucketLocation) -> Upgraded:
@@ -137,6 +139,8 @@ def _mark_as_newest(sequence: Sequence, state: LogState, location: BucketLocatio
         if is_new and before is not None:
             objects.exchange(MARKER, marker.encode(), before)
         raise
+    if found is not None and found.layout < NEWEST_LAYOUT:  # a store may refuse without a reason
+        raise CommitInDoubtError(f"{location}/{MARKER}", _HALF_UPGRADED)
     if found is None or found.log_id != marker.log_id:
         reason = "its marker was replaced by another one during the upgrade: run it again"
         raise LogChangedError(str(location), -1, -1, reason)

@@ -67,6 +67,19 @@ def test_the_request_that_decides(
     assert (found.outcome, found.is_there) == (outcome, is_there)
 
 
+def test_an_upgrade_whose_marker_the_store_refuses_is_in_doubt(
+    moto: Moto, proxy: FaultyServer
+) -> None:
+    """Its commit is there, and nobody has replaced the marker."""
+
+    def is_marker(_number: int, sent: Sent) -> bool:
+        return sent.method == "PUT" and sent.target.endswith("/segmentlog.bucket")
+
+    fault = FAULTS["412 before"]
+    found = play(OPERATIONS["upgrade"], proxy, _place(moto, proxy), is_marker, fault, stays=True)
+    assert (found.outcome, found.is_there) == ("in doubt", True)
+
+
 @pytest.mark.parametrize(
     "first", ["500 after", "reset after", "503 after", "403 after", "500 before"]
 )
