@@ -35,7 +35,7 @@ from segmentlog.format.kernels.transactions import (
     walk_file_headers,
     walk_headers,
 )
-from segmentlog.format.records.header import ScannedBatches, batch_error
+from segmentlog.format.records.header import ScannedBatches, batch_error, parse_header
 from segmentlog.log.damage import position_of
 from segmentlog.log.segment import Segment, file_of, from_offset
 from segmentlog.model import LARGEST_LONG, LEAST_LONG
@@ -127,7 +127,7 @@ def walk_file(
         if code >= status.BAD_LENGTH and not n_batches:
             raise batch_error(scanned, after, len(buf), code)
         if not n_batches:
-            if len(buf) < wanted:
+            if len(buf) < wanted or parse_header(buf.data).size_in_bytes > end - position:
                 return
             wanted = 2 * wanted  # a control batch is larger than the window: read on
             continue

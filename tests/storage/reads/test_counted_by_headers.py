@@ -3,12 +3,14 @@
 import os
 import random
 import struct
+import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from dirty_logs import Kind, dirty_log, write_segments
+from producer_batches import marker
 
 import segmentlog
 from segmentlog.format.kernels import layout
@@ -159,6 +161,25 @@ def test_segments_that_were_merged_are_counted_once(
 
     assert bounds[1] - bounds[0] == result(tmp_path, [], **options)[0]
     assert bounds[1] - bounds[0] == result(tmp_path, [], check_crcs=False, **options)[0]
+
+
+def test_an_end_marker_that_claims_a_gigabyte_takes_no_memory(tmp_path: Path) -> None:
+    """Its length reaches beyond the segment, so the rest of it is not read into memory."""
+    first = encode_batch([Record(0, 0, None, b"v")])
+    end = bytearray(marker(7, 0, base_offset=1))
+    struct.pack_into(">i", end, layout.BATCH_LENGTH_AT, 1 << 30)
+    second, after = (encode_batch([Record(i, 0, None, b"v")]) for i in (2, 3))
+    write_segments(tmp_path / "t-0", [[first, bytes(end), second], [after]], NOW_MS)
+    os.truncate(tmp_path / f"t-0/{0:020d}.log", 300 << 20)
+    logs = segmentlog.dataset(tmp_path, check_crcs=False)
+
+    tracemalloc.start()
+    try:
+        with pytest.raises(segmentlog.CorruptLogError):
+            logs.count_rows()
+        assert 100e6 > tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def test_bodies_are_neither_checked_nor_read(
