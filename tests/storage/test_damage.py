@@ -33,7 +33,7 @@ from segmentlog.testing import damage
 from segmentlog.testing.codecs import GZIP, LZ4, SNAPPY
 from segmentlog.testing.damage import FIELDS, Damage
 from segmentlog.testing.legacy import encode_wrapper
-from segmentlog.testing.reference import Record
+from segmentlog.testing.reference import Record, crc32c, encode_batch
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "kafka-4.3.1"
 CLOSED, LAST = "00000000000000000016.log", "00000000000000000032.log"
@@ -321,6 +321,23 @@ def test_a_read_by_time_that_skips_loses_only_the_damaged_batch(
 
         assert expected == filtered
         assert expected == started
+
+
+@pytest.mark.parametrize("codec", segmentlog.Codec)
+def test_an_emptied_batch_that_names_a_codec_is_not_damaged(
+    tmp_path: Path, codec: segmentlog.Codec, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A read that skips damage says nothing about it."""
+    kept = [encode_batch([Record(i, i, b"k", b"v")], codec=codec) for i in (0, 2)]
+    emptied = bytearray(encode_batch([Record(1, 1, b"k", b"v")], attributes=codec)[:61])
+    emptied[8:12], emptied[57:61] = struct.pack(">i", 49), bytes(4)
+    emptied[17:21] = struct.pack(">I", crc32c(bytes(emptied[21:])))
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / f"t-0/{0:020d}.log").write_bytes(kept[0] + emptied + kept[1])
+
+    log = segmentlog.open_log_dir(tmp_path).log("t", 0)
+    assert [0, 2] == offsets(log) == offsets(log, on_corrupt_batch="skip")
+    assert not caplog.messages
 
 
 def rows_or_error(log: segmentlog.Log, start: int, stop: int, **how: Any) -> list[int] | str:

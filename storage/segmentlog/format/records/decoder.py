@@ -319,8 +319,11 @@ class RecordDecoder:
         one = batches._replace(headers=header)
         for row in range(len(batches.headers)):
             header[0] = batches.headers[row]
+            attributes, size = header[0, layout.ATTRIBUTES], header[0, layout.SIZE]
+            if size == layout.HEADER_BYTES and not attributes & layout.LEGACY_MASK:
+                continue  # compaction has emptied it: it may name a codec, and has no bytes of it
             try:
-                if header[0, layout.ATTRIBUTES] & layout.CODEC_MASK:
+                if attributes & layout.CODEC_MASK:
                     self._filler.inflate(one)
                 # Without columns, every record is checked, and nothing written.
                 for _ in self._filler.fill(one, partial(self._room_for, _NO_COLUMNS)):
