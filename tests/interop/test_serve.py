@@ -343,7 +343,7 @@ def wait_until_copied(
     wait_for(
         lambda: expected == rows_in(directory) and ends == offsets_of(directory, "shipping"),
         lambda: output.read_text()[-4000:],
-        seconds=120,
+        seconds=300,  # MirrorMaker 2 notes each minute what its offsets have become
     )
 
 
