@@ -1,9 +1,12 @@
 """Small logs, written by the reference encoder, and the files of logs that a read opens."""
 
+import builtins
 import contextlib
-import sys
+import io
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,34 +43,35 @@ def write_log(tmp_path: Path) -> WriteLog:
     return write
 
 
-_LISTENING: list[list[str]] = []
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Paths of the files that Python opens from here on."""
+    # An audit hook would see them, too, but stay, and be called millions of times.
+    paths: list[str] = []
 
+    def noting(to_open: Callable[..., Any]) -> Callable[..., Any]:
+        def note(path: object, *arguments: object, **more: object) -> object:
+            if isinstance(path, str | os.PathLike):
+                paths.append(os.fspath(path))
+            return to_open(path, *arguments, **more)
 
-def _listen(event: str, arguments: tuple[object, ...]) -> None:
-    if event == "open" and _LISTENING and isinstance(arguments[0], str):
-        for heard in _LISTENING:
-            heard.append(arguments[0])
+        return note
 
-
-@pytest.fixture(scope="session")
-def audited() -> None:
-    """An audit hook of the interpreter, which cannot be removed again."""
-    sys.addaudithook(_listen)
+    for module, name in ((os, "open"), (io, "open"), (builtins, "open")):
+        monkeypatch.setattr(module, name, noting(getattr(module, name)))
+    return paths
 
 
 @pytest.fixture
-def opening(audited: None) -> Callable[[], contextlib.AbstractContextManager[list[str]]]:
+def opening(opened: list[str]) -> Callable[[], contextlib.AbstractContextManager[list[str]]]:
     """A context that notes the ``.log`` files that are opened in it: partition and base offset."""
 
     @contextlib.contextmanager
     def note() -> Iterator[list[str]]:
-        heard, logs = [], []
-        _LISTENING.append(heard)
-        try:
-            yield logs
-        finally:
-            _LISTENING.remove(heard)
-            names = (Path(each) for each in heard if each.endswith(".log"))
-            logs += sorted({f"{each.parent.name}/{int(each.stem)}" for each in names})
+        logs: list[str] = []
+        opened.clear()
+        yield logs
+        names = (Path(each) for each in opened if each.endswith(".log"))
+        logs += sorted({f"{each.parent.name}/{int(each.stem)}" for each in names})
 
     return note

@@ -107,6 +107,16 @@ class Tail(NamedTuple):
     batches: "array[int]"
     first_offset: int  # no batch before the tail has it, or a later one
 
+    def headers(self) -> list[BatchHeader]:
+        """The headers of `batches`; fields that are not in there are -1."""
+        columns = zip(*[iter(self.batches)] * TAIL_COLUMNS, strict=True)
+        return [
+            BatchHeader(
+                base, -1, -1, layout.MAGIC, -1, bits, last - base, first, most, -1, -1, -1, count
+            )
+            for base, last, count, bits, first, most in columns
+        ]
+
 
 @class_of_one_dialect()
 class Segment:
@@ -463,9 +473,11 @@ class OpenSegment(Closing):
         follow if timestamps rise.  Their checksums are verified where a damaged header would make
         the result too small; `skips` says whether that is an error, or is left out and logged.
         """
+        tail = self.segment.tail
+        if tail is not None and not tail.position:
+            return tail.newest_ms
         # The last entry of a closed segment has the largest timestamp of all its batches.
         (largest, _), position = self.indexed_time(but_one=self.segment.is_active)
-        tail = self.segment.tail
         if tail is not None and tail.position <= position:
             return max(largest, tail.newest_ms)
         is_indexed = position > 0 and not self.segment.is_active

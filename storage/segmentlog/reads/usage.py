@@ -44,6 +44,7 @@ from segmentlog.txn.guard import GUARD_PREFIX
 _BROKEN = ".broken"
 _INDEX_CACHE = "remote-log-index-cache"  #: ``RemoteIndexCache``: indexes of a tier's segments
 _OF_A_PARTITION = (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE)
+_LEFT = tuple(f".{each}" for each in FileState if each is not FileState.LIVE)
 _BLOCK_BYTES = 4096
 _MEBIBYTE = 1 << 20
 
@@ -336,6 +337,11 @@ def _kind_at_the_top(name: str, *, is_directory: bool) -> UsageKind:
     return UsageKind.CHECKPOINTS if name.startswith("segmentlog.settings") else UsageKind.UNKNOWN
 
 
+def _may_be_left(name: str) -> bool:
+    """Whether a file in a partition's directory may be of `LEFTOVERS`, by its name alone."""
+    return name.endswith(_LEFT) or name.startswith("segmentlog.")
+
+
 def _of_partition(partition: NamedPartition, wanted: Collection[UsageKind]) -> Iterator[UsedSpace]:
     sums = _Sums(wanted, partition.path, partition.topic_partition)
     if not partition.is_current:
@@ -348,7 +354,8 @@ def _of_partition(partition: NamedPartition, wanted: Collection[UsageKind]) -> I
     of_log = UsageKind.INTERNAL if is_internal else UsageKind.LOGS
     sums.add(of_log, partition.path)
     try:
-        entries = list_entries(partition.path)
+        is_left = any(map(_may_be_left, list_names(partition.path))) if not counts_live else True
+        entries = list_entries(partition.path) if is_left else []
     except OSError as error:
         sums.fail(of_log, error)
         entries = []

@@ -5,6 +5,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -239,9 +240,11 @@ def _outer_headers(log: Log) -> _Seen:
     seen = _Seen()
     filled = [segment for segment in log.segments if segment.size]
     if filled:
-        for placed in filled[0].headers(0, _end_of(log, filled[0])):
-            seen.add(placed.header)
-            break
+        end = _end_of(log, filled[0])  # which may walk the only segment
+        tail = filled[0].tail
+        whole = [] if tail is None or tail.position else tail.headers()
+        for header in islice(whole or (each.header for each in filled[0].headers(0, end)), 1):
+            seen.add(header)
         with filled[-1].opened() as opened:
             end = _end_of(log, filled[-1])
             if filled[-1].tail is not None:

@@ -343,7 +343,9 @@ def _points(log: Log) -> tuple[Sequence[tuple[int, int]], int, int, bool] | None
     for segment, segment_end in zip(segments, ends, strict=True):
         with segment.opened() as opened:
             if segment is segments[0]:
-                headers = _first_headers(opened)
+                tail = segment.tail
+                whole = [] if tail is None or tail.position else tail.headers()
+                headers = whole or _first_headers(opened)
                 is_thinned = _is_thinned(headers)
                 found += _first_times(headers, start)
                 if not found:

@@ -1,8 +1,6 @@
 """The lag is the end of the log minus the committed offset, and nothing is clamped."""
 
 import shutil
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,27 +8,6 @@ import pytest
 from coordinator_logs import Coordinator, commit_key, commit_value, message
 
 import segmentlog
-
-_opened: list[str] = []
-_is_noting = [False]
-
-
-def _note(event: str, arguments: tuple[object, ...]) -> None:
-    """Note the path of a file that is opened; such a hook stays until the process ends."""
-    if event == "open" and _is_noting[0]:
-        _opened.append(str(arguments[0]))
-
-
-sys.addaudithook(_note)
-
-
-@pytest.fixture
-def opened() -> Iterator[list[str]]:
-    """Paths of the files that a test opens."""
-    _opened.clear()
-    _is_noting[0] = True
-    yield _opened
-    _is_noting[0] = False
 
 
 @pytest.mark.parametrize(

@@ -264,6 +264,12 @@ def largest(segment: Segment) -> int | str:
         return str(error)
 
 
+#: The fields that a kept header lacks.
+LACKING = dict.fromkeys(
+    ("batch_length", "leader_epoch", "crc", "producer_id", "producer_epoch", "base_sequence"), -1
+)
+
+
 @pytest.mark.parametrize("has_index", [False, True])
 def test_what_the_search_for_the_end_keeps_changes_no_look_up(
     partition: Path, *, has_index: bool
@@ -285,5 +291,8 @@ def test_what_the_search_for_the_end_keeps_changes_no_look_up(
         kept += searched.tail is not None
 
         assert (searched.tail is None) or end.position == len(data)
+        if searched.tail is not None and searched.tail.batches:
+            walked = [each.header for each in fresh.headers(searched.tail.position)]
+            assert [each._replace(**LACKING) for each in walked] == searched.tail.headers()
         assert largest(fresh) == largest(searched), data
     assert kept > len(changed) / 20  # bits that no checksum covers, and a damaged first batch

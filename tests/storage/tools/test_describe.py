@@ -242,3 +242,14 @@ def _read(descriptor: int) -> bytes:
         return os.read(descriptor, 4096)
     except OSError:  # the other end is closed
         return b""
+
+
+@pytest.mark.parametrize(("command", "indexes"), [("describe", 1), ("topics", 2)])
+def test_a_small_log_is_opened_once(
+    run: Run, example_data: str, opened: list[str], command: str, indexes: int
+) -> None:
+    """Its end is searched from its first batch on, which shows all that an index would show."""
+    run(command, example_data, "--topic", "orders")
+    kinds = [Path(each).suffix for each in opened if Path(each).parent.name == "orders-0"]
+
+    assert (1, indexes) == (kinds.count(".log"), sum(each.endswith("index") for each in kinds))
