@@ -14,27 +14,31 @@ import segmentlog
 from segmentlog.maintain.verification.findings import Severity
 
 HERE = Path(__file__).parent
+SOURCE = "source"  #: what was mirrored and restored, beside what kills have left
 
 
-def extracted(archive: Path, to: Path) -> Path:
-    """The directories of one version."""
+def extracted(archive: Path, to: Path, place: str, every: int = 1) -> list[Path]:
+    """One of so many directories of a place of one version, in their order; and its source."""
     with tarfile.open(archive) as opened:
         # As an attribute, because Python 3.11.3 and older have no argument for it.
         opened.extraction_filter = getattr(tarfile, "data_filter", None)
-        opened.extractall(to)
-    return to
+        below = {
+            each: path[1]
+            for each in opened.getmembers()
+            if len(path := Path(each.name).parts) > 1 and path[0] == place
+        }
+        names = sorted({*below.values()} - {SOURCE})
+        wanted = {*names[::every], SOURCE}
+        opened.extractall(to, [each for each, name in below.items() if name in wanted])
+    return [to / place / name for name in names[::every]]
 
 
-@pytest.fixture(params=sorted(HERE.glob("written-*.tar.xz")), ids=lambda each: each.stem)
-def written(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Whole directories, commits and mirrors."""
-    return extracted(request.param, tmp_path)
-
-
-@pytest.fixture(params=sorted(HERE.glob("streamed-*.tar.xz")), ids=lambda each: each.stem)
-def streamed(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Restorations and a stream."""
-    return extracted(request.param, tmp_path)
+each_written = pytest.mark.parametrize(
+    "written", sorted(HERE.glob("written-*.tar.xz")), ids=lambda each: each.stem
+)
+each_streamed = pytest.mark.parametrize(
+    "streamed", sorted(HERE.glob("streamed-*.tar.xz")), ids=lambda each: each.stem
+)
 
 
 def test_archives_are_those_of_the_manifest() -> None:
@@ -65,10 +69,12 @@ def assert_continues(directory: Path, last: int) -> None:
     assert [] == [each.message for each in segmentlog.verify(directory)]
 
 
-def test_numbered_writes_and_streams_continue(written: Path) -> None:
+@each_written
+@pytest.mark.parametrize("name", ["whole", "staged"])
+def test_numbered_writes_and_streams_continue(written: Path, name: str, tmp_path: Path) -> None:
     """The state has versions and batches; a writer that was killed has left staged files."""
-    for name in ("whole", "staged"):
-        assert_continues(written / name, 1)
+    assert extracted(written, tmp_path, name)
+    assert_continues(tmp_path / name, 1)
 
 
 #: A plain run continues every sixth directory that a kill has left, and each night all of them.
@@ -76,14 +82,15 @@ every = pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.s
 
 
 @every
+@each_written
 @pytest.mark.parametrize("recovers", [True, False])
 def test_an_unfinished_commit_is_finished_or_undone(
-    written: Path, recovers: bool, every: int
+    written: Path, recovers: bool, every: int, tmp_path: Path
 ) -> None:
     """At each of its steps, by a recovery or by the next writer; then it is repeated."""
-    states = sorted((written / "commit").iterdir())
-    assert len(states) > 10
-    for state in states[::every]:
+    states = extracted(written, tmp_path, "commit", every)
+    assert len(states) > 10 / every
+    for state in states:
         directory = state / "logs"
         assert numbers(directory) in (sorted("01" * 4), sorted("012" * 4))
         if recovers:
@@ -92,12 +99,13 @@ def test_an_unfinished_commit_is_finished_or_undone(
 
 
 @every
-def test_a_mirror_that_was_killed_is_continued(written: Path, every: int) -> None:
+@each_written
+def test_a_mirror_that_was_killed_is_continued(written: Path, every: int, tmp_path: Path) -> None:
     """At each of its steps; records of a failover are not lost that had not been lost by then."""
-    source = written / "mirrors" / "source"
-    states = [each for each in sorted((written / "mirrors").iterdir()) if each != source]
-    assert len(states) > 20
-    for state in states[::every]:
+    states = extracted(written, tmp_path, "mirrors", every)
+    source = tmp_path / "mirrors" / SOURCE
+    assert len(states) > 20 / every
+    for state in states:
         to = state / "mirrored"
         segmentlog.mirror(source, to=to)
         assert {"equal"} == {each.comparison for each in segmentlog.compare(source, to)}
@@ -113,12 +121,15 @@ def test_a_mirror_that_was_killed_is_continued(written: Path, every: int) -> Non
 
 
 @every
-def test_a_restoration_that_was_killed_is_repeated(streamed: Path, every: int) -> None:
+@each_streamed
+def test_a_restoration_that_was_killed_is_repeated(
+    streamed: Path, every: int, tmp_path: Path
+) -> None:
     """At each of its steps; all records of all topics are there at once, or none."""
-    source = streamed / "restorations" / "source"
-    states = [each for each in sorted((streamed / "restorations").iterdir()) if each != source]
-    assert len(states) > 20
-    for state in states[::every]:
+    states = extracted(streamed, tmp_path, "restorations", every)
+    source = tmp_path / "restorations" / SOURCE
+    assert len(states) > 20 / every
+    for state in states:
         to = state / "restored"
         if [*to.glob("*-[0-9]/*.log")]:
             assert sum(len(log.scan().read_all()) for log in segmentlog.open_log_dir(to)) in (
@@ -132,12 +143,14 @@ def test_a_restoration_that_was_killed_is_repeated(streamed: Path, every: int) -
 
 @pytest.mark.spark
 @pytest.mark.thorough
+@each_streamed
 @pytest.mark.parametrize("repeats", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_stream_continues_from_its_checkpoint(
-    streamed: Path, spark: SparkSession, repeats: bool
+    streamed: Path, spark: SparkSession, repeats: bool, tmp_path: Path
 ) -> None:
     """Of the source and of the sink; a batch that was committed before a kill is left out."""
-    place = streamed / "stream"
+    assert extracted(streamed, tmp_path, "stream")
+    place = tmp_path / "stream"
     if repeats:
         max((place / "checkpoint" / "commits").iterdir()).unlink()
     number(place / "source", 2)

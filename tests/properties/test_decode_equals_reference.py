@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segmentlog.errors import CorruptLogError, TimestampOverflowError, UnsupportedFormatError
+from segmentlog.format.checksum import crc32c
 from segmentlog.format.kernels.crc32c import checksum
 from segmentlog.format.records.columns import decode_as_java, record_schema
 from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
@@ -19,7 +20,6 @@ from segmentlog.testing.reference import (
     BadBatchError,
     Record,
     UnknownFormatError,
-    crc32c,
     encode_batch,
     read_batch,
 )

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from segmentlog.format.checksum import crc32c
 from segmentlog.format.messages.reader import Field
 from segmentlog.format.messages.records import coordinator_schemas, framed_schemas
-from segmentlog.testing.reference import Record, crc32c, encode_batch
+from segmentlog.testing.reference import Record, encode_batch
 
 MARKER_VALUE = bytes(6)
 BOTH = 0x30  # control and transactional

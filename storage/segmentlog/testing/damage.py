@@ -14,8 +14,8 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
+from segmentlog.format.checksum import crc32c
 from segmentlog.format.kernels import layout
-from segmentlog.testing.reference import crc32c
 
 Damage = Callable[[Path], object]
 

@@ -2,7 +2,8 @@
 
 This module does to one batch the work that `segmentlog.format.kernels` does to thousands of
 batches a call.  It follows the same description of the format, and shares no code with the
-kernels.  Tests compare the two on right and on damaged bytes.  This module has batches of magic 2,
+kernels; a library computes the checksums.  Tests compare the two on right and on damaged bytes,
+and the library's checksums with the polynomial's.  This module has batches of magic 2,
 and `segmentlog.testing.legacy` the older formats and whole files.
 """
 
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from segmentlog.format.checksum import crc32c
 from segmentlog.testing.codecs import NONE, ZSTD, BadPayloadError, deflate, inflate
 
 _FIELDS = struct.Struct(">hiqqqhii")
@@ -37,22 +39,6 @@ class Record(NamedTuple):
     headers: tuple[tuple[bytes, bytes | None], ...] = ()
 
 
-@functools.cache
-def _crc_table() -> list[int]:
-    table = [*range(256)]
-    for _ in range(8):
-        table = [crc >> 1 ^ (0x82F63B78 if crc & 1 else 0) for crc in table]
-    return table
-
-
-def crc32c(data: bytes) -> int:
-    """Castagnoli checksum of `data`."""
-    crc, table = 0xFFFFFFFF, _crc_table()
-    for byte in data:
-        crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
-    return crc ^ 0xFFFFFFFF
-
-
 def murmur2(key: bytes) -> int:
     """Hash of a key, unsigned: its lower 31 bits choose the partition."""
     mixed, whole = 0x9747B28C ^ len(key), len(key) & ~3
@@ -65,6 +51,7 @@ def murmur2(key: bytes) -> int:
     return mixed ^ mixed >> 15
 
 
+@functools.lru_cache(maxsize=4096)  # lengths and deltas are mostly the same few
 def zigzag(number: int) -> bytes:
     """A signed number of up to 64 bits as a varint."""
     rest = (number << 1) ^ (number >> 63)

@@ -69,12 +69,15 @@ _WAYS = {
 }
 
 
+_commands = Commands()  # each of them is made once in a process
+
+
 class _CommandGroup(TyperGroup):
     """Ends every command the same way: one line for an error, none for a closed pipe."""
 
     def __init__(self, **given: Any) -> None:  # noqa: ANN401 - typer's own arguments
         super().__init__(**given)
-        self.commands: Any = Commands()
+        self.commands: Any = _commands
 
     def get_params(self, ctx: Any) -> Any:  # noqa: ANN401 - the same
         return [*map(convert_if_needed, super().get_params(ctx))]

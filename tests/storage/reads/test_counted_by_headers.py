@@ -13,13 +13,14 @@ from dirty_logs import Kind, dirty_log, write_segments
 from producer_batches import marker
 
 import segmentlog
+from segmentlog.format.checksum import crc32c
 from segmentlog.format.kernels import layout
 from segmentlog.format.records.decoder import BatchScanner
 from segmentlog.format.records.header import ScannedBatches
 from segmentlog.log import batches as walks
 from segmentlog.store.readable import open_file
 from segmentlog.testing.legacy import encode_message
-from segmentlog.testing.reference import Record, crc32c, encode_batch
+from segmentlog.testing.reference import Record, encode_batch
 
 NOW_MS = 1_700_000_000_000
 COLUMNS: list[list[str]] = [[], ["partition"], ["topic", "timestampType"]]

@@ -17,7 +17,8 @@ from json_dumps import json_rows
 from typer.testing import Result
 
 import segmentlog
-from segmentlog.testing.reference import Record, crc32c, encode_batch
+from segmentlog.format.checksum import crc32c
+from segmentlog.testing.reference import Record, encode_batch
 
 Run = Callable[..., Result]
 FIRST = f"{0:020d}.log"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from segmentlog.testing.reference import crc32c
+from segmentlog.format.checksum import crc32c
 
 Run = Callable[..., Result]
 NAME = "00000000000000000100"

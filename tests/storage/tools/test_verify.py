@@ -17,8 +17,9 @@ from damaged_starts import writable_copy
 from typer.testing import Result
 
 import segmentlog
+from segmentlog.format.checksum import crc32c
 from segmentlog.format.names import CLEAN_SHUTDOWN_FILE
-from segmentlog.testing.reference import Record, crc32c, encode_batch
+from segmentlog.testing.reference import Record, encode_batch
 
 Run = Callable[..., Result]
 GOLDEN = Path(__file__).parents[2] / "golden" / "kafka-4.3.1"

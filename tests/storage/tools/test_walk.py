@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from segmentlog.format.checksum import crc32c
 from segmentlog.log.listing import SegmentFiles
 from segmentlog.log.segment import Segment
 from segmentlog.store.readable import open_file
-from segmentlog.testing.reference import Record, crc32c, encode_batch
+from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.tools.walk import FoundBytes, walk
 
 BATCHES = [

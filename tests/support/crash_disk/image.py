@@ -9,6 +9,7 @@ A step belongs to one file or directory, its `inode`, and is durable once that i
 - `Sync` changes nothing.
 """
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -104,19 +105,31 @@ class Image:
 
 def read_tree(root: Path) -> Tree:
     """The tree of a real directory, by path."""
-    return {
-        str(path.relative_to(root)): None if path.is_dir() else path.read_bytes()
-        for path in root.rglob("*")
-    }
+    found: Tree = {}
+    _read_below(str(root), "", found)
+    return found
+
+
+def _read_below(directory: str, prefix: str, found: Tree) -> None:
+    # After each step of each operation: objects for paths would take most of the time.
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            name = prefix + entry.name
+            if entry.is_dir():
+                found[name] = None
+                _read_below(entry.path, f"{name}/", found)
+            else:
+                with open(entry.path, "rb", buffering=0) as file:
+                    found[name] = file.readall()
 
 
 def write_tree(tree: Tree, root: Path) -> None:
     """Make a real directory of a tree."""
     root.mkdir()
     for name in sorted(tree):
-        data = tree[name]
-        path = root / name
+        data, path = tree[name], f"{root}/{name}"
         if data is None:
-            path.mkdir()
+            os.mkdir(path)
         else:
-            path.write_bytes(data)
+            with open(path, "wb", buffering=0) as file:
+                file.write(data)

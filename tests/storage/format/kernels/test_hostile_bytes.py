@@ -9,7 +9,8 @@ IN_FRONT_OF_A_PAGE = """
 import ctypes, mmap, random
 import numpy as np
 from segmentlog.errors import SegmentLogError
-from segmentlog.testing.reference import Record, crc32c, encode_batch
+from segmentlog.format.checksum import crc32c
+from segmentlog.testing.reference import Record, encode_batch
 
 PAGE = mmap.PAGESIZE
 memory = mmap.mmap(-1, 4 * PAGE)

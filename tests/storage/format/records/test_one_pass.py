@@ -14,13 +14,14 @@ from both_ways import decode_log, with_slack
 
 import segmentlog
 from segmentlog.errors import TimestampOverflowError
+from segmentlog.format.checksum import crc32c
 from segmentlog.format.kernels.memory import COPY_SLACK
 from segmentlog.format.records import native_codecs
 from segmentlog.format.records.columns import record_schema
 from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.format.records.one_pass import OnePassDecoder, ReadMemory, Stop
 from segmentlog.model import Codec, OffsetRange, TopicPartition
-from segmentlog.testing.reference import Record, crc32c, encode_batch
+from segmentlog.testing.reference import Record, encode_batch
 
 WHERE = TopicPartition("t", 0)
 CONTROL, APPEND_TIME = 0x20, 0x08
