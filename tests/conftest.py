@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -85,6 +85,17 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         config.option.numprocesses = 3
     if config.option.dist == "no" and config.option.numprocesses:
         config.option.dist = "loadfile"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Let the collector of garbage look at no test: it took a third of the time to find them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -198,7 +209,7 @@ def _shared_by(path: str) -> dict[str, str]:
 
 
 def pytest_unconfigure() -> None:
-    """Let Python free modules that the connector has frozen, or DuckDB reports them as leaks."""
+    """Let Python free modules that are frozen, or DuckDB reports them as leaks."""
     gc.unfreeze()
 
 
