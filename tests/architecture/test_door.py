@@ -38,6 +38,7 @@ ELSEWHERE = {
     "tools/cli.py": {"open", "os.open", "os.fstat"},  # /dev/null for standard streams
     "tools/doctor.py": {".exists"},  # Java
     "tools/dump.py": {"os.path.getsize"},  # the user's output
+    "tools/progress.py": {"os.fstat"},  # the kind of standard output
     "tools/sinks.py": {"open", "os.path.lexists"},  # the same
     "serving/near.py": {
         "os.pread",
