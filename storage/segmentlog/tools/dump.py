@@ -14,9 +14,12 @@ from segmentlog.cluster.known_losses import missing_offsets
 from segmentlog.errors import (
     CorruptCheckpointError,
     CorruptIndexError,
+    CorruptLogError,
     LogDirectoryError,
     SegmentLogError,
+    UnsupportedFormatError,
 )
+from segmentlog.format.kernels import layout
 from segmentlog.format.messages.records import KAFKAS_TOPICS
 from segmentlog.format.names import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -30,7 +33,7 @@ from segmentlog.format.names import (
     parse_partition_directory,
     parse_segment_file,
 )
-from segmentlog.format.records.header import BatchHeader
+from segmentlog.format.records.header import BatchHeader, ScannedBatches, parse_header
 from segmentlog.kafka_tables.cluster_metadata import hide_secrets
 from segmentlog.kafka_tables.connect import hide_connect_secrets
 from segmentlog.log.checkpoint import (
@@ -70,7 +73,7 @@ from segmentlog.tools.failures import Failed
 from segmentlog.tools.output import Encoding, as_given, counted, escape
 from segmentlog.tools.progress import progress, shows_bar_beside_output
 from segmentlog.tools.records import Place, RecordText
-from segmentlog.tools.sinks import CountingSink, EnoughError, Format, Sink, open_sink
+from segmentlog.tools.sinks import CountingSink, EnoughError, Format, Sink, TakeRun, open_sink
 from segmentlog.tools.usage import write_not_in_use
 from segmentlog.tools.walk import FoundBytes, Selection, walk
 
@@ -458,14 +461,21 @@ def _dump_segment(
         records = None
         if topic is not None:
             records = _RecordDump(place, file, sink, selection, topic, aborted)
-        for found in walk(segment, file, begin, wanted):
-            if records is None or found.problem or found.header is None:
-                sink.batch(place, found)
+        take = None if records is None else sink.run
+        for found in walk(segment, file, begin, wanted, in_runs=take is not None):
+            if isinstance(found, ScannedBatches):
+                position = found.file_end
+                if records is not None and take is not None:
+                    records.dump_run(found, take)
             else:
-                records.dump(found, found.header)
-            if found.position - done >= _PROGRESS_BYTES:
-                progress(found.position - done)
-                done = found.position
+                position = found.position
+                if records is None or found.problem or found.header is None:
+                    sink.batch(place, found)
+                else:
+                    records.dump(found, found.header)
+            if position - done >= _PROGRESS_BYTES:
+                progress(position - done)
+                done = position
     progress(segment.size - done)
 
 
@@ -512,8 +522,31 @@ class _RecordDump:
             if not is_shown and self._selection.matches_empty(header):
                 self._sink.batch(self._place, found)
         except SegmentLogError as error:
-            reason = getattr(error, "reason", "") or str(error)
-            self._sink.batch(self._place, found._replace(problem=reason))
+            self._bad(found, error)
+
+    def dump_run(self, run: ScannedBatches, take: TakeRun) -> None:
+        """Dump the selected records of good batches, which `take` gets."""
+        run = run.only(self._selection.may_hold_each(run.headers))
+        try:
+            for piece in self._reader.records_of(run):
+                records = self._selection.records(piece)
+                if records.num_rows:
+                    records = _without_secrets(records, is_metadata=self._is_metadata)
+                    take(self._place, run.headers, records)
+        except (CorruptLogError, UnsupportedFormatError) as error:
+            positions = run.file_position + run.headers[:, layout.POSITION]
+            bad = int(positions.searchsorted(error.position))
+            for position in positions[bad:].tolist():
+                header = parse_header(self._file.read(position, layout.HEADER_BYTES))
+                found = FoundBytes(position, header.size_in_bytes, header)
+                if position == error.position:
+                    self._bad(found, error)
+                else:
+                    self.dump(found, header)
+
+    def _bad(self, found: FoundBytes, error: SegmentLogError) -> None:
+        reason = getattr(error, "reason", "") or str(error)
+        self._sink.batch(self._place, found._replace(problem=reason))
 
 
 def _without_secrets(records: pa.RecordBatch, *, is_metadata: bool) -> pa.RecordBatch:

@@ -11,8 +11,9 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import StrEnum
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -34,7 +35,10 @@ from segmentlog.tools.records import (
 from segmentlog.tools.walk import FoundBytes, last_offset
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from segmentlog.decoding.rows import Decoding
+    from segmentlog.format.kernels.memory import Int64s
 
 _PIECE_ROWS = 1 << 16
 _PIECE_BYTES = 16 << 20
@@ -144,6 +148,10 @@ _COLUMNS = (
 _HEADING = " ".join(name.rjust(width) for name, width in _COLUMNS) + "  timestamps, flags"
 
 
+#: Gets a place, a table of headers, and records of these batches.
+TakeRun: TypeAlias = Callable[[Place, "Int64s", pa.RecordBatch], None]
+
+
 class Sink(Protocol):
     """Takes a dump piece by piece, in the order of the files."""
 
@@ -152,6 +160,10 @@ class Sink(Protocol):
 
     def records(self, place: Place, header: BatchHeader, records: pa.RecordBatch) -> None:
         """Records of the batch that came before."""
+
+    @property
+    def run(self) -> "TakeRun | None":
+        """Takes records of many good batches of magic 2 at once; None if they come one by one."""
 
     def entry(self, file: str, row: Mapping[str, object]) -> None:
         """An entry of an index file or a snapshot."""
@@ -187,10 +199,21 @@ class CountingSink:
 
     def records(self, place: Place, header: BatchHeader, records: pa.RecordBatch) -> None:
         """Hand on records, up to the number that is still wanted."""
+        self._sink.records(place, header, self._first(records))
+
+    @property
+    def run(self) -> TakeRun | None:
+        """As `records`, for records of many batches."""
+        run = self._sink.run
+        if run is None:
+            return None
+        return lambda place, headers, records: run(place, headers, self._first(records))
+
+    def _first(self, records: pa.RecordBatch) -> pa.RecordBatch:
         n_records = int(min(records.num_rows, self._left))
         self._take(n_records)
-        self._sink.records(place, header, records.slice(0, n_records))
         self.n_records += n_records
+        return records.slice(0, n_records)
 
     def entry(self, file: str, row: Mapping[str, object]) -> None:
         self._take(1)
@@ -209,6 +232,8 @@ class CountingSink:
 
 class _LineSink:
     """Writes lines with `write`; keys and values become text by `text`."""
+
+    run: TakeRun | None = None
 
     def __init__(self, write: Callable[[str], object], text: RecordText) -> None:
         self._write = write
@@ -342,29 +367,61 @@ class ColumnSink:
             sys.stderr.write(f"{where} is not valid: {found.problem}\n")
 
     def records(self, place: Place, header: BatchHeader, records: pa.RecordBatch) -> None:
+        kind = header.timestamp_type if header.magic > 0 else -1
+        of_batch = (int(kind), header.is_control, header.producer_id, header.base_offset)
+        self._add(place, records, *(np.repeat(each, records.num_rows) for each in of_batch))
 
+    def run(self, place: Place, headers: "Int64s", records: pa.RecordBatch) -> None:
+        offsets = records.column("offset").to_numpy()
+        batches = headers[:, layout.BASE_OFFSET].searchsorted(offsets, "right") - 1
+        attributes = headers[:, layout.ATTRIBUTES]
+        has_append_time = attributes & layout.TIMESTAMP_TYPE_MASK != 0
+        of_batches = (
+            has_append_time.astype(np.int32),
+            attributes & layout.CONTROL_MASK != 0,
+            headers[:, layout.PRODUCER_ID],
+            headers[:, layout.BASE_OFFSET],
+        )
+        self._add(place, records, *(each[batches] for each in of_batches))
+
+    def _add(
+        self,
+        place: Place,
+        records: pa.RecordBatch,
+        timestamp_types: "NDArray[np.int_]",
+        are_control: "NDArray[np.bool_]",
+        producer_ids: "NDArray[np.int_]",
+        batch_offsets: "NDArray[np.int_]",
+    ) -> None:
+        """Take records; the arrays have what the headers of their batches say, for each row."""
         n_rows = records.num_rows
-        controls: list[str | None] = [None] * n_rows
-        if header.is_control:
+        controls = pa.nulls(n_rows, pa.string())
+        if are_control.any():
             # The compiled kernels load here.
             from segmentlog.format.records.decoder import parse_control
 
-            rows = records.select(["key", "value"]).to_pylist()
-            controls = [parse_control(row["key"], row["value"]).type for row in rows]
-        kind = header.timestamp_type if header.magic > 0 else -1
+            controls = pa.array(
+                [
+                    parse_control(row["key"], row["value"]).type if is_control else None
+                    for row, is_control in zip(
+                        records.select(["key", "value"]).to_pylist(), are_control, strict=True
+                    )
+                ],
+                pa.string(),
+            )
         columns = {name: records.column(name) for name in records.schema.names}
         columns |= {
             "topic": pa.repeat(pa.scalar(place.topic), n_rows),
             "partition": pa.repeat(pa.scalar(place.partition, pa.int32()), n_rows),
             "timestamp": records.column("timestamp").cast(pa.timestamp("ms", tz="UTC")),
-            "timestampType": pa.repeat(pa.scalar(int(kind), pa.int32()), n_rows),
+            "timestampType": pa.array(timestamp_types, pa.int32()),
             "headers": headers_as_java(
                 records.column("headers"), _RECORD_SCHEMA.field("headers").type
             ),
-            "isControl": pa.repeat(pa.scalar(header.is_control), n_rows),
-            "controlType": pa.array(controls, pa.string()),
-            "producerId": pa.repeat(pa.scalar(header.producer_id, pa.int64()), n_rows),
-            "batchOffset": pa.repeat(pa.scalar(header.base_offset, pa.int64()), n_rows),
+            "isControl": pa.array(are_control),
+            "controlType": controls,
+            "producerId": pa.array(producer_ids, pa.int64()),
+            "batchOffset": pa.array(batch_offsets, pa.int64()),
         }
         arrays = [columns[name] for name in self._schema.names]
         self._pieces.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))

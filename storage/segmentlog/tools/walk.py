@@ -6,18 +6,26 @@ walk continues at the first whole batch with a right checksum.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from segmentlog.errors import MalformedBatchError, UnsupportedFormatError
+from segmentlog.errors import CorruptLogError, MalformedBatchError, UnsupportedFormatError
 from segmentlog.format.kernels import layout, status
-from segmentlog.format.records.header import BatchHeader, parse_header
+from segmentlog.format.records.header import BatchHeader, ScannedBatches, parse_header
 from segmentlog.log.damage import good_batch_after
 from segmentlog.log.segment import PlacedHeader, Segment
 from segmentlog.model import LEAST_LONG
 from segmentlog.store.readable import ReadableFile, after_zeros
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from segmentlog.format.kernels.memory import Int64s
+
+_RUN_BYTES = 1 << 20  # most of a run
+_FEW_BATCHES = 64  # that are walked one by one before the next run is looked for
 
 _LEAST, _BEYOND = LEAST_LONG, 2**63
 
@@ -75,6 +83,13 @@ class Selection(NamedTuple):
             return False
         has_times = header.magic > 0
         return not has_times or header.max_timestamp >= self.from_ms
+
+    def may_hold_each(self, headers: "Int64s") -> "NDArray[np.bool_]":
+        """`may_hold` of batches of magic 2, by their table of headers."""
+        wanted = headers[:, layout.LAST_OFFSET] >= self.from_offset
+        wanted &= headers[:, layout.BASE_OFFSET] < self.to_offset
+        wanted &= headers[:, layout.MAX_TIMESTAMP] >= self.from_ms
+        return wanted
 
     def is_after(self, header: BatchHeader) -> bool:
         """Whether the batch, and so every later batch, begins at or after the last offset."""
@@ -137,16 +152,27 @@ def walk(
     file: ReadableFile,
     position: int = 0,
     is_wanted: Callable[[BatchHeader], bool] = lambda _: True,
-) -> Iterator[FoundBytes]:
+    *,
+    in_runs: bool = False,
+) -> Iterator[FoundBytes | ScannedBatches]:
     """Batches from byte `position` on, and the places without a batch.
 
     `file`: its file, opened.  `is_wanted`: decides whether a batch is checked and yielded.
+    `in_runs`: whether good batches of magic 2 that have records come many at once, which are valid
+    until the next step.  All of them come then, wanted or not.
     """
     next_offset = LEAST_LONG
     while position < segment.size:
-        reason, bad = "", None
+        for run in _runs(segment, file, position, next_offset) if in_runs else ():
+            position, next_offset = run.file_end, run.next_offset
+            if len((full := run.only(run.headers[:, layout.SIZE] > layout.HEADER_BYTES)).headers):
+                yield full
+        reason, bad, n_left = "", None, _FEW_BATCHES if in_runs else -1
         try:
             for placed in segment.headers(position):
+                if n_left == 0:
+                    break
+                n_left -= 1
                 header = placed.header
                 if is_wanted(header):
                     reason = _problem(file, placed, next_offset)
@@ -163,9 +189,32 @@ def walk(
             reason = f"its {error.what} is {error.found}, which this version does not read"
         if position >= segment.size:
             return
+        if n_left == 0 and not reason:
+            continue
         found = _unreadable(segment, file, position, bad, reason, next_offset)
         yield found
         position += found.n_bytes
+
+
+def _runs(
+    segment: Segment, file: ReadableFile, position: int, next_offset: int
+) -> Iterator[ScannedBatches]:
+    """Good batches of magic 2 up to the first other bytes."""
+    # The compiled kernels load here.
+    from segmentlog.format.records.decoder import BatchScanner
+    from segmentlog.log.windows import BatchWindows
+
+    scanner, windows = BatchScanner(segment.path, next_offset), BatchWindows(_RUN_BYTES)
+    with suppress(CorruptLogError, UnsupportedFormatError):  # the walk comes to it, and names it
+        for run in windows.batches(file.read_into, scanner, position, segment.size):
+            headers = run.headers
+            is_other = headers[:, layout.ATTRIBUTES] & layout.LEGACY_MASK != 0
+            is_other |= headers[:, layout.BASE_OFFSET] >= segment.offset_limit
+            n_good = int(is_other.argmax()) if is_other.any() else len(headers)
+            if n_good:
+                yield run.only(slice(n_good))
+            if n_good < len(headers):
+                return
 
 
 def _problem(file: ReadableFile, placed: PlacedHeader, next_offset: int) -> str:

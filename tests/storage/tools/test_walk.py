@@ -2,11 +2,13 @@
 
 import random
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from segmentlog.format.checksum import crc32c
+from segmentlog.format.records.header import BatchHeader
 from segmentlog.log.listing import SegmentFiles
 from segmentlog.log.segment import Segment
 from segmentlog.store.readable import open_file
@@ -19,13 +21,15 @@ BATCHES = [
 POSITIONS = [sum(map(len, BATCHES[:i])) for i in range(5)]
 
 
-def found_in(directory: Path, data: bytes, position: int = 0) -> list[FoundBytes]:
+def found_in(
+    directory: Path, data: bytes, is_wanted: Callable[[BatchHeader], bool] = lambda _: True
+) -> list[FoundBytes]:
     """The findings of a walk over `data`."""
     path = directory / f"{0:020d}.log"
     path.write_bytes(data)
     segment = Segment(SegmentFiles(0, str(path), len(data)), is_sealed=False)
     with open_file(str(path)) as file:
-        return list(walk(segment, file, position))
+        return [each for each in walk(segment, file, 0, is_wanted) if isinstance(each, FoundBytes)]
 
 
 def good_positions(found: list[FoundBytes]) -> list[int]:
@@ -123,11 +127,7 @@ def test_headers_that_contradict_themselves_are_damage(
 
 def test_batches_that_are_not_wanted_cost_no_checksum(tmp_path: Path) -> None:
     """Only the headers of other batches are read."""
-    path = tmp_path / f"{0:020d}.log"
-    path.write_bytes(changed(80, b"x"))
-    segment = Segment(SegmentFiles(0, str(path), path.stat().st_size), is_sealed=False)
-    with open_file(str(path)) as file:
-        found = list(walk(segment, file, 0, lambda header: header.base_offset >= 30))
+    found = found_in(tmp_path, changed(80, b"x"), lambda header: header.base_offset >= 30)
 
     assert POSITIONS[3:] == good_positions(found)
     assert len(found) == 2

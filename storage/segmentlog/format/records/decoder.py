@@ -425,7 +425,7 @@ def parse_control(key: bytes | None, value: bytes | None) -> ControlRecord:
 
 
 class BatchReader:
-    """Reads batches one by one."""
+    """Reads all records of batches, one by one or many at once."""
 
     def __init__(
         self, path: str, max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES
@@ -448,17 +448,27 @@ class BatchReader:
         batches = _scan_one(self._path, self._window, len(batch), position)
         if batches.headers[0, layout.SIZE] == layout.HEADER_BYTES:  # compaction has emptied it
             return
-        self._filler.inflate(batches)
-        n_records, most = measure_batches(batches.headers)
-        n_rows = max(1, min(_READER_ROWS, n_records, most))
+        yield from self.records_of(batches)
 
-        def make_room(_: Int64s, n_bytes: int, n_headers: int) -> Output:
-            n_bytes = max(n_bytes, min(_READER_BYTES, most))
-            n_headers = max(n_headers, min(4 * n_rows, most // 2))
-            return Output(RECORDS_SCHEMA, n_rows, n_bytes, n_headers)
+    def records_of(self, batches: ScannedBatches) -> Iterator[pa.RecordBatch]:
+        """As `records`, of batches that have records and are checked; their headers are changed.
 
-        for room in self._filler.fill(batches, make_room):
-            yield room.to_arrow(self._filler.state, self._constants, TimestampType.CREATE_TIME)
+        The records before a bad one's batch are yielded before its error is raised.
+        """
+        begin = 0
+        while begin < len(batches.headers):
+            until = begin + self._filler.inflate(batches.only(slice(begin, None)))
+            for room in self._filler.fill(batches.only(slice(begin, until)), _room_of_reader):
+                yield room.to_arrow(self._filler.state, self._constants, TimestampType.CREATE_TIME)
+            begin = until
+
+
+def _room_of_reader(headers: Int64s, n_bytes: int, n_headers: int) -> Output:
+    n_records, most = measure_batches(headers)
+    n_rows = max(1, min(_READER_ROWS, n_records, most))
+    n_bytes = max(n_bytes, min(_READER_BYTES, most))
+    n_headers = max(n_headers, min(4 * n_rows, most // 2))
+    return Output(RECORDS_SCHEMA, n_rows, n_bytes, n_headers)
 
 
 def read_timestamps(batch: bytes, path: str, position: int) -> tuple[Int64s, Int64s]:
