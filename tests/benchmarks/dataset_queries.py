@@ -14,11 +14,13 @@ import duckdb
 import numba
 import numpy as np
 import polars as pl
+import pyarrow as pa
 from measure import Digest, Result, Row, compare
 from planning import run_program
 from query_data import N_PARTITIONS, TOPIC, QueryData, median_window
 
 import segmentlog
+from segmentlog.arrow_dataset.log_scanner import MERGED_BYTES, merge_by_timestamp
 from segmentlog.format.kernels import layout
 from segmentlog.model import Codec
 from segmentlog.polars import scan_log
@@ -287,19 +289,34 @@ def _counting(directory: Path, size: str, place: str, goal: str, rounds: int) ->
 
 def timeline(data: QueryData, rounds: int) -> list[Row]:
     """All partitions merged by time against one after the other, both by one thread."""
+    directory = segmentlog.open_log_dir(data.small)
+    in_memory = [
+        [pa.Table.from_batches([each]) for each in directory.log(TOPIC, number).scan()]
+        for number in range(N_PARTITIONS)
+    ]
+
+    def merged() -> Digest:
+        """Rows that are read already."""
+        batches = merge_by_timestamp(in_memory, MERGED_BYTES)
+        return (sum(batch.num_rows for batch in batches),)
+
     results = compare(
         {
             "time": _scan(data.small, order="timestamp"),
             "offset": _scan(data.small, use_threads=False),
+            "merge": merged,
         },
         rounds,
     )
-    ours, theirs = results["time"], results["offset"]
+    ours, theirs, merge = (results[name] for name in ("time", "offset", "merge"))
     detail = (
         f"{ours.digest[0] / ours.median / 1e6:.1f} against "
         f"{theirs.digest[0] / theirs.median / 1e6:.0f} M rows/s; {ours.digest[0]:,} rows; "
-        f"±{ours.spread:.0%}, ±{theirs.spread:.0%}; bound by copies: every row goes to its place"
+        f"±{ours.spread:.0%}, ±{theirs.spread:.0%}; bound by copies: every row goes to its place. "
+        f"A merge of rows that are in memory takes {merge.median / ours.median:.0%} of the time, "
+        f"so a read that cost nothing else would come to "
+        f"{theirs.median / (theirs.median + merge.median):.2f}"
     )
     work = '`order="timestamp"`: four partitions merged by time'
     against = "the order of offsets, one thread"
-    return [Row(work, against, "≥ 0.2", f"{theirs.median / ours.median:.2f}", detail)]
+    return [Row(work, against, "≥ 0.35", f"{theirs.median / ours.median:.2f}", detail)]

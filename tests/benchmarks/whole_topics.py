@@ -135,7 +135,7 @@ def _clone(directory: Path, codec: Codec, rounds: int) -> Row:
     return Row(
         work,
         "a read and a write of the records, in no order",
-        "≥ 0.6",
+        "≥ 0.8",
         f"{theirs.median / ours.median:.2f}",
         detail,
     )

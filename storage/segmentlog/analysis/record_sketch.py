@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from segmentlog.format.kernels import sketches as kernels
 from segmentlog.format.kernels.memory import Bytes, Int64s
-from segmentlog.format.kernels.source import BinaryArrays
+from segmentlog.format.records.interleaved import binary_arrays
 
 #: Columns that a sketch takes, with timestamps as they are stored.
 COLUMNS = ("key", "value", "offset", "timestamp")
@@ -30,7 +30,6 @@ EARLIEST_MS = 946_684_800_000  #: the year 2000, when there was no Kafka
 
 _PLACES = 512  #: of records, in the first cache
 
-_NO_BYTES: Bytes = np.empty(0, np.uint8)
 #: Counters that are summed up, those of which the larger one counts, and those of times.
 _SUMS = [
     kernels.N_RECORDS,
@@ -240,18 +239,6 @@ def _tau(x: float) -> float:
         factor *= 0.5
         total -= (1 - x) ** 2 * factor
     return total / 3
-
-
-def binary_arrays(array: pa.Array) -> BinaryArrays:
-    """A column of bytes for a kernel."""
-    valid, ends, data = array.buffers()
-    begin = array.offset
-    return BinaryArrays(
-        np.frombuffer(ends, np.int32)[begin : begin + len(array) + 1],
-        _NO_BYTES if valid is None or not array.null_count else np.frombuffer(valid, np.uint8),
-        begin,
-        _NO_BYTES if data is None else np.frombuffer(data, np.uint8),
-    )
 
 
 def _numbers(array: pa.Array) -> Int64s:

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import zstandard
 
-from segmentlog.analysis.record_sketch import binary_arrays
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.format.kernels import formats, layout
 from segmentlog.format.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.format.records.columns import record_schema
 from segmentlog.format.records.compression import InflateError, Inflater
 from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
+from segmentlog.format.records.interleaved import binary_arrays
 from segmentlog.model import LEAST_LONG, MAX_INFLATED_BATCH_BYTES, Codec, TopicPartition
 
 #: Formats of keys and values, in the order of `segmentlog.format.kernels.formats`.

@@ -14,7 +14,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from itertools import groupby
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -26,7 +26,8 @@ from pyarrow import acero
 from segmentlog.arguments import class_of_one_dialect, instance_of, refused, texts, whole_number
 from segmentlog.arrow_dataset.bounds import timestamp_range
 from segmentlog.errors import UndecodableValueError
-from segmentlog.format.records.columns import COLUMNS, n_bytes_of, record_schema
+from segmentlog.format.records.columns import COLUMNS, Arenas, n_bytes_of, record_schema
+from segmentlog.format.records.interleaved import InterleavedRows
 from segmentlog.format.records.one_pass import ReadMemory
 from segmentlog.model import LogSlice, ScanPolicy, TopicPartition
 from segmentlog.reads.ordered_reads import n_threads_of, read_in_order
@@ -199,7 +200,11 @@ def _binds(schema: pa.Schema, expression: pc.Expression) -> Any:  # noqa: ANN401
 
 #: Bytes that a merge holds of all partitions together, and at least and at most of one.  Each
 #: piece opens its segment again: with 1 MiB, a merge of four partitions took a quarter longer.
-_MERGED_BYTES, _LEAST_BYTES, _MOST_BYTES = 32 << 20, 32 << 10, 4 << 20
+MERGED_BYTES, _LEAST_BYTES, _MOST_BYTES = 32 << 20, 32 << 10, 4 << 20
+
+#: Reads of so many partitions stay open: to begin each again for each table took a fifth of the
+#: time of a merge of four.
+_FEW_PARTITIONS = 8
 
 _NEAR_BYTES = 1 << 20  # of log that a merge may skip to go on in a partition
 
@@ -297,11 +302,15 @@ class LogScanner:
         kept, apply = self._before_and_after_merge(skipped, wanted)
         slices = list(self._source.slices(self._condition, self._policy.timestamps))
         partitions = [list(each) for _, each in groupby(slices, lambda each: each[:2])]
-        n_bytes = _MERGED_BYTES // 2 // max(len(partitions), 1)
+        n_bytes = MERGED_BYTES // 2 // max(len(partitions), 1)
         n_bytes = min(max(n_bytes, _LEAST_BYTES), _MOST_BYTES)
-        most_bytes = max(_MERGED_BYTES, 2 * n_bytes * len(partitions))
+        most_bytes = max(MERGED_BYTES, 2 * n_bytes * len(partitions))
         with ReadMemory(n_bytes) as memory:
-            tables = [self._tables(each, kept, n_bytes, memory, skipped) for each in partitions]
+            are_few = len(partitions) <= _FEW_PARTITIONS
+            tables = [
+                self._tables(each, kept, n_bytes, memory, skipped, stays_open=are_few)
+                for each in partitions
+            ]
             for merged in merge_by_timestamp(tables, most_bytes):
                 for batch in apply(merged):
                     yield from _cut(batch, self._batch_size)
@@ -340,16 +349,21 @@ class LogScanner:
         n_bytes: int,
         memory: ReadMemory,
         skipped: "Skipped | None",
+        *,
+        stays_open: bool,
     ) -> Iterator[pa.Table]:
-        """Rows of one partition in tables of about `n_bytes`, or of one batch of the log."""
-        # A read ends with each table, and the next one begins after it: a read that waited for its
-        # turn would keep its decoder's memory and its file.
+        """Rows of one partition in tables of about `n_bytes`, or of one batch of the log.
+
+        `stays_open`: whether a read waits for its turn with its decoder's memory and its file.
+        Otherwise it ends with each table, and the next one begins after it.
+        """
         columns = list(dict.fromkeys(["offset", *projection.scanned]))
         todo = deque(slices)
         while todo:
             piece, held, n_held = todo.popleft(), list[pa.Table](), 0
-            can_resume = piece.n_bytes <= _NEAR_BYTES
-            if not can_resume:  # an index has to lead near each offset of the slice
+            can_resume = not stays_open
+            if can_resume and piece.n_bytes > _NEAR_BYTES:
+                # An index has to lead near each offset of the slice.
                 last = self._source.cut(piece._replace(start_offset=piece.end_offset - 1), 0)
                 can_resume = sum(each.n_bytes for each in last) <= _NEAR_BYTES
             scan = scan_slice(piece, columns=columns, policy=self._policy, memory=memory)
@@ -357,8 +371,12 @@ class LogScanner:
                 for batch in scan:
                     scanned = batch.select(projection.scanned)
                     for rows in projection.apply(scanned, piece.topic_partition, skipped):
-                        held.append(_compact(rows))
-                        n_held += n_bytes_of(held[-1])
+                        of_rows = n_bytes_of(rows)
+                        n_held += of_rows
+                        fills_memory = 2 * of_rows >= n_bytes
+                        held.append(
+                            pa.Table.from_batches([rows]) if fills_memory else _compact(rows)
+                        )
                     if n_held < n_bytes:
                         continue
                     if can_resume:
@@ -436,15 +454,15 @@ def _cut(batch: pa.RecordBatch, n_rows: int | None) -> Iterator[pa.RecordBatch]:
         yield batch.slice(begin, n_rows)
 
 
-_MOST_ROWS = 20_000  # their bytes, 100 each, stay in a cache of 2 MiB from one copy to the next
-_LONG_RUN = 200  # rows: a run of them is copied quicker as a slice than row by row
+_MOST_ROWS = 50_000  # of a result, as of a scan
+_ARENA_BYTES = 8 << 20  # of keys, or of values, of a result; larger ones are Arrow's
 _BEFORE_ALL = int(np.iinfo(np.int64).min)
 
 
 class _Placed(NamedTuple):
     """Rows of one partition, their places, and the bytes that they keep in memory."""
 
-    rows: pa.Table
+    rows: pa.RecordBatch
     places: NDArray[np.int64]
     n_bytes: int
 
@@ -460,13 +478,14 @@ class _PartitionRows:
     def load(self) -> int | None:
         """Read on, and return the bytes of the new rows; None at the end."""
         for table in self._tables:
-            if table.num_rows:
-                times = table["timestamp"].cast(pa.int64()).to_numpy()
+            n_before = len(self.held)
+            for rows in filter(len, table.to_batches()):
+                times = rows["timestamp"].cast(pa.int64()).to_numpy()
                 places = np.maximum.accumulate(np.maximum(times, self.last))
                 self.last = int(places[-1])
-                n_bytes = n_bytes_of(table)
-                self.held.append(_Placed(table, places, n_bytes))
-                return n_bytes
+                self.held.append(_Placed(rows, places, n_bytes_of(rows)))
+            if len(self.held) > n_before:
+                return sum(each.n_bytes for each in islice(self.held, n_before, None))
         return None
 
     def take(self, bound: int, side: Any) -> Iterator[_Placed]:  # noqa: ANN401 - numpy's literals
@@ -495,6 +514,7 @@ def merge_by_timestamp(
     is more, and the rows of the next result.
     """
     sources = [_PartitionRows(each) for each in partitions]
+    arenas = Arenas(_ARENA_BYTES, 1)
     # The partitions that are not read to their ends, by the places of the last rows read.  Unread
     # rows of the first one are not below its place, and those of the others are after it: above
     # the place, or equal to it in a later partition.
@@ -516,53 +536,17 @@ def merge_by_timestamp(
             for placed in source.take(bound, "right" if i <= least else "left")
         ]
         n_bytes -= sum(each.n_bytes for each in taken)
-        yield from _in_order(taken)
+        yield from _in_order(taken, arenas)
 
 
-def _in_order(taken: list[_Placed]) -> Iterator[pa.RecordBatch]:
+def _in_order(taken: list[_Placed], arenas: Arenas) -> Iterator[pa.RecordBatch]:
     """Rows by their places; those of the same place in the order of `taken`, which is emptied."""
     if not taken:
         return
+    # A stable sort of numpy merges the runs that it finds.
     order = np.concatenate([each.places for each in taken]).argsort(kind="stable")
-    pieces = _OrderedTables([each.rows for each in taken])
+    batches = [each.rows for each in taken]
     taken.clear()  # a piece is freed once its rows are handed out
+    interleaved = InterleavedRows(batches, order, arenas)
     for begin in range(0, len(order), _MOST_ROWS):
-        yield from pieces.rows(order[begin : begin + _MOST_ROWS]).combine_chunks().to_batches()
-
-
-class _OrderedTables:
-    """Tables of which each hands out its rows in their order."""
-
-    # The rows of one result are copied together: they are few enough to stay in a cache, and all
-    # rows are not.
-    def __init__(self, tables: list[pa.Table]) -> None:
-        n_rows = np.array([each.num_rows for each in tables])
-        self._tables = tables
-        self._ends = n_rows.cumsum()
-        self._next = self._ends - n_rows  # the number of the row that each hands out next
-
-    def rows(self, wanted: NDArray[np.int64]) -> pa.Table:
-        """The rows of these numbers, of each table the next ones."""
-        sources = self._ends.searchsorted(wanted, "right")
-        begins = np.flatnonzero(np.diff(sources, prepend=-1))
-        counts = np.bincount(sources, minlength=len(self._tables))
-        if len(begins) * _LONG_RUN <= len(wanted):
-            lengths = np.diff(begins, append=len(wanted))
-            rows = self._joined(sources[begins], lengths)
-        else:
-            used = counts.nonzero()[0]
-            shifts = self._next - (counts.cumsum() - counts)
-            joined = self._joined(used, counts[used]).combine_chunks()
-            rows = joined.take(pa.array(wanted - shifts[sources]))
-        self._next += counts
-        return rows
-
-    def _joined(self, sources: NDArray[np.int64], lengths: NDArray[np.int64]) -> pa.Table:
-        """The next rows of these tables, the given number of each, one run after the other."""
-        runs = []
-        for i, length in zip(sources.tolist(), lengths.tolist(), strict=True):
-            table = self._tables[i]
-            runs.append(table.slice(0, length))
-            is_left = length < table.num_rows
-            self._tables[i] = table.slice(length) if is_left else table.schema.empty_table()
-        return pa.concat_tables(runs)
+        yield from interleaved.rows(begin, min(begin + _MOST_ROWS, len(order)))

@@ -45,11 +45,10 @@ def expected_order(partitions: list[list[int]]) -> list[tuple[int, int]]:
 def test_rows_have_the_order_of_the_rule(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Random partitions have times that rise, fall or are all equal. Some are empty.
 
-    Rows come in results of any size, and are copied one by one or in runs.
+    Rows come in results of any size.
     """
     draw = random.Random(seed)
     monkeypatch.setattr(log_scanner, "_MOST_ROWS", draw.choice([1, 7, 50, 50_000]))
-    monkeypatch.setattr(log_scanner, "_LONG_RUN", draw.choice([0, 3, 200]))
     spread = draw.choice([0, 1, 5, 1000])
     partitions = [
         [
@@ -128,7 +127,7 @@ def test_a_timeline_of_compressed_partitions_holds_what_it_promises(
 
     A decoder that waits for its turn would hold 8 MiB per partition.
     """
-    monkeypatch.setattr(log_scanner, "_MERGED_BYTES", 2 << 20)
+    monkeypatch.setattr(log_scanner, "MERGED_BYTES", 2 << 20)
     n_partitions, n_rows = 24, 6_000
     config = ProducerConfig(use_timestamps=True, codec=Codec.ZSTD, batch_size=16 << 10)
     numbers = range(n_partitions * n_rows)
@@ -178,7 +177,7 @@ def test_a_timeline_is_merged_in_bounded_memory(
 
     It stays bounded for a partition that begins when others end, too.
     """
-    monkeypatch.setattr(log_scanner, "_MERGED_BYTES", 1 << 20)
+    monkeypatch.setattr(log_scanner, "MERGED_BYTES", 1 << 20)
     value = pa.array([b"v" * 200] * 20_000)
     config = ProducerConfig(use_timestamps=True)
     with open_writer(tmp_path, "t", num_partitions=3, config=config) as writer:
@@ -216,7 +215,7 @@ def test_a_timeline_of_batches_that_inflate_a_thousandfold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A partition has rows of one batch in memory, however little of the log holds them."""
-    monkeypatch.setattr(log_scanner, "_MERGED_BYTES", 2 << 20)
+    monkeypatch.setattr(log_scanner, "MERGED_BYTES", 2 << 20)
     n_partitions, n_rows, n_bytes = 20, 400, 10_000
     config = ProducerConfig(use_timestamps=True, codec=Codec.ZSTD, batch_size=20 * n_bytes)
     numbers = pa.array(range(n_partitions * n_rows))

@@ -169,7 +169,7 @@ class Arenas:
     """
 
     def __init__(self, n_bytes: int, n_parts: int) -> None:
-        self._n_bytes = n_bytes
+        self.n_bytes = n_bytes
         self._n_parts = n_parts
         # The last one is the warmest.  None stands for memory that nobody has needed yet.
         self._spare: deque[Bytes | None] = deque([None] * _N_ARENAS)
@@ -188,12 +188,12 @@ class Arenas:
         except IndexError:
             return None
         if memory is None:
-            memory = np.empty(self._n_parts * self._n_bytes, np.uint8)
+            memory = np.empty(self._n_parts * self.n_bytes, np.uint8)
         held = _Held(memory, self._spare)
         buffer, view = pa.foreign_buffer(memory.ctypes.data, memory.nbytes, held), np.asarray(held)
         return [
-            (buffer.slice(at, self._n_bytes), view[at : at + self._n_bytes])
-            for at in range(0, memory.nbytes, self._n_bytes)
+            (buffer.slice(at, self.n_bytes), view[at : at + self.n_bytes])
+            for at in range(0, memory.nbytes, self.n_bytes)
         ]
 
 
