@@ -293,13 +293,13 @@ OPERATIONS = {
         _old_rows, _configure, [*_OLD, "604800000"], [*_OLD, "-1"], look=_settings
     ),
     "upgrade": Operation(_layout_1, _upgrade, [*_OLD, "False"], [*_OLD, "True"], look=_layout),
-    "mirror again": Operation(
+    "mirror into the store again": Operation(
         _mirror_up, _mirror_again, _NEW, _NEW + _names("more"), is_repeatable=False
     ),
-    "clone out": Operation(_old_rows, _clone_out, _OLD, _OLD),
-    "mirror up": Operation(_nothing, _mirror_up, [], _NEW),
+    "clone to a directory": Operation(_old_rows, _clone_out, _OLD, _OLD),
+    "mirror into the store": Operation(_nothing, _mirror_up, [], _NEW),
     "clone": Operation(_old_rows, _clone, _OLD, _NEW),
-    "mirror down": Operation(_old_rows, _mirror_down, _OLD, _OLD),
+    "mirror to a directory": Operation(_old_rows, _mirror_down, _OLD, _OLD),
 }
 
 

@@ -152,6 +152,7 @@ def test_a_refused_commit_is_known_at_once(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)  # a request that its client never ends takes three minutes
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_every_request_of_every_operation(
     moto: Moto, name: str, say: Callable[[str], None]
