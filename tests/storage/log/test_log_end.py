@@ -264,6 +264,8 @@ def largest(segment: Segment) -> int | str:
         return str(error)
 
 
+TRANSACTIONAL = 0x10  #: bit of a batch's attributes
+
 #: The fields that a kept header lacks.
 LACKING = dict.fromkeys(
     ("batch_length", "leader_epoch", "crc", "producer_id", "producer_epoch", "base_sequence"), -1
@@ -291,8 +293,30 @@ def test_what_the_search_for_the_end_keeps_changes_no_look_up(
         kept += searched.tail is not None
 
         assert (searched.tail is None) or end.position == len(data)
-        if searched.tail is not None and searched.tail.batches:
-            walked = [each.header for each in fresh.headers(searched.tail.position)]
-            assert [each._replace(**LACKING) for each in walked] == searched.tail.headers()
         assert largest(fresh) == largest(searched), data
     assert kept > len(changed) / 20  # bits that no checksum covers, and a damaged first batch
+
+
+@pytest.mark.parametrize("has_index", [False, True])
+def test_the_newest_time_may_be_of_any_batch(partition: Path, *, has_index: bool) -> None:
+    """It may lie before the batches that the search has walked; of these, all bits are kept."""
+    times = [5, 9000, 3, 2, 7, 4, 1, 6]
+    batches = [
+        encode_batch([Record(40 + i, each, None, b"v")], attributes=TRANSACTIONAL * (i % 2))
+        for i, each in enumerate(times)
+    ]
+    starts = [sum(map(len, batches[:i])) for i in range(len(batches))]
+    path = partition / NAME
+    path.write_bytes(b"".join(batches))
+    index = [entry(40 + i, at) for i, at in enumerate(starts)][1:] if has_index else []
+    path.with_suffix(".index").write_bytes(b"".join(index))
+    files = SegmentFiles(40, str(path), path.stat().st_size)
+    searched, fresh = (Segment(files, is_sealed=False) for _ in range(2))
+    find_log_end(searched)
+
+    assert searched.tail is not None
+    assert has_index == bool(searched.tail.position)
+    assert (9000, 9000) == (fresh.largest_timestamp(), searched.largest_timestamp())
+    walked = [each.header for each in fresh.headers(searched.tail.position)]
+    assert [each._replace(**LACKING) for each in walked] == searched.tail.headers()
+    assert {False, True} == {each.is_transactional for each in searched.tail.headers()}
