@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-_TASKS_OF_CORE = 2
-
 _servers: list[Any] = []  # a server stops when it is collected, and its clients wait for ever
 
 
@@ -92,17 +90,6 @@ def refuse_stream(given: Mapping[str, str], names: Iterable[str]) -> None:
                 "as one batch, again at each start; use read and write, or Spark for streams"
             )
             raise OptionError(name, asked[name.lower()], accepted)
-
-
-def with_few_tasks(given: dict[str, str]) -> dict[str, str]:
-    """The options of a read with ``maxPartitions``, unless they set a number of tasks.
-
-    Sail runs all tasks of a query at once, whatever their number, and each holds some 20 MB.
-    """
-    names = {name.lower() for name in given}
-    if names & {"minpartitions", "maxpartitions"}:
-        return given
-    return {**given, "maxPartitions": str(_TASKS_OF_CORE * (os.cpu_count() or 1))}
 
 
 class ArrowReader(DataSourceReader):

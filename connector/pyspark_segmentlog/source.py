@@ -71,12 +71,7 @@ class SegmentLogDataSource(DataSource):
         from pyspark_segmentlog.python_worker import is_spark_worker
         from pyspark_segmentlog.reads.reader import PushableReader, SegmentLogReader
         from pyspark_segmentlog.reads.table import TableOptions, reads_table
-        from pyspark_segmentlog.sail import (
-            ArrowReader,
-            refuse_stream,
-            spark_schema,
-            with_few_tasks,
-        )
+        from pyspark_segmentlog.sail import ArrowReader, refuse_stream, spark_schema
         from pyspark_segmentlog.spark_versions import refuse_no_columns
 
         columns = spark_schema(schema)
@@ -89,8 +84,6 @@ class SegmentLogDataSource(DataSource):
             reader = TableReader(TableOptions.parse(given), columns)
         else:
             kind = SegmentLogReader if is_spark_worker() else PushableReader
-            if columns is not schema:
-                given = with_few_tasks(given)
             reader = kind.of_query(given, columns, Query.BATCH)
         if columns is schema:
             return reader

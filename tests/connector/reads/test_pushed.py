@@ -1,20 +1,16 @@
 """What engines push: rows stay those of the filters, and less is read."""
 
-import os
 import random
 import sys
 from datetime import UTC, datetime, timedelta
 from importlib.machinery import ModuleSpec
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
-from pyspark.sql.pandas.types import to_arrow_schema
 
-import segmentlog
 from pyspark_segmentlog import DefaultSource
 
 pytest.importorskip("pyspark.sql.worker.data_source_pushdown_filters", reason="Spark 4.0 has none")
@@ -189,22 +185,3 @@ def test_spark_sees_none_of_it(
     assert filters == list(reader.pushFilters(filters))
     assert 1062 == len(rows_of(reader))
     assert not hasattr(reader, "pruneColumns")
-
-
-def test_an_engine_that_runs_all_tasks_at_once_gets_few(tmp_path: Path) -> None:
-    """Sail, which passes Arrow's schemas: each task has memory of its own."""
-    with segmentlog.open_writer(tmp_path, "orders", num_partitions=60) as writer:
-        writer.append(
-            pa.table({"value": ["a"] * 60, "partition": pa.array(range(60), pa.int32())})
-        )
-
-    def of_sail(**options: str) -> Any:
-        source = DefaultSource({"path": str(tmp_path), **options})
-        return source.reader(to_arrow_schema(source.schema(), timezone="UTC"))
-
-    few = of_sail()
-    assert 2 * (os.cpu_count() or 1) >= len(few.partitions())
-    assert [*range(60)] == [row["partition"] for row in rows_of(few)]
-    assert 50 == len(of_sail(MaxPartitions="50").partitions())
-    assert 60 == len(of_sail(minPartitions="60").partitions())
-    assert 60 == len(new_reader(str(tmp_path)).partitions())
