@@ -19,6 +19,7 @@ import pyarrow as pa
 from segmentlog.decoding.avro import AvroSchema
 from segmentlog.decoding.decode import NO_SCHEMA, Registered
 from segmentlog.decoding.frames import Frames
+from segmentlog.decoding.json_schema import JsonSchema
 from segmentlog.decoding.payloads import Payloads
 from segmentlog.decoding.protobuf import ProtobufSchema
 from segmentlog.decoding.schema import FAILS, Steps, UnusableSchemaError, ValueSchema, needed
@@ -58,6 +59,7 @@ class FieldMasks:
         self._registered, self.column, self._masks = registered, column, masks
         self._subject, self._frame = subject, frame
         self._known: dict[ValueSchema, _Changes] = {}
+        self._writers: dict[ValueSchema, list[_Write]] = {}
         known: set[str] = set()
         for schema in self._parsed():
             known.update(path for path, _, _ in _fields(self.column, schema.type))
@@ -102,9 +104,47 @@ class FieldMasks:
                         found[path] = self._masks[former]
         return found
 
+    def _writers_of(self, schema: ValueSchema) -> "list[_Write]":
+        """What makes values of a schema anew, in this order; empty if they stay as they are.
+
+        A value may hold fields that its schema lacks: a service that knows an older version has
+        passed them on.  Readers decode them by another version's names in JSON, or by its numbers
+        in protobuf.
+        """
+        if schema not in self._writers:
+            own = self._changes(schema)
+            made: list[_Write] = [partial(_WRITES[type(schema)], schema, own)] if own else []
+            before = [schema]
+            for other in self._parsed():
+                version, more = self._lacked(before, other)
+                if version is not None and more:
+                    made.append(partial(_WRITES[type(schema)], version, more, passes=True))
+                    before.append(version)
+            self._writers[schema] = made
+        return self._writers[schema]
+
+    def _lacked(
+        self, before: Sequence[ValueSchema], other: ValueSchema
+    ) -> "tuple[ValueSchema | None, _Changes]":
+        """A version of the first schema, and the changes of fields that none of `before` has."""
+        schema = before[0]
+        if isinstance(schema, JsonSchema) and isinstance(other, JsonSchema):
+            known = {steps for each in before for steps, _ in self._changes(each)}
+            return other, [each for each in self._changes(other) if each[0] not in known]
+        if isinstance(schema, ProtobufSchema) and isinstance(other, ProtobufSchema):
+            version = other.version_of(schema)
+            if version is not None:
+                earlier = [each for each in before if isinstance(each, ProtobufSchema)]
+                return version, [
+                    (steps, change)
+                    for steps, change in self._changes(version)
+                    if all(each.names_of(version, steps) is None for each in earlier)
+                ]
+        return None, ()  # a value of Avro has what its schema has
+
     def __getstate__(self) -> dict[str, object]:
         """A schema is parsed again where it is needed."""
-        return self.__dict__ | {"_known": {}}
+        return self.__dict__ | {"_known": {}, "_writers": {}}
 
     def _parsed(self) -> Iterator[ValueSchema]:
         """The schemas of the subject, or all if values are named after their records."""
@@ -167,23 +207,18 @@ class FieldMasks:
         payloads: Payloads,
         values: Sequence[bytes | None],
     ) -> Iterator[tuple[int, bytes]]:
-        changes = self._changes(schema)
-        if not changes:
+        writers = self._writers_of(schema)
+        if not writers:
             return
-        write = (
-            partial(_protobuf, schema)
-            if isinstance(schema, ProtobufSchema)
-            else partial(_avro, schema)
-            if isinstance(schema, AvroSchema)
-            else _json
-        )
         is_lost = payloads.begins < 0
         n_whole = int(is_lost.argmax()) if is_lost.any() else len(rows)
         whole = payloads.only(slice(n_whole)).to_list()
         for row, data in zip(rows[:n_whole].tolist(), whole, strict=True):
             old = values[row] or b""
             try:
-                new = write(data, changes)
+                new = data
+                for write in writers:
+                    new = write(new)
             except OptionError:
                 raise
             except (*FAILS, *_of_packages()) as error:
@@ -285,8 +320,17 @@ def _hidden(old: Any) -> Any:  # noqa: ANN401 - a value of any format
     return type(old)(0)
 
 
-def _changed(value: Any, steps: Sequence[str | None], change: Change) -> Any:  # noqa: ANN401
-    """A value of plain Python with another value at a path; null stays null."""
+def _changed(
+    value: Any,  # noqa: ANN401
+    steps: Sequence[str | None],
+    change: Change,
+    *,
+    passes: bool = False,
+) -> Any:  # noqa: ANN401
+    """A value of plain Python with another value at a path; null stays null.
+
+    `passes`: whether a value of another form, which has no such path, stays as it is.
+    """
     if value is None:
         return None
     if isinstance(value, tuple):  # fastavro's name of a type in a union
@@ -295,20 +339,25 @@ def _changed(value: Any, steps: Sequence[str | None], change: Change) -> Any:  #
         return change(value)
     step, *rest = steps
     if step is None and isinstance(value, dict):
-        return {key: _changed(each, rest[1:], change) for key, each in value.items()}
+        return {
+            key: _changed(each, rest[1:], change, passes=passes) for key, each in value.items()
+        }
     if step is None and isinstance(value, list):
-        return [_changed(each, rest, change) for each in value]
+        return [_changed(each, rest, change, passes=passes) for each in value]
     if not isinstance(value, dict):
+        if passes:
+            return value
         raise ValueError(f"{step} is a part of a union of several types")
     if step not in value:
         return value
-    return {**value, step: _changed(value[step], rest, change)}
+    return {**value, step: _changed(value[step], rest, change, passes=passes)}
 
 
 _Changes: TypeAlias = Sequence[tuple[Steps, Change]]
+_Write: TypeAlias = Callable[[bytes], bytes]
 
 
-def _avro(schema: AvroSchema, data: bytes, changes: _Changes) -> bytes:
+def _avro(schema: AvroSchema, changes: _Changes, data: bytes) -> bytes:
     fastavro = needed("fastavro")
     read = partial(fastavro.schemaless_reader, return_named_type=True)
     new = read(io.BytesIO(data), schema.parsed)
@@ -322,13 +371,13 @@ def _avro(schema: AvroSchema, data: bytes, changes: _Changes) -> bytes:
     return made.getvalue()
 
 
-def _json(data: bytes, changes: _Changes) -> bytes:
+def _json(_: JsonSchema, changes: _Changes, data: bytes, *, passes: bool = False) -> bytes:
     new = json.loads(data)
     exact = partial(json.loads, parse_float=Decimal, parse_constant=str)
     if exact(_dumped(new)) != exact(data):
         raise ValueError("a number of it has more digits than can be written again")
     for steps, change in changes:
-        new = _changed(new, steps, change)
+        new = _changed(new, steps, change, passes=passes)
     return _dumped(new)
 
 
@@ -336,12 +385,26 @@ def _dumped(value: Any) -> bytes:  # noqa: ANN401 - what JSON has
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def _protobuf(schema: ProtobufSchema, data: bytes, changes: _Changes) -> bytes:
-    message = schema.message_of(data)
+def _protobuf(
+    schema: ProtobufSchema, changes: _Changes, data: bytes, *, passes: bool = False
+) -> bytes:
+    try:
+        message = schema.message_of(data)
+    except _of_packages():
+        if passes:
+            return data  # nobody decodes it as this version
+        raise
     for steps, change in changes:
         _change_message(message, steps, change)
     made: bytes = message.SerializePartialToString(deterministic=True)
     return made
+
+
+_WRITES: Mapping[type[ValueSchema], Callable[..., bytes]] = {
+    AvroSchema: _avro,
+    JsonSchema: _json,
+    ProtobufSchema: _protobuf,
+}
 
 
 def _change_message(message: Any, steps: Sequence[str | None], change: Change) -> None:  # noqa: ANN401

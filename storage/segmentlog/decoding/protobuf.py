@@ -9,6 +9,7 @@ Fields are matched by their numbers, so a value of another version is read as on
 the result.  Fields that this schema lacks are left out.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -130,6 +131,13 @@ class ProtobufSchema:
             names.append(own.name)
             here, there = own.message_type, found.message_type
         return tuple(names)
+
+    def version_of(self, other: "ProtobufSchema") -> "ProtobufSchema | None":
+        """The message of this file that is a version of one in another file, or None."""
+        with contextlib.suppress(UnusableSchemaError):
+            found = self.at(other._path)
+            return found if found.name == other.name else None
+        return None
 
     def message_of(self, data: bytes) -> Any:  # noqa: ANN401 - a class of its own for each schema
         """The message that has these bytes; raises protobuf's ``DecodeError``."""

@@ -461,3 +461,56 @@ def test_a_field_of_protobuf_is_masked_by_its_number() -> None:
     assert ("[hidden]", "[hidden]") == (found[0].mail, found[0].tags["a"].sku)
     assert ("[hidden]", "letters") == (found[1].email, found[1].mail)
     assert "[hidden]" == found[1].rows["a"].code
+
+
+def _longer(old: str) -> str:
+    return old + "+"
+
+
+def test_fields_of_json_that_only_another_version_has_are_masked() -> None:
+    """A service that knows an older version passes on what it was given, and readers see it."""
+    old = {
+        "type": "object",
+        "properties": {"rate": {"type": "number"}, "user": {"type": "string"}},
+    }
+    user = {"type": "object", "properties": {"mail": {"type": "string"}}}
+    lines = {"type": "array", "items": user}
+    new = {
+        "type": "object",
+        "properties": {"email": {"type": "string"}, "user": user, "lines": lines},
+    }
+    known = schemas(("JSON", old), ("JSON", new), ("JSON", new | {"title": "the newest"}))
+    hidden = {"value.email": _longer, "value.user.mail": None, "value.lines[].mail": None}
+    masks = FieldMasks(known, "value", hidden, "t-value", ValueFrame.CONFLUENT)
+    texts = [
+        {"rate": 1, "email": "ada", "lines": [{"mail": "a"}, {}]},
+        {"user": "ada", "lines": "none", "email": None},
+        {"user": {"mail": "ada"}, "x": "ada"},
+    ]
+    masked = masks.masked(batch_of(*(framed(1, json.dumps(each).encode()) for each in texts)), "t")
+    assert [
+        {"rate": 1, "email": "ada+", "lines": [{"mail": "[hidden]"}, {}]},
+        {"user": "ada", "lines": "none", "email": None},
+        {"user": {"mail": "[hidden]"}, "x": "ada"},
+    ] == [json.loads(each[5:]) for each in masked.to_pylist()]
+
+
+def test_fields_of_protobuf_that_only_another_version_has_are_masked() -> None:
+    pytest.importorskip("ptars")
+    head = 'syntax = "proto3"; package shop; message Order { int64 rate = 1; '
+    old, new = head + "}", head + "string email = 2; repeated string tags = 3; int32 n = 4; }"
+    other = head + "string email = 2; int64 tags = 3; }"
+    known = schemas(("PROTOBUF", old), ("PROTOBUF", new), ("PROTOBUF", other))
+    kind = ProtobufSchema(new)._message
+    values = [kind(rate=1, email="ada", tags=["a", "b"], n=7), kind(rate=2, n=8)]
+    framed_values = [b"\0\0\0\0\1\0" + each.SerializeToString() for each in values]
+    # A value that is no message of the other version is decoded by nobody as one.
+    framed_values.append(b"\0\0\0\0\1\0" + b"\x08\x03\x12\x01\xff")
+    hidden = {"value.email": _longer, "value.tags": None}
+    masks = FieldMasks(known, "value", hidden, "t-value", ValueFrame.CONFLUENT)
+    masks = pickle.loads(pickle.dumps(masks))
+    masked = masks.masked(batch_of(*framed_values), "t").to_pylist()
+    found = [kind.FromString(each[6:]) for each in masked[:2]]
+    assert (1, "ada+", [], 7) == (found[0].rate, found[0].email, [*found[0].tags], found[0].n)
+    assert values[1] == found[1]
+    assert framed_values[2] == masked[2]
