@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 
 from segmentlog.decoding.payloads import Payloads
 from segmentlog.decoding.schema import UnusableSchemaError
+from segmentlog.format.kernels.layout import FRAME_BYTES
 from segmentlog.format.kernels.memory import Int64s
-from segmentlog.format.kernels.serialized import FRAME_BYTES
 from segmentlog.kafka_tables.columns import Cells
 from segmentlog.kafka_tables.registry import (
     as_binary,

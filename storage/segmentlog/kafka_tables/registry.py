@@ -40,8 +40,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from segmentlog.arguments import LARGEST_INT, instance_of, one_dialect, refused
+from segmentlog.format.kernels.layout import FRAME_BYTES
 from segmentlog.format.kernels.memory import Bytes, Int64s
-from segmentlog.format.kernels.serialized import FRAME_BYTES, read_frame_ids
 from segmentlog.format.records.columns import binary_views, where
 from segmentlog.kafka_tables.columns import BOOL, INT, ORIGIN, TEXT, Cells, Column, Row, Table
 from segmentlog.kafka_tables.source import TableSource
@@ -250,6 +250,10 @@ def _begins(values: pa.Array, byte: int, n_bytes: int) -> pa.Array:
 
 def _ids(values: pa.Array) -> pa.Array:
     """The ids that values begin with; a negative id is not one of a registry."""
+    from segmentlog.format.kernels.serialized import (
+        read_frame_ids,  # the compiled kernels load here
+    )
+
     data, bounds = binary_views(values)
     ids = np.empty(len(values), np.int32)
     read_frame_ids(data, bounds[:-1], bounds[1:], ids)

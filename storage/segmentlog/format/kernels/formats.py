@@ -1,7 +1,7 @@
 """The formats of keys and values, by their bytes alone."""
 
+from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import Bytes, Int64s, load_u8
-from segmentlog.format.kernels.sketches import FRAME_BYTES
 from segmentlog.format.kernels.source import BinaryArrays, length_of
 from segmentlog.native import internal, kernel
 
@@ -47,7 +47,7 @@ def _is_text(buf: Bytes, at: int, end: int) -> bool:
 @internal
 def _format_of(buf: Bytes, at: int, end: int) -> int:
     length, first = end - at, load_u8(buf, at)
-    if length >= FRAME_BYTES and first == 0 and load_u8(buf, at + 1) < 0x80:
+    if length >= layout.FRAME_BYTES and first == 0 and load_u8(buf, at + 1) < 0x80:
         return REGISTRY
     if _is_text(buf, at, end):
         # '{' and '}', or '[' and ']', differ by two.

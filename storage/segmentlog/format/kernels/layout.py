@@ -102,6 +102,9 @@ NO_TIMESTAMP_MASK = 0x200
 SMALLEST_MS = -((2**63) // 1000)
 LARGEST_MS = (2**63 - 1) // 1000
 
+#: Bytes that a registry's serializers put before a value: a 0, and the id of its schema.
+FRAME_BYTES = 5
+
 # Columns of the int64 matrix that `format.kernels.scan` fills, with one row for each batch.
 POSITION = 0  #: byte of the buffer at which the batch starts
 SIZE = 1  #: bytes of the batch, header included

@@ -13,6 +13,7 @@ caller asks then, finds out what it is.
 
 import numpy as np
 
+from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import (
     COPY_SLACK,
     MOST_WIDE_BYTES,
@@ -36,9 +37,6 @@ from segmentlog.format.kernels.varint import (
 )
 from segmentlog.native import inlined, kernel
 
-#: A byte 0, and four bytes of the id.
-FRAME_BYTES = 5
-
 # Kinds of fields.
 BOOLEAN, INT, LONG, FLOAT, DOUBLE, TEXT = range(6)
 
@@ -58,7 +56,7 @@ def read_frame_ids(buf: Bytes, begins: Int32s, ends: Int32s, ids: Int32s) -> Non
     """
     for row in range(begins.shape[0]):
         at = int(begins[row])
-        if ends[row] - at >= FRAME_BYTES and load_u8(buf, at) == 0:
+        if ends[row] - at >= layout.FRAME_BYTES and load_u8(buf, at) == 0:
             ids[row] = load_i32(buf, at + 1)
         else:
             ids[row] = -1

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import (
     Bytes,
     Int64s,
@@ -111,7 +112,6 @@ PLACE_OFFSET = 5
 KEY_HASH = 6  #: filled by `add_records`
 PLACE_SIZE = 8  #: a line of the cache
 
-FRAME_BYTES = 5  #: a byte 0, and the id of a schema
 NO_TIMESTAMP = -1
 
 
@@ -359,7 +359,7 @@ def _add_values(
         largest = max(largest, length)
         _count_size(sizes, VALUE_SIZES, length)
         start = load_item(places, at + VALUE_AT)
-        if length >= FRAME_BYTES and load_u8(buf, start) == 0:
+        if length >= layout.FRAME_BYTES and load_u8(buf, start) == 0:
             schema = load_i32(buf, start + 1)
             if schema >= 0:
                 _count_id(ids, counters, schema, 1)
