@@ -33,8 +33,9 @@ from segmentlog.errors import (
     RecordTooLargeError,
     UnknownTopicOrPartitionError,
 )
-from segmentlog.format.names import CLEAN_SHUTDOWN_FILE
+from segmentlog.format.names import CLEAN_SHUTDOWN_FILE, HIGH_WATERMARK_CHECKPOINT
 from segmentlog.format.topic_config import TopicConfig
+from segmentlog.log.checkpoint import readable_offsets
 from segmentlog.model import Codec, TopicPartition
 from segmentlog.reads.log import Log
 from segmentlog.txn.guard import list_guards
@@ -533,6 +534,9 @@ def delete_topic(scene: Scene) -> Plan:
     topic = scene.topic()
     left = [*scene.directory.glob(f"{topic}-*")]
     is_there = any(path.name.removeprefix(f"{topic}-").isdigit() for path in left)
+    # A writer that was cut off has noted the partitions that it was to make.
+    noted = readable_offsets(str(scene.directory), HIGH_WATERMARK_CHECKPOINT)
+    is_there |= any(each.topic == topic for each in noted)
 
     def act(done: Callable[[], None]) -> None:
         try:
