@@ -101,6 +101,8 @@ def serve(
                 complain("offsets that groups commit end with this command; --offsets keeps them")
             while not ended:
                 time.sleep(_SLEEP_SECONDS)
+        # Python would wait at its end for a thread that waits for a file system.  Nothing is lost:
+        # offsets of groups are written when they are committed, and the first line is flushed.
         if server._running.hangs():
             sys.stderr.flush()
             os._exit(0)

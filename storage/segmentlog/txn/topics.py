@@ -176,8 +176,10 @@ def _make(directory: str, topic_ids: Mapping[TopicPartition, str]) -> None:
     def create(each: TopicPartition) -> None:
         _create(partition_path(directory, each), topic_ids[each])
 
-    last, *others = sorted(topic_ids, reverse=True)
-    for partitions in ([last], others):
+    wanted = sorted(topic_ids)
+    last = {*{each.topic: each for each in wanted}.values()}
+    others = [each for each in reversed(wanted) if each not in last]
+    for partitions in (last, others):
         do_together(create, partitions)
         if partitions:
             sync_directory(directory)

@@ -13,7 +13,8 @@ from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPart
 from segmentlog.log.checkpoint import read_topic_id
 from segmentlog.model import TopicPartition
 from segmentlog.store.lock import DirectoryLock
-from segmentlog.txn.topics import create_partitions
+from segmentlog.txn import topics
+from segmentlog.txn.topics import create_partitions, create_replicas
 from segmentlog.writes.config import WriteRequest
 from segmentlog.writes.job_topics import JobTopics, complete_topics
 
@@ -230,3 +231,21 @@ def test_all_partitions_are_those_of_the_named_topic(tmp_path: Path) -> None:
     ).all_partitions()
     assert [] == found(tmp_path).all_partitions()
     assert [] == found(tmp_path, "new").all_partitions()
+
+
+def test_the_last_partitions_of_all_topics_are_made_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They show how many partitions the topics have."""
+    made, create = list[str](), topics._create
+
+    def noted(path: str, topic_id: str) -> None:
+        made.append(Path(path).name)
+        create(path, topic_id)
+
+    monkeypatch.setattr(topics, "_create", noted)
+    asked = [TopicPartition(topic, number) for topic in "ab" for number in range(12)]
+    (tmp_path / "a-11").mkdir()
+    create_replicas(str(tmp_path), dict.fromkeys(asked, "A" * 22))
+    assert ["a-11", "b-11"] == sorted(made[:2])
+    assert {str(each) for each in asked} == {*made}
